@@ -1,0 +1,34 @@
+# Everything a newcomer needs: `make run`, `make test`. Both set up .venv first, if it is not up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins-contrib/borda
+RECIPE ?= recipes/paraaegis-dynamic.yaml
+
+.PHONY: run test check bench setup clean
+
+run: setup
+	$(BIN)/fedplug run $(RECIPE)
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+bench: setup
+	$(BIN)/python benchmarks/he.py
+	$(BIN)/python benchmarks/round.py
+
+setup: $(STAMP)
+
+$(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt torch torchvision
+	$(BIN)/pip install --quiet --constraint constraints.txt -e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

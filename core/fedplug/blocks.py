@@ -1,0 +1,75 @@
+"""Summing blocks, plain or encrypted, so that every position is divided by those who contributed to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedplug.errors import ProtectionError
+from fedplug.types import Block
+
+if TYPE_CHECKING:
+    from fedplug.context import Context
+
+
+def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    """The weighted sum of one zone's blocks, with `divisor` the total weight at each position.
+
+    Encrypted blocks are added by the component that sealed them. Plain blocks without positions are added scalar by
+    scalar; plain blocks with positions of their own are added into the union of their positions, each divided by the
+    weight of those clients that really sent it. Clients are added in ascending id, so the sum does not depend on who
+    answered first.
+
+    Args:
+        blocks: by client id; not empty.
+        weights: by client id, in (0, 1].
+        ctx: the server's context.
+
+    Raises:
+        ProtectionError: blocks of different zones, kinds or sizes.
+    """
+    blocks = dict(sorted(blocks.items()))
+    first = next(iter(blocks.values()))
+    for client_id, block in blocks.items():
+        if (block.zone, block.sealed_by) != (first.zone, first.sealed_by):
+            raise ProtectionError(
+                f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, others a {first.zone} block "
+                f"sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
+            )
+    if first.sealed_by is not None:
+        return ctx.component(first.sealed_by).add_blocks(blocks, ctx)  # type: ignore[no-any-return]
+    if any(block.positions is not None for block in blocks.values()):
+        return _add_scattered(blocks, weights, ctx.layout.size)
+    total = np.zeros(first.size, np.float64)
+    for client_id, block in blocks.items():
+        if block.size != first.size:
+            raise ProtectionError(
+                f"client {client_id} sent {block.size} {block.zone} scalars, others {first.size}; a shared zone must "
+                "have the same positions at every client"
+            )
+        total += block.plain() * np.float64(1.0 if block.weighted else weights[client_id])
+    divisor = sum(weights[client_id] for client_id in blocks)
+    return first.replace(
+        values=total.astype(np.float32), divisor=divisor, weighted=True, contributors=len(blocks), l2_bound=None
+    )
+
+
+def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: int) -> Block:
+    total, divisor = np.zeros(size, np.float64), np.zeros(size, np.float64)
+    for client_id, block in blocks.items():
+        if block.positions is None:
+            raise ProtectionError(f"client {client_id} sent a {block.zone} block without positions, others with")
+        where, weight = block.positions, weights[client_id]
+        total[where] += block.plain() * np.float64(1.0 if block.weighted else weight)
+        divisor[where] += weight
+    positions = np.flatnonzero(divisor).astype(np.uint32)
+    return Block(
+        zone=next(iter(blocks.values())).zone,
+        size=len(positions),
+        values=total[positions].astype(np.float32),
+        positions=positions,
+        divisor=divisor[positions],
+        weighted=True,
+        contributors=len(blocks),
+    )

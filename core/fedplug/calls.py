@@ -1,0 +1,148 @@
+"""What a message to a client or to the key server holds: a list of calls, and how the receiver runs them.
+
+A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components from
+its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off a
+protection. A call with a sequence number is run once, however often it arrives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+from fedplug import codec
+from fedplug.errors import FedplugError, MessageError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Call:
+    """One call, encoded once and shared by the messages of all receivers.
+
+    Attributes:
+        body: codec bytes of [sequence, round, component, method, payload].
+        zones: bytes of each zone's blocks in `body`.
+        sequence: number that grows with every lasting call; 0 for a call of this round only.
+    """
+
+    body: bytes
+    zones: Counter[str]
+    sequence: int
+
+    @classmethod
+    def of(cls, method: Callable[..., Any], payload: tuple[Any, ...], site: str, round: int, sequence: int = 0) -> Call:
+        """Encodes the call of a bound method.
+
+        Raises:
+            MessageError: the method is not marked for that site, or the payload may not travel.
+        """
+        component = getattr(method, "__self__", None)
+        name = getattr(method, "__name__", str(method))
+        if component is None or getattr(method, "__fedplug_site__", None) != site:
+            raise MessageError(f"{name} cannot run at a {site}; mark it @at_{site} and pass it as self.{name}")
+        zones: Counter[str] = Counter()
+        body = codec.encode([sequence, round, component.name, name, list(payload)], zones)
+        return cls(body, zones, sequence)
+
+
+def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Counter[str]]:
+    """A message of several calls, and its bytes per zone.
+
+    `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and has
+    done less answers how far it is, and runs nothing.
+    """
+    zones: Counter[str] = Counter()
+    for call in calls:
+        zones.update(call.zones)
+    body = {"digest": digest, "known": known, "calls": [call.body for call in calls]}
+    return codec.frame(codec.encode(body)), zones
+
+
+def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
+    """The content of a reply (`value` or `error`, `done`, `reports`), and its bytes per zone.
+
+    Raises:
+        MessageError: the bytes are no reply.
+    """
+    zones: Counter[str] = Counter()
+    reply = codec.decode(codec.unframe(data), zones)
+    if not isinstance(reply, dict) or "done" not in reply:
+        raise MessageError("a reply without the fields of a reply")
+    return reply, zones
+
+
+class Receiver:
+    """Runs the calls of one message at one party.
+
+    Args:
+        site: `client` or `key_server`.
+        components: this party's own components by name.
+        digest: of this party's own recipe.
+    """
+
+    def __init__(self, site: str, components: dict[str, Any], digest: str) -> None:
+        self.site, self.components, self.digest = site, components, digest
+
+    def handle(self, data: bytes, party: Any, at_round: Callable[[int], None]) -> bytes:
+        """Runs a message at a party and gives the reply.
+
+        An error in any call ends the message: the reply says which call, what happened and where, and the calls before
+        it stay done.
+
+        Args:
+            data: the framed message.
+            party: passed to each method; its `state["fedplug"]["done"]` remembers the last lasting call.
+            at_round: called before each call with the round it belongs to.
+        """
+        memory = party.state.setdefault("fedplug", {})
+        memory.setdefault("done", 0)
+        reply: dict[str, Any] = {}
+        running = "the message"
+        started = time.perf_counter()
+        try:
+            message = self._open(data)
+            if memory["done"] < message["known"]:
+                return codec.frame(codec.encode({"behind": True, "done": memory["done"], "reports": {}}))
+            for body in message["calls"]:
+                sequence, round, component, name, payload = codec.decode(body)
+                running = f"{component}.{name}"
+                if sequence and sequence <= memory["done"]:
+                    continue
+                method = getattr(self.components.get(component), name, None)
+                if method is None or getattr(method, "__fedplug_site__", None) != self.site:
+                    raise MessageError(f"{running} is not a method that may be called at a {self.site}")
+                at_round(round)
+                reply["value"] = method(party, *payload)
+                memory["done"] = sequence or memory["done"]
+        except Exception as error:
+            reply = {"error": {"call": running, "kind": type(error).__name__, "message": describe(error)}}
+        reply["done"] = memory["done"]
+        reply["reports"] = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}
+        try:
+            return codec.frame(codec.encode(reply))
+        except MessageError as error:
+            failure = {"call": running, "kind": "MessageError", "message": str(error)}
+            return codec.frame(codec.encode({"error": failure, "done": memory["done"], "reports": {}}))
+
+    def _open(self, data: bytes) -> dict[str, Any]:
+        message = codec.decode(codec.unframe(data))
+        if not isinstance(message, dict) or message.get("digest") != self.digest:
+            theirs = str(message.get("digest"))[:12] if isinstance(message, dict) else "none"
+            raise MessageError(
+                f"refused a message made under recipe {theirs}, mine is {self.digest[:12]}; start all parties with the "
+                "same recipe"
+            )
+        return message
+
+
+def describe(error: BaseException) -> str:
+    """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
+    if isinstance(error, FedplugError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

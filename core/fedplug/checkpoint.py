@@ -1,0 +1,86 @@
+"""Checkpoints: one complete folder a round, made visible by a rename, so that a kill at any moment loses a round at most.
+
+    RUN/checkpoint/round-0007/   server.state, client-0.state, ..., key_server.state, each framed with a checksum
+
+Each party writes its own file: neither model nor keys of a client pass through the server. The last two checkpoints are
+kept; a damaged one is reported together with the round to go back to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fedplug import codec
+from fedplug.engines.base import Engine
+from fedplug.errors import CheckpointError
+from fedplug.parties import read_file, write_file
+
+KEPT = 2
+
+
+class Checkpoints:
+    """The checkpoints of one run folder."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.folder = run_dir / "checkpoint"
+
+    def rounds(self) -> list[int]:
+        """Rounds that have a complete checkpoint, ascending: 7 means that 7 rounds are done."""
+        return sorted(int(path.name[6:]) for path in self.folder.glob("round-[0-9]*") if path.suffix != ".tmp")
+
+    def path(self, round: int) -> Path:
+        return self.folder / f"round-{round:04d}"
+
+    def write(self, round: int, server_state: dict[str, Any], engine: Engine) -> Path:
+        """Writes the checkpoint after `round` rounds and forgets all but the last two."""
+        final = self.path(round)
+        draft = final.with_suffix(".tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        engine.save(draft)
+        write_file(draft / "server.state", codec.encode(server_state))
+        if final.exists():  # left by a run that was killed after the rename and resumed from an earlier round
+            shutil.rmtree(final)
+        os.replace(draft, final)
+        _sync(self.folder)
+        engine.saved(final)
+        for old in self.rounds()[:-KEPT]:
+            shutil.rmtree(self.path(old), ignore_errors=True)
+        return final
+
+    def read(self, round: int | None = None) -> tuple[int, dict[str, Any], Path] | None:
+        """The server's state of a checkpoint (the last one by default), its round, and its folder; None if there is none.
+
+        Raises:
+            CheckpointError: it is damaged, or there is none of that round.
+        """
+        rounds = self.rounds()
+        if round is None:
+            if not rounds:
+                return None
+            round = rounds[-1]
+        if round not in rounds:
+            raise CheckpointError(f"{self.folder} has no checkpoint of round {round}; it has {rounds or 'none'}")
+        try:
+            state = codec.decode(read_file(self.path(round) / "server.state"))
+        except Exception as error:
+            raise CheckpointError(f"{error}; {self.remedy(round)}") from error
+        return round, state, self.path(round)
+
+    def remedy(self, damaged: int) -> str:
+        """What to do about a damaged checkpoint."""
+        earlier = [round for round in self.rounds() if round < damaged]
+        if earlier:
+            return f"go back one: fedplug resume {self.folder.parent} --round {earlier[-1]}"
+        return f"there is no earlier one; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

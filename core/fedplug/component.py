@@ -1,0 +1,63 @@
+"""How a component is written: typed options, markers for methods that run elsewhere, and what it declares.
+
+A component is a class with a one-line summary as the first line of its docstring, a nested `Options` class, an
+`__init__(self, options)`, and one or more methods marked `@hookimpl` (see `fedplug.hookspecs`). No base class is needed.
+The run gives each component instance a `name` attribute, under which recipes, messages and state refer to it.
+
+Modules that define components must not import torch, tenseal or other heavy libraries at the top: `fedplug check` and
+`fedplug show` import them. Import heavy libraries inside the methods that use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pluggy
+from pydantic import BaseModel, ConfigDict
+
+hookimpl = pluggy.HookimplMarker("fedplug")
+"""Marks a method as the implementation of the hook of the same name."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Options(BaseModel):
+    """Base of every component's options: frozen, unknown keys refused, defaults validated.
+
+    Give every field a `description`; `fedplug show` and `fedplug schema` print it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=True)
+
+
+def at_client(method: F) -> F:
+    """Marks `method(self, client, *payload)` as one that a server may run at clients through `cohort.ask` or `tell`."""
+    method.__fedplug_site__ = "client"  # type: ignore[attr-defined]
+    return method
+
+
+def at_key_server(method: F) -> F:
+    """Marks `method(self, key_server, *payload)` as one that the server may run at the key server."""
+    method.__fedplug_site__ = "key_server"  # type: ignore[attr-defined]
+    return method
+
+
+# What a component may declare as class attributes; `fedplug check` reads them before anything runs.
+#
+#   provides: frozenset[str]   capabilities it adds to a chain, e.g. {"l2_bound"} (a clip), {"noise"}, {"encryption"}
+#   requires: dict[str, str]   capability that an earlier component of the chain must provide -> remedy sentence
+#   forbids_before: dict[str, str]   capability that must not occur earlier in the chain -> remedy sentence
+#   must_undo: bool            True if postprocess of the same zone must name the component (encryption)
+#   site: str                  where its `postprocess` runs: "client", "key_server" or "server" (may be a property)
+#   zones: frozenset[str]      zones its plans can hold (negotiation components; may be a property)
+#
+# and these optional methods, called by the core where they exist:
+#
+#   check(recipe) -> list[str]               further complaints about the recipe as a whole
+#   setup(cohort, key_server, ctx) -> None   once, before round 1: keys, parameters
+#   release(round, ctx) -> Release | None    what protect (or postprocess) of that round costs, for the ledger
+#   side_channels(ctx) -> list[SideChannel]  what it makes visible that no guarantee covers
+#   describe() -> str                        one line for the plan that `fedplug run` prints
+#   add_blocks(blocks, ctx) -> Block         sum of ciphertext blocks that this component sealed
+#   client_weight(num_examples, max_examples) -> float   an aggregator's weight of a client, in (0, 1]

@@ -1,0 +1,142 @@
+"""The parties as components see them, and the public facts of a round."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug.model import Model
+    from fedplug.types import ClientData, Layout, Plan
+
+
+def stream(seed: int, *purpose: object) -> np.random.Generator:
+    """A reproducible random stream of its own for each purpose.
+
+    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
+    run. Not a source of secret randomness.
+    """
+    text = "\x1f".join([str(seed), *map(str, purpose)])
+    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+@dataclasses.dataclass(eq=False)
+class Party:
+    """State shared by every kind of party.
+
+    Attributes:
+        state: persistent plain data, one dictionary per component name; saved in every checkpoint.
+        cache: objects that can be rebuilt from `state` (encryption contexts, tables); never saved.
+        ctx: the public facts of the round it is in.
+    """
+
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+    ctx: Context = None  # type: ignore[assignment]
+
+    def memory(self, component: Any) -> dict[str, Any]:
+        """The component's own corner of `state`."""
+        return self.state.setdefault(component.name, {})  # type: ignore[no-any-return]
+
+
+@dataclasses.dataclass(eq=False)
+class Server(Party):
+    """The aggregation server. Holds no secret key and no client data."""
+
+
+@dataclasses.dataclass(eq=False)
+class KeyServer(Party):
+    """The party that holds the secret key when a recipe says `key_holder: key_server`. Sees only sums."""
+
+
+@dataclasses.dataclass(eq=False)
+class Client(Party):
+    """One client, as the methods marked `@at_client` and the client-side hooks see it.
+
+    Attributes:
+        client_id: 0 to K-1.
+        data: its examples.
+        model: the trainable model; after training it holds the local model.
+        vector: float32 (P,), the global model this client last adopted.
+        update: float32 (P,), local minus global model, after training; None before.
+        scores: what each scorer said this round, by its name.
+        plan: this round's plan; set by the negotiation.
+        weight: the aggregator's weight of this client, in (0, 1].
+        log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
+    """
+
+    client_id: int = -1
+    data: ClientData = None  # type: ignore[assignment]
+    model: Model = None  # type: ignore[assignment]
+    vector: NDArray[np.float32] = None  # type: ignore[assignment]
+    update: NDArray[np.float32] | None = None
+    scores: dict[str, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    plan: Plan | None = None
+    weight: float = 1.0
+    log: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.data.train)
+
+    def rng(self, component: Any, *purpose: object) -> np.random.Generator:
+        """Reproducible stream for this client, round, component and purpose."""
+        return stream(self.ctx.seed, self.client_id, self.ctx.round, component.name, *purpose)
+
+    def secret(self, component: Any, *purpose: object) -> bytes:
+        """32 secret bytes that all clients share and no server knows, of its own for each component and purpose.
+
+        Derived with HKDF from the cohort secret that the clients agreed on before round 1 (`fedplug.secrets`).
+        """
+        from fedplug.secrets import derive
+
+        return derive(self.state["fedplug"]["cohort_secret"], component.name, *purpose)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Context:
+    """The public facts of a round, as one party sees them.
+
+    Attributes:
+        round: 0-based round number (people are shown `round + 1`).
+        rounds: how many rounds are planned, T.
+        layout: where parameters live in the flat vector.
+        zones: the zone names of this recipe, in label order.
+        num_clients: K, all clients of the run.
+        min_clients: the fewest updates a sum may hold.
+        seed: of the recipe.
+        digest: of the resolved recipe.
+        party: the party in which this context lives.
+        components: every component of the recipe by name.
+    """
+
+    round: int
+    rounds: int
+    layout: Layout
+    zones: tuple[str, ...]
+    num_clients: int
+    min_clients: int
+    seed: int
+    digest: str
+    party: Party
+    components: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def component(self, name: str) -> Any:
+        """The component of that name.
+
+        Raises:
+            KeyError: the recipe has no such component.
+        """
+        try:
+            return self.components[name]
+        except KeyError:
+            raise KeyError(f"the recipe has no component named {name!r}; it has {sorted(self.components)}") from None
+
+    def rng(self, *purpose: object) -> np.random.Generator:
+        """Reproducible stream for this round and purpose."""
+        return stream(self.seed, "server", self.round, *purpose)

@@ -1,0 +1,61 @@
+"""What every engine is given and what it must be able to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedplug.catalog import Catalog
+from fedplug.composition import Composition
+from fedplug.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a party needs to build itself: its copy of the recipe and the settings of this machine.
+
+    Attributes:
+        recipe: the resolved recipe as plain data.
+        data_root: folder of data sets, or None.
+        device: torch device name.
+        workers: how many worker processes.
+        key_server: whether the protocol needs one.
+        catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
+    """
+
+    recipe: dict[str, Any]
+    data_root: str | None = None
+    device: str = "cpu"
+    workers: int = 1
+    key_server: bool = False
+    catalog: Catalog | None = None
+
+    def build(self) -> tuple[Recipe, Composition]:
+        """A fresh copy of recipe and components for one party."""
+        catalog = self.catalog or Catalog.discover()
+        recipe = Recipe.from_plain(self.recipe, catalog)
+        return recipe, Composition(recipe, catalog)
+
+
+class Engine(Protocol):
+    """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol."""
+
+    def __init__(self, job: Job) -> None: ...
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Delivers each message to its address and yields (address, reply) as replies arrive; a party whose process
+        ended yields `PartyLost`."""
+
+    def save(self, folder: Path) -> None:
+        """Has every party write its own state into the folder; no state passes through the server."""
+
+    def saved(self, folder: Path) -> None:
+        """The checkpoint is complete and lies in this folder now; lost parties are restored from it."""
+
+    def load(self, folder: Path) -> None:
+        """Has every party read its own state from the folder."""
+
+    def close(self) -> None:
+        """Ends every process at once."""

@@ -1,0 +1,49 @@
+"""Every party in this process, one after the other: the simplest engine, and the reference for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedplug.engines.base import Job
+from fedplug.parties import ClientHost, KeyServerHost
+from fedplug.views import KEY_SERVER
+
+
+class LocalEngine:
+    """All parties in one process; messages are real bytes all the same."""
+
+    def __init__(self, job: Job) -> None:
+        self._hosts: dict[str, ClientHost | KeyServerHost] = {}
+        recipe, composition = job.build()
+        clients = ClientHost(recipe, composition, list(range(recipe.data.clients)), job.data_root, job.device)
+        self._all: list[ClientHost | KeyServerHost] = [clients]
+        for address in clients.addresses:
+            self._hosts[address] = clients
+        if job.key_server:
+            # Its own copy of the components, so that nothing the key server caches is in reach of the others.
+            key_server = KeyServerHost(*job.build())
+            self._hosts[KEY_SERVER] = key_server
+            self._all.append(key_server)
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Delivers each message in turn."""
+        for address, data in messages.items():
+            yield address, self._hosts[address].deliver(address, data)
+
+    def save(self, folder: Path) -> None:
+        """Every party writes its own state into the folder."""
+        for host in self._all:
+            host.save(folder)
+
+    def saved(self, folder: Path) -> None:
+        """Nothing to remember: the parties live and die with this process."""
+
+    def load(self, folder: Path) -> None:
+        """Every party reads its own state from the folder."""
+        for host in self._all:
+            host.load(folder)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+        self._hosts.clear()

@@ -1,0 +1,204 @@
+"""Clients in persistent worker processes, the key server in one of its own.
+
+Workers are spawned, never forked (torch and SEAL do not survive a fork), hold their clients' data, state and keys for
+the whole run, and speak through multiprocessing pipes. Each worker gets its next message when it has answered the one
+before, so a pipe never fills from both ends. A worker that dies costs its clients the round; it is started again
+from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from fedplug import codec
+from fedplug.calls import describe
+from fedplug.engines.base import Job
+from fedplug.errors import FedplugError, PartyLost, SetupError
+from fedplug.parties import ClientHost, KeyServerHost
+from fedplug.views import KEY_SERVER, client_address
+
+KEY_SERVER_WORKER = -1
+_CLOSE_SECONDS = 2.0
+
+
+class ProcessEngine:
+    """Clients spread over worker processes; the key server in a process of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        num_clients = int(job.recipe["data"]["clients"])
+        workers = max(1, min(job.workers, num_clients))
+        self._members = {number: list(range(number, num_clients, workers)) for number in range(workers)}
+        self._home = {client_address(c): number for number, ids in self._members.items() for c in ids}
+        if job.key_server:
+            self._members[KEY_SERVER_WORKER] = []
+            self._home[KEY_SERVER] = KEY_SERVER_WORKER
+        self._workers: dict[int, Worker] = {}
+        self._saved: Path | None = None
+        try:
+            self._start(list(self._members))
+        except BaseException:
+            self.close()
+            raise
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Keeps every worker busy with one message at a time and yields replies as they come."""
+        self._revive()
+        waiting: dict[int, list[str]] = {}
+        for address in messages:
+            waiting.setdefault(self._home[address], []).append(address)
+        running: dict[Connection, tuple[int, str]] = {}
+
+        def send_next(number: int) -> Iterator[tuple[str, PartyLost]]:
+            while waiting[number]:
+                address = waiting[number].pop(0)
+                worker = self._workers[number]
+                try:
+                    worker.send("deliver", address, messages[address])
+                    running[worker.pipe] = (number, address)
+                    return
+                except (OSError, ValueError):
+                    yield address, self._lost(number)
+
+        for number in list(waiting):
+            yield from send_next(number)
+        while running:
+            for pipe in wait(list(running)):
+                number, address = running.pop(pipe)  # type: ignore[arg-type]
+                try:
+                    yield address, pipe.recv_bytes()  # type: ignore[union-attr]
+                except (EOFError, OSError):
+                    yield address, self._lost(number)
+                yield from send_next(number)
+
+    def save(self, folder: Path) -> None:
+        """Every worker writes its parties' state; the server process never sees it."""
+        self._revive()
+        self._everywhere("save", str(folder))
+
+    def saved(self, folder: Path) -> None:
+        """Tells where a complete checkpoint lies, from which a worker that dies is restored."""
+        self._saved = folder
+
+    def load(self, folder: Path) -> None:
+        """Every worker reads its parties' state."""
+        self._saved = folder
+        self._everywhere("load", str(folder))
+
+    def close(self) -> None:
+        """Asks every worker to end, and ends those that do not within two seconds."""
+        for worker in self._workers.values():
+            worker.pipe.close()
+        for worker in self._workers.values():
+            worker.process.join(_CLOSE_SECONDS)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        self._workers.clear()
+
+    def _start(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._workers[number] = Worker(self._job, number, self._members[number])
+        for number in numbers:
+            self._workers[number].expect_done("start")
+
+    def _everywhere(self, command: str, argument: str) -> None:
+        for worker in self._workers.values():
+            worker.send(command, argument, b"")
+        for worker in self._workers.values():
+            worker.expect_done(command)
+
+    def _revive(self) -> None:
+        """Starts dead workers again from the last checkpoint."""
+        dead = [number for number, worker in self._workers.items() if not worker.process.is_alive()]
+        if not dead:
+            return
+        self._start(dead)
+        for number in dead:
+            if self._saved is not None:
+                self._workers[number].send("load", str(self._saved), b"")
+                self._workers[number].expect_done("load")
+
+    def _lost(self, number: int) -> PartyLost:
+        process = self._workers[number].process
+        process.join(_CLOSE_SECONDS)
+        return PartyLost(f"worker process {process.name} ended with code {process.exitcode}")
+
+
+class Worker:
+    """One worker process and the server's end of its pipe."""
+
+    def __init__(self, job: Job, number: int, client_ids: list[int]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        name = "key-server" if number == KEY_SERVER_WORKER else f"worker-{number}"
+        self.process: BaseProcess = context.Process(
+            target=serve, args=(theirs, job, number, client_ids), name=name, daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def send(self, command: str, argument: str, data: bytes) -> None:
+        self.pipe.send_bytes(codec.encode([command, argument]))
+        self.pipe.send_bytes(data)
+
+    def expect_done(self, command: str) -> None:
+        """Waits for the end of a command.
+
+        Raises:
+            SetupError: the worker failed or ended.
+        """
+        try:
+            failure = codec.decode(self.pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            self.process.join(_CLOSE_SECONDS)
+            raise SetupError(
+                f"{self.process.name} ended during {command} with code {self.process.exitcode}; is there enough memory? "
+                "try --workers 1 or --engine local"
+            ) from error
+        if failure:
+            raise SetupError(f"{self.process.name} could not {command}: {failure}")
+
+
+def serve(pipe: Connection, job: Job, number: int, client_ids: list[int]) -> None:
+    """The life of a worker: build the parties, then answer until the pipe closes.
+
+    Ctrl-C is for the parent to handle; it closes the pipe.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    host: ClientHost | KeyServerHost
+    try:
+        recipe, composition = job.build()
+        if number == KEY_SERVER_WORKER:
+            host = KeyServerHost(recipe, composition)
+        else:
+            host = ClientHost(recipe, composition, client_ids, job.data_root, job.device)
+        pipe.send_bytes(codec.encode(""))
+    except Exception as error:
+        pipe.send_bytes(codec.encode(describe(error)))
+        return
+    while True:
+        try:
+            command, argument = codec.decode(pipe.recv_bytes())
+            data = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            if command == "deliver":
+                reply = host.deliver(argument, data)
+            else:
+                getattr(host, command)(Path(argument))
+                reply = codec.encode("")
+        except (FedplugError, OSError) as error:
+            reply = codec.encode(describe(error))
+        try:
+            pipe.send_bytes(reply)
+        except OSError:
+            return

@@ -1,0 +1,51 @@
+"""Errors a user can do something about. The command line prints their message without a traceback."""
+
+from __future__ import annotations
+
+
+class FedplugError(Exception):
+    """Base of every error whose message names the place, the value, the rule and the remedy."""
+
+
+class RecipeError(FedplugError):
+    """One or more mistakes in a recipe; `problems` holds one `file:line:column: message` a mistake."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class PluginError(FedplugError):
+    """A plugin cannot be used: a name offered twice, an import that fails, a hook with the wrong arguments."""
+
+
+class MessageError(FedplugError):
+    """Bytes that are no message of this protocol: truncated, of another version, or of another recipe."""
+
+
+class DataError(FedplugError):
+    """A data set is missing or unusable."""
+
+
+class CheckpointError(FedplugError):
+    """A checkpoint is missing, corrupted, or of another recipe."""
+
+
+class ClientError(FedplugError):
+    """A client failed; carries its id and the cause as text."""
+
+
+class TooFewClients(FedplugError):
+    """Fewer than `min_clients` clients answered."""
+
+
+class ProtectionError(FedplugError):
+    """A protector refuses: a sum that could overflow, too few contributors, values it cannot represent."""
+
+
+class SetupError(FedplugError):
+    """Something the machine lacks: a device, a library, a folder that cannot be written."""
+
+
+class PartyLost(FedplugError):
+    """The process of a party ended. It is restored from the last checkpoint before it is asked again."""

@@ -1,0 +1,231 @@
+"""The privacy ledger: what a run has released, what that cost each client, and what every kind of adversary may know.
+
+Each round appends one entry to a log of plain data: who was asked to upload, how large each zone was, and the noise
+multipliers. Everything else is recomputed from that log, so that a resumed run equals an uninterrupted one, and anybody
+can check the printed epsilon. Gaussian releases compose exactly by adding up 1/multiplier^2 (`fedplug.accounting`).
+`fedplug.ledger_views` turns the sums into guarantees, `fedplug.ledger_report` into JSON and one verdict line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.types import RETAINED, Release, SideChannel
+
+if TYPE_CHECKING:
+    from fedplug.model import AccountantComponent
+
+_GAUSSIAN = ("gaussian", "discrete_gaussian")
+
+
+@dataclasses.dataclass(eq=False)
+class ZoneCost:
+    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
+
+    Attributes:
+        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
+        total: toward whoever sees the sums only.
+        peer: toward another client, who subtracts its own upload from the sums.
+        releases: in how many rounds noise was added.
+        bare: in how many rounds the zone was released without noise.
+        central: in how many rounds the noise was added to the sum only.
+        largest: largest mean size of a round, in scalars.
+    """
+
+    own: NDArray[np.float64]
+    total: NDArray[np.float64]
+    peer: NDArray[np.float64]
+    releases: int = 0
+    bare: int = 0
+    central: int = 0
+    largest: float = 0.0
+
+
+@dataclasses.dataclass(eq=False)
+class Ledger:
+    """The privacy account of one run.
+
+    Args:
+        recipe_name: for the record.
+        num_clients: K.
+        rounds: T, as planned.
+        min_clients: the fewest updates that a sum may hold.
+        delta: failure probability for which epsilon is stated.
+        sampling: `{"scheme": "all" | "poisson" | "fixed", "rate": q, "source": "secure" | "reproducible"}`; `rate`
+            defaults to 1, `source` to secure.
+        key_holders: for each encrypted zone, who can decrypt: `clients` or `key_server`.
+        schemes: for each encrypted zone, its component and parameters, for the record.
+        published: encrypted zones whose decrypted sums pass through the aggregation server. By default those that
+            the key server opens, since it answers the aggregation server.
+        accountant: states epsilon of sampled releases; None states it without credit for sampling.
+        side_channels: what is visible besides the releases.
+    """
+
+    recipe_name: str
+    num_clients: int
+    rounds: int
+    min_clients: int
+    delta: float
+    sampling: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"scheme": "all"})
+    key_holders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    published: Iterable[str] | None = None
+    accountant: AccountantComponent | None = None
+    side_channels: list[SideChannel] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.sampling.get("scheme") not in ("all", "poisson", "fixed"):
+            raise ValueError(f"sampling scheme {self.sampling.get('scheme')!r} must be all, poisson or fixed")
+        if unknown := set(self.key_holders.values()) - {"clients", "key_server"}:
+            raise ValueError(f"key holder {unknown.pop()!r} must be clients or key_server")
+        self.sealed = frozenset(self.key_holders)
+        by_server = (zone for zone, holder in self.key_holders.items() if holder == "key_server")
+        self.published = frozenset(by_server if self.published is None else self.published)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.log: list[dict[str, Any]] = []
+        self.costs: dict[str, ZoneCost] = {}
+        # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
+        self.feedback: NDArray[np.float64] = np.zeros(self.num_clients)
+        self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        round: int,
+        *,
+        charged: Iterable[int],
+        zone_sizes: Mapping[str, float],
+        total: int,
+        releases: Mapping[str, list[Release]],
+        contributors: Mapping[str, int],
+        weights: Mapping[int, float],
+    ) -> None:
+        """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
+
+        Args:
+            round: 0-based; the log and people are shown `round + 1`.
+            charged: the clients that were asked for an upload. They pay even if it was lost or left out afterwards.
+            zone_sizes: mean number of scalars of each zone that was sent, over the clients.
+            total: P.
+            releases: for each zone, what the components of its chain say of this round. A zone that was sent and is
+                not named here counts as released without noise.
+            contributors: for each zone, how many uploads its sum holds; with several groups or plans that differ, the
+                fewest behind any released value. A zone not named here gets no credit for the noise of others.
+            weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
+        """
+        paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
+        zones = {}
+        for zone, size in zone_sizes.items():
+            if zone == RETAINED or not size > 0:
+                continue
+            alone, others = _noise_of_others(contributors.get(zone, 0), paying, weights)
+            found = releases.get(zone, [])
+            zones[zone] = {
+                "size": float(size),
+                "local": _strongest(release for release in found if release.trust != "central"),
+                "central": _strongest(release for release in found if release.trust == "central"),
+                "sum_factor": alone,
+                "peer_factor": others,
+                "releases": [dataclasses.asdict(release) for release in found],
+            }
+        everyone = paying == list(range(self.num_clients))
+        self._enter({"round": round + 1, "charged": "all" if everyone else paying, "total": int(total), "zones": zones})
+
+    def _enter(self, entry: dict[str, Any]) -> None:
+        """Appends an entry of the log and adds its cost to the running sums."""
+        self.log.append(entry)
+        charged = np.zeros(self.num_clients, bool)
+        charged[slice(None) if entry["charged"] == "all" else entry["charged"]] = True
+        visible, un_noised_feedback = 0.0, False
+        for zone, facts in entry["zones"].items():
+            cost = self.costs.setdefault(zone, ZoneCost(*(np.zeros(self.num_clients) for _ in range(3))))
+            cost.largest = max(cost.largest, facts["size"])
+            if facts["local"] is None and facts["central"] is None:
+                cost.bare += 1
+                un_noised_feedback |= zone in self.sealed
+                continue
+            local, central = facts["local"] or 0.0, facts["central"] or 0.0
+            cost.releases += 1
+            cost.central += facts["local"] is None
+            # Local and central noise add up in the sum; the larger of the two alone is a bound.
+            cost.own[charged] += _inverse_square(local)
+            cost.total[charged] += _inverse_square(max(local * facts["sum_factor"], central))
+            cost.peer[charged] += _inverse_square(max(local * facts["peer_factor"], central))
+            if zone not in self.sealed or zone in (self.published or ()):
+                visible += _inverse_square(local)
+        # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
+        # the clipping norm, once for each other upload; hence the 4.
+        others = charged.sum() - charged
+        if visible > 0:
+            self.feedback += np.where(self._fed_back & (others > 0), 4.0 * visible * np.maximum(others, 1), 0.0)
+        if un_noised_feedback:
+            self._fed_back |= charged
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def epsilon(self) -> float | None:
+        """Epsilon so far of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
+
+        Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
+        central, with the credit for sampling that `accountant` grants.
+        """
+        from fedplug.ledger_views import headline
+
+        return headline(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole ledger as JSON-ready data; infinite numbers are the text `inf`."""
+        from fedplug.ledger_report import to_json
+
+        return to_json(self)
+
+    def verdict(self) -> str:
+        """One line that says what is protected, toward whom, and what is not."""
+        from fedplug.ledger_report import verdict
+
+        return verdict(self)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a checkpoint."""
+        return {"log": self.log}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self._reset()
+        for entry in state["log"]:
+            self._enter(dict(entry))
+
+
+def _strongest(releases: Iterable[Release]) -> float | None:
+    """The largest multiplier: noise that a link adds after another is post-processing of the other and cannot harm.
+
+    None where there is no release. A mechanism that is not Gaussian counts as no noise: nothing here accounts for it.
+    """
+    return max((r.noise_multiplier if r.mechanism in _GAUSSIAN else 0.0 for r in releases), default=None)
+
+
+def _noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:
+    """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for another contributor.
+
+    sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. Another contributor knows its own
+    noise. Never below 1, since the sum is computed from the upload. The maximum goes over all charged clients and the
+    sum over the `count` smallest weights, so that a client that drops out never lowers the cost.
+    """
+    squares = sorted(weight * weight for weight in weights.values())[:count]
+    heaviest = max((weights.get(client_id, 1.0) for client_id in charged), default=1.0)
+    total, without_largest = math.fsum(squares), math.fsum(squares[:-1])
+    return max(1.0, math.sqrt(total) / heaviest), max(1.0, math.sqrt(without_largest) / heaviest)
+
+
+def _inverse_square(multiplier: float) -> float:
+    """1/multiplier^2; infinite where there is no noise."""
+    return math.inf if multiplier < 1e-150 else 1 / multiplier**2

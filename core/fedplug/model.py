@@ -1,0 +1,87 @@
+"""What the core needs of a model: a flat vector in, a flat vector out, buffers apart, and an evaluation.
+
+The core never imports torch; `fedplug.torch_model.TorchModel` implements this for any `torch.nn.Module`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.types import ClientData, Examples, Layout
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Counts of one evaluation: `correct` and `count` of examples, and the summed `loss` (nats)."""
+
+    correct: int
+    count: int
+    loss: float
+
+
+class Model(Protocol):
+    """A model as the core handles it."""
+
+    layout: Layout
+
+    def get_vector(self) -> NDArray[np.float32]:
+        """All trainable parameters as one flat copy, (P,)."""
+
+    def set_vector(self, vector: NDArray[np.float32]) -> None:
+        """Overwrites all trainable parameters."""
+
+    def get_buffers(self) -> dict[str, NDArray[Any]]:
+        """Non-trainable state by name, such as batch-norm statistics; copies."""
+
+    def set_buffers(self, buffers: dict[str, NDArray[Any]]) -> None:
+        """Overwrites the named buffers."""
+
+    def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
+        """Counts correct predictions in evaluation mode."""
+
+
+class ModelComponent(Protocol):
+    """A component of the group `fedplug.model`."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
+        """Builds the model with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
+
+
+class TrainerComponent(Protocol):
+    """A component of the group `fedplug.trainer`."""
+
+    def train(self, client: Any, ctx: Any) -> dict[str, float]:
+        """Trains `client.model`, which holds the global model, on `client.data.train`.
+
+        Returns numbers for the metrics; `loss` is the mean training loss of the last epoch. Randomness comes from
+        `client.rng(self, ...)` alone, so that engines agree bit for bit.
+        """
+
+
+class DatasetComponent(Protocol):
+    """A component of the group `fedplug.dataset`."""
+
+    def load(self, root: str | None) -> Any:
+        """Gives a `fedplug.Dataset`. `root` is the folder of data sets, or None where the user named none."""
+
+
+class PartitionComponent(Protocol):
+    """A component of the group `fedplug.partition`."""
+
+    def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """For each client, the indices of its examples: disjoint, and none empty."""
+
+
+class AccountantComponent(Protocol):
+    """A component of the group `fedplug.accountant`: epsilon of sampled Gaussian releases (q < 1)."""
+
+    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
+        """Epsilon of a list of (noise_multiplier, sampling_rate), one pair a round.
+
+        `adjacency` is `zero_out` or `replace_one`. Gives one value per method, the headline first, for instance
+        `{"pld": 5.91, "rdp": 6.61}`.
+        """

@@ -1,0 +1,136 @@
+"""What pydantic finds wrong with options, in words that carry the value, the rule and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+_RULES = {
+    "greater_than": "> {gt}",
+    "greater_than_equal": ">= {ge}",
+    "less_than": "< {lt}",
+    "less_than_equal": "<= {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "string_pattern_mismatch": "text of the form {pattern}",
+}
+
+
+class OptionProblem(NamedTuple):
+    """One complaint: where inside the options, whether about the key itself, and what."""
+
+    path: tuple[str | int, ...]
+    on_key: bool
+    message: str
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """`did you mean x?`, or the words there are."""
+    words = list(words)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"there is {', '.join(words) or 'none'}"
+
+
+def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: str) -> list[OptionProblem]:
+    """Complaints about `data`, one for each place.
+
+    Args:
+        error: what validating `data` against `model` raised.
+        model: the options class.
+        data: what the user wrote.
+        owner: whose options these are, for the message; empty for the recipe itself.
+    """
+    of_owner = f" of {owner}" if owner else ""
+    found: dict[tuple[tuple[str | int, ...], bool], list[str]] = {}
+    for item in error.errors(include_url=False):
+        path, value = _inside(item["loc"], data)
+        field = _field(model, item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = _known_keys(model, item["loc"])
+            path, on_key = item["loc"], True
+            message = f"unknown option {item['loc'][-1]!r}{of_owner}; {closest(str(item['loc'][-1]), known)}"
+        elif item["type"] == "missing":
+            path, on_key = item["loc"][:-1], False
+            meaning = f" ({field.description})" if field and field.description else ""
+            message = f"{owner or 'the recipe'} needs {item['loc'][-1]!r}{meaning}"
+        elif item["type"] in ("value_error", "assertion_error") and not item["loc"]:
+            on_key, message = False, f"{owner}: {item['ctx']['error']}"
+        else:
+            on_key, message = False, _value_message(item, path, value, field, of_owner)
+        found.setdefault((tuple(path), on_key), []).append(message)
+    # A value that fits no member of a union fails once for each of them.
+    return [OptionProblem(path, on_key, "; or: ".join(dict.fromkeys(texts))) for (path, on_key), texts in found.items()]
+
+
+def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInfo | None, of_owner: str) -> str:
+    shown = f"{'.'.join(map(str, path))}={_show(value)}"
+    context: Mapping[str, Any] = item.get("ctx", {})
+    if item["type"] in ("value_error", "assertion_error"):
+        text = str(context["error"])
+        # Validators may say all of it themselves: `epsilon=0 must be > 0; to switch the noise off, write noised: []`.
+        return text if text.startswith(str(path[-1])) else f"{shown}: {text}"
+    if item["type"] in _RULES:
+        rule = _RULES[item["type"]].format(**context)
+        guess = ""
+        if item["type"] in ("literal_error", "enum") and isinstance(value, str):
+            close = difflib.get_close_matches(value, rule.replace("'", "").replace(" or ", ", ").split(", "), n=1)
+            guess = f"; did you mean {close[0]}?" if close else ""
+        message = f"{shown} must be {rule}{guess}"
+    else:
+        text = item["msg"].removeprefix("Input should be ")
+        message = f"{shown} must be {text}" if text != item["msg"] else f"{shown}: {text[:1].lower()}{text[1:]}"
+    extra = field.json_schema_extra if field else None
+    if isinstance(extra, dict) and "remedy" in extra:
+        return f"{message}; {extra['remedy']}"
+    return f"{message} ({field.description}{of_owner})" if field and field.description else message
+
+
+def _show(value: Any) -> str:
+    text = {"None": "null", "True": "true", "False": "false"}.get(repr(value), repr(value))
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _inside(loc: tuple[Any, ...], data: Any) -> tuple[tuple[Any, ...], Any]:
+    """The part of a pydantic location that exists in the data (it also names union members), and the value there."""
+    path: list[Any] = []
+    for key in loc:
+        try:
+            data = data[key]
+        except (LookupError, TypeError):
+            continue
+        path.append(key)
+    return tuple(path), data
+
+
+def _nested(annotation: Any) -> type[BaseModel] | None:
+    """The options class inside an annotation such as `Sampling | None`, if there is one."""
+    from typing import get_args
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _nested(part))), None)
+
+
+def _field(model: type[BaseModel], loc: tuple[Any, ...]) -> FieldInfo | None:
+    """The field that a location is about, following nested options; the outermost one where that fails."""
+    field: FieldInfo | None = None
+    here: type[BaseModel] | None = model
+    for key in loc:
+        if here and key in here.model_fields:
+            field = here.model_fields[key]
+            here = _nested(field.annotation)
+    return field
+
+
+def _known_keys(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
+    """The keys that the mapping around a location may have."""
+    here = model
+    for key in loc[:-1]:
+        if isinstance(key, str) and key in here.model_fields:
+            here = _nested(here.model_fields[key].annotation) or here
+    return list(here.model_fields)

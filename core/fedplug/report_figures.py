@@ -1,0 +1,290 @@
+"""The figures of the report: each one an inline SVG that follows the page's light or dark colours.
+
+Legends are made in HTML, where they wrap and can be read aloud; so is the caption, which says in words what the picture
+shows. How things are drawn is in `fedplug.report_canvas`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedplug.report_canvas import (
+    GLOBAL_COLOUR,
+    HALF,
+    INK,
+    PHASE_COLOURS,
+    STYLE,
+    TRAIN_COLOUR,
+    WIDE,
+    ZONE_COLOURS,
+    Curve,
+    Rows,
+    curve_of,
+    draw_band,
+    draw_groups,
+    draw_line,
+    draw_stack,
+    last_of,
+    log_axis,
+    new_figure,
+    round_axis,
+    rounds_of,
+    tint,
+    to_svg,
+)
+from fedplug.units import as_float, last, mapping, names, number, percent, read, size
+
+DIRECTIONS = {"up": "clients to server", "down": "server to clients", "key_server": "to and from the key server"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """One figure.
+
+    Attributes:
+        key: short name, used for ids in the page.
+        title: what it shows.
+        note: how to read it: units, what was summed.
+        alt: what a person who sees it would take from it, in a sentence.
+        legend: (label, colour, `line`, `thin`, `dash`, `area` or `cross`), in the order drawn.
+        svg: the picture.
+        wide: True where it fills the width of the page.
+    """
+
+    key: str
+    title: str
+    note: str
+    alt: str
+    legend: tuple[tuple[str, str, str], ...]
+    svg: str
+    wide: bool = False
+
+
+def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
+    """Every figure for which there is data.
+
+    Args:
+        rows: metrics, one mapping a round; any field may be missing, None or not finite.
+        distribution: `{"classes": [names], "clients": {id: [examples per class]}}`, or None.
+
+    Returns:
+        The charts in the order of the page.
+    """
+    import matplotlib
+
+    drawn: list[Chart] = []
+    with matplotlib.rc_context(STYLE):
+        makers: list[Callable[[Rows], Chart | None]] = [_accuracy, _loss, _zones, _seconds, _bytes, _epsilon, _churn]
+        drawn += [chart for make in makers if rows and (chart := make(rows)) is not None]
+        if distribution and distribution.get("clients"):
+            # Alone in its row, the picture of the partition may as well use all of it.
+            alone = sum(not chart.wide for chart in drawn) % 2 == 0
+            drawn.append(_partition(distribution, alone))
+    return drawn
+
+
+def _accuracy(rows: Rows) -> Chart | None:
+    rounds, accuracy = rounds_of(rows), curve_of(rows, "accuracy")
+    per_client = [[as_float(v) for v in mapping(row, "client_accuracy").values()] for row in rows]
+    finite = [[v for v in values if math.isfinite(v)] for values in per_client]
+    if not np.isfinite(accuracy).any() and not any(finite):
+        return None
+    figure, (ax,) = new_figure(HALF, 3.0)
+    legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
+    if any(finite):
+        low = np.array([min(v, default=math.nan) for v in finite])
+        high = np.array([max(v, default=math.nan) for v in finite])
+        draw_band(ax, rounds, low, high)
+        legend.append(("clients on their own class mix, lowest to highest", tint(GLOBAL_COLOUR), "area"))
+    if draw_groups(ax, rows, "accuracy"):
+        legend.append(("each group's model", GLOBAL_COLOUR, "thin"))
+    draw_line(ax, rounds, accuracy, GLOBAL_COLOUR)
+    ax.set_ylim(0, 1)
+    ax.set_ylabel("accuracy (share of test examples)")
+    round_axis(ax, rounds)
+    known = np.flatnonzero(np.isfinite(accuracy))
+    alt = "No accuracy was measured for the global model."
+    if known.size:
+        first, best, final = known[0], known[np.argmax(accuracy[known])], known[-1]
+        alt = f"Accuracy of the global model is {accuracy[first]:.3f} after round {rounds[first]:.0f}"
+        if known.size > 1:
+            alt += (f" and {accuracy[final]:.3f} after round {rounds[final]:.0f}; the best is {accuracy[best]:.3f} "
+                    f"after round {rounds[best]:.0f}")  # fmt: skip
+        alt += "."
+    return Chart("accuracy", "Accuracy", "", alt, tuple(legend), to_svg(figure, "accuracy", alt))
+
+
+def _loss(rows: Rows) -> Chart | None:
+    rounds, test, train = rounds_of(rows), curve_of(rows, "loss"), curve_of(rows, "train_loss")
+    both = np.concatenate([test, train])
+    finite = both[np.isfinite(both)]
+    if not finite.size:
+        return None
+    figure, (ax,) = new_figure(HALF, 3.0)
+    draw_groups(ax, rows, "loss")
+    draw_line(ax, rounds, test, GLOBAL_COLOUR)
+    draw_line(ax, rounds, train, TRAIN_COLOUR, dashed=True)
+    legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
+    legend.append(("training, mean over clients", TRAIN_COLOUR, "dash"))
+    note = ""
+    if finite.min() > 0 and finite.max() > 50 * finite.min():
+        log_axis(ax, float(finite.max() / finite.min()))
+        note = "Logarithmic scale."
+    elif finite.min() >= 0:
+        ax.set_ylim(0, 1.08 * float(finite.max()) or 1)
+    # A round that reports neither None nor a number has diverged; it must not look like a gap in the record.
+    diverged = [
+        float(x) for x, row in zip(rounds, rows, strict=True)
+        if any(row.get(key) is not None and not math.isfinite(read(row, key)) for key in ("loss", "train_loss"))
+    ]  # fmt: skip
+    if diverged:
+        ax.plot(diverged, [0.03] * len(diverged), "x", color=ZONE_COLOURS["clear"], transform=ax.get_xaxis_transform())
+        legend.append(("not finite: diverged", ZONE_COLOURS["clear"], "cross"))
+    ax.set_ylabel("loss (nats)")
+    round_axis(ax, rounds)
+    ends = f"{last_of(test)} on the test set and {last_of(train)} in training"
+    alt = f"The last loss is {ends}."
+    if diverged:
+        alt = f"Loss was not finite in {len(diverged)} of {len(rows)} rounds; the last finite one is {ends}."
+    return Chart("loss", "Loss", note, alt, tuple(legend), to_svg(figure, "loss", alt))
+
+
+def _zones(rows: Rows) -> Chart | None:
+    zones = [zone for zone in names(rows, "zones") if np.nan_to_num(curve_of(rows, "zones", zone)).any()]
+    if not zones:
+        return None
+    figure, (ax,) = new_figure(HALF, 3.0)
+    rounds = rounds_of(rows)
+    legend = draw_stack(ax, rounds, {zone: 100 * curve_of(rows, "zones", zone) for zone in zones}, ZONE_COLOURS)
+    ax.set_ylim(0, 100)
+    ax.set_ylabel("share of the model (%)")
+    round_axis(ax, rounds)
+    shares = ", ".join(f"{zone} {percent(last(rows, 'zones', zone))}" for zone in zones)
+    alt = f"Zone shares in the last round: {shares}."
+    return Chart("zones", "Zone shares", "Mean over clients.", alt, legend, to_svg(figure, "zones", alt))
+
+
+def _seconds(rows: Rows) -> Chart | None:
+    phases = [phase for phase in names(rows, "seconds") if phase != "wall"]
+    curves = {phase: curve for phase in phases if np.nan_to_num(curve := curve_of(rows, "seconds", phase)).any()}
+    wall = curve_of(rows, "seconds", "wall")
+    if not curves:
+        return None
+    figure, (ax,) = new_figure(HALF, 3.0)
+    rounds = rounds_of(rows)
+    highest = float(max(np.nansum(list(curves.values()), axis=0).max(), np.nan_to_num(wall).max()))
+    scale, unit = (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
+    legend = list(draw_stack(ax, rounds, {phase: scale * curve for phase, curve in curves.items()}, PHASE_COLOURS))
+    if np.isfinite(wall).any():
+        draw_line(ax, rounds, scale * wall, INK, thin=True)
+        legend.append(("wall clock", "var(--ink)", "line"))
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel(f"time per round ({unit})")
+    round_axis(ax, rounds)
+    sums = {phase: float(np.nansum(curve)) for phase, curve in curves.items()}
+    ordered = sorted(sums, key=lambda phase: -sums[phase])[:3]
+    shares = ", ".join(f"{phase} {percent(sums[phase] / sum(sums.values()))}" for phase in ordered)
+    alt = f"Largest shares of the working time over the run: {shares}."
+    note = "Phases are summed over parties, so with several processes they add up to more than the wall clock."
+    return Chart("seconds", "Time per phase", note, alt, tuple(legend), to_svg(figure, "seconds", alt))
+
+
+def _bytes(rows: Rows) -> Chart | None:
+    totals = {way: np.nan_to_num(curve_of(rows, "bytes", way, "total")) for way in DIRECTIONS}
+    present = {way: text for way, text in DIRECTIONS.items() if totals[way].any()}
+    if not present:
+        return None
+    figure, axes = new_figure(WIDE, 2.9, len(present))
+    rounds = rounds_of(rows)
+    highest = max(float(curve.max()) for curve in totals.values())
+    scale, unit = next((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if highest >= s or s == 1)
+    legend: dict[str, tuple[str, str, str]] = {}
+    for ax, (way, text) in zip(axes, present.items(), strict=True):
+        zones = names(rows, "bytes", way, "zones")
+        curves = {zone: curve_of(rows, "bytes", way, "zones", zone) / scale for zone in zones}
+        for entry in draw_stack(ax, rounds, curves or {"other": totals[way] / scale}, ZONE_COLOURS):
+            legend[entry[0]] = entry
+        ax.set_title(text)
+        round_axis(ax, rounds)
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylabel(f"bytes per round ({unit})")
+    sums = [f"{text} {size(totals[way].sum())}" for way, text in present.items()]
+    alt = f"Bytes over the run: {', '.join(sums)}."
+    note = "All clients together; the panels share one scale. Other: questions, ballots, headers, whole models."
+    svg = to_svg(figure, "bytes", alt)
+    return Chart("bytes", "Bytes per zone and direction", note, alt, tuple(legend.values()), svg, wide=True)
+
+
+def _epsilon(rows: Rows) -> Chart | None:
+    epsilon = curve_of(rows, "epsilon")
+    if not np.isfinite(epsilon).any():
+        return None
+    return _single(rows, epsilon, "epsilon", "Epsilon so far", "epsilon", ZONE_COLOURS["noised"],
+                   "What it covers, and under which assumptions, is in the ledger below.",
+                   f"Epsilon after the last round is {number(last(rows, 'epsilon'))}.")  # fmt: skip
+
+
+def _churn(rows: Rows) -> Chart | None:
+    churn = 100 * curve_of(rows, "mask_churn")
+    if not np.isfinite(churn).any():
+        return None
+    return _single(rows, churn, "churn", "Mask churn", "share of the mask (%)", ZONE_COLOURS["encrypted"],
+                   "Share of the encrypted zone that changed since the round before.",
+                   f"In the last round {percent(last(rows, 'mask_churn'))} of the mask was new.")  # fmt: skip
+
+
+def _single(rows: Rows, curve: Curve, key: str, title: str, label: str, colour: str, note: str, alt: str) -> Chart:
+    figure, (ax,) = new_figure(HALF, 2.6)
+    draw_line(ax, rounds_of(rows), curve, colour)
+    ax.set_ylim(0, 1.08 * float(np.nanmax(curve)) or 1)
+    ax.set_ylabel(label)
+    round_axis(ax, rounds_of(rows))
+    return Chart(key, title, note, alt, (), to_svg(figure, key, alt))
+
+
+def _partition(distribution: Mapping[str, Any], wide: bool) -> Chart:
+    """Heat map of examples per client and class; beside it, examples per client."""
+    classes, clients = [str(c) for c in distribution.get("classes") or []], distribution["clients"]
+    width = max(len(classes), *(len(row) for row in clients.values()))
+    counts = np.zeros((len(clients), width))
+    for i, row in enumerate(clients.values()):
+        counts[i, : len(row)] = np.nan_to_num([as_float(count) for count in row])
+    classes += [str(i) for i in range(len(classes), width)]
+    figure, (ax, bars) = new_figure(WIDE if wide else HALF, min(max(2.6, 0.9 + 0.17 * len(clients)), 9.0), 2, (4, 1))
+    red, green, blue = (int(GLOBAL_COLOUR[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    # One colour whose opacity grows with the count: zero is the page's own colour, light or dark.
+    pixels = np.zeros((*counts.shape, 4))
+    pixels[..., :3] = red, green, blue
+    pixels[..., 3] = 0.85 * np.sqrt(counts / max(counts.max(), 1))
+    ax.imshow(pixels, aspect="auto", interpolation="none")
+    if counts.size <= 260:
+        for (i, j), count in np.ndenumerate(counts):
+            if count:
+                ax.text(j, i, f"{count:.0f}", ha="center", va="center", fontsize=7)
+    step, every = math.ceil(len(clients) / 30), math.ceil(width / (40 if wide else 20))
+    ax.set_yticks(range(0, len(clients), step), [str(name) for name in list(clients)[::step]])
+    turned = max(map(len, classes[::every])) * len(classes[::every]) > (110 if wide else 45)
+    shown = [name[:18] for name in classes[::every]]
+    ax.set_xticks(range(0, width, every), shown, rotation=45 if turned else 0, ha="right" if turned else "center")
+    ax.set_ylabel("client")
+    ax.set_xlabel("class")
+    sums = counts.sum(axis=1)
+    bars.barh(np.arange(len(clients)), sums, height=0.7, color=GLOBAL_COLOUR)
+    bars.set_xlabel("examples")
+    bars.set_xlim(left=0)
+    bars.xaxis.get_major_locator().set_params(nbins=3)
+    bars.tick_params(labelleft=False)
+    for each in (ax, bars):
+        each.grid(visible=False)
+        each.set_ylim(len(clients) - 0.5, -0.5)
+        each.spines[:].set_visible(False)
+    held = (counts > 0).sum(axis=1)
+    alt = (f"{len(clients)} clients hold {sums.min():.0f} to {sums.max():.0f} training examples each, "
+           f"of {held.min()} to {held.max()} of {width} classes.")  # fmt: skip
+    note = "Training examples per client and class; stronger is more (square-root scale)."
+    return Chart("partition", "Who holds what", note, alt, (), to_svg(figure, "partition", alt), wide)

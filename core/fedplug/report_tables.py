@@ -1,0 +1,95 @@
+"""Plain data as HTML: text, lists, tables with captions. Every string is escaped here and nowhere else."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedplug import units
+from fedplug.report_canvas import ZONE_COLOURS
+
+_INLINE = 12  # a longer list of plain values is folded away
+
+
+def text(value: Any) -> str:
+    """The value as escaped text, for element content and quoted attributes."""
+    return html.escape(str(value))
+
+
+def _words(key: Any) -> str:
+    return str(key).replace("_", " ")
+
+
+def title_of(key: Any) -> str:
+    """A heading for a key: `side_channels` is `Side channels`, `he` is `HE`."""
+    words = _words(key)
+    return words.upper() if len(words) <= 2 else words[:1].upper() + words[1:]
+
+
+def zone_label(name: str) -> str:
+    """The text, with the swatch of its colour where it names a zone."""
+    if name not in ZONE_COLOURS:
+        return text(name)
+    return f'<span class="zone"><span class="key" style="--c:{ZONE_COLOURS[name]}"></span>{text(name)}</span>'
+
+
+def render(value: Any, caption: str = "") -> str:
+    """Any plain data as HTML: mappings and lists of mappings become tables, the rest text."""
+    if value is None:
+        return units.NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f")
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else units.number(value)
+    if isinstance(value, Mapping):
+        if value and all(isinstance(inner, Mapping) for inner in value.values()):
+            return _records([{"": _words(key), **inner} for key, inner in value.items()], caption)
+        items = "".join(f"<dt>{text(_words(key))}</dt><dd>{render(inner)}</dd>" for key, inner in value.items())
+        return f'<dl class="facts">{items}</dl>' if items else units.NOTHING
+    if isinstance(value, list | tuple):
+        return _sequence(value, caption)
+    return zone_label(str(value))
+
+
+def _sequence(values: Sequence[Any], caption: str) -> str:
+    if not values:
+        return "none"
+    if all(isinstance(value, Mapping) for value in values):
+        return _records(values, caption)
+    if any(isinstance(value, Mapping | list | tuple) for value in values) or max(len(str(v)) for v in values) > 40:
+        return f"<ul>{''.join(f'<li>{render(value)}</li>' for value in values)}</ul>"
+    joined = ", ".join(map(render, values))
+    if len(values) <= _INLINE:
+        return joined
+    return f"<details><summary>{len(values)} values</summary>{joined}</details>"
+
+
+def _records(records: Sequence[Mapping[str, Any]], caption: str) -> str:
+    """Records as one table, with the union of their keys as columns."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    body = [[render(record[key]) if key in record else units.NOTHING for key in keys] for record in records]
+    return table(caption or f"{len(records)} entries", [_words(key) for key in keys], body)
+
+
+def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False) -> str:
+    """A table with caption and header cells; nothing for an empty body. Cells are HTML already, header is text.
+
+    `numeric` says from which column on values are right-aligned; True means all but the first.
+    """
+    if not body:
+        return ""
+    first = len(header) if numeric is False else int(numeric)
+    kind = [' class="num"' if i >= first else "" for i in range(len(header))]
+    head = "".join(f'<th scope="col"{kind[i]}>{text(title)}</th>' for i, title in enumerate(header))
+    wide = ' class="wide"' if len(header) > 9 else ""
+    rows = []
+    for cells in body:
+        inner = "".join(f"<td{kind[i]}>{cell}</td>" for i, cell in enumerate(cells) if i)
+        rows.append(f'<tr><th scope="row">{cells[0]}</th>{inner}</tr>')
+    # The box can be scrolled with the keyboard, hence its place in the tab order.
+    return (f'<div class="scroll" tabindex="0"><table{wide}><caption>{text(caption)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n")  # fmt: skip

@@ -1,0 +1,121 @@
+"""JSON schema of a recipe with the installed plugins' options in it, so that editors complete and check recipes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import BaseModel
+
+from fedplug.catalog import Catalog, Entry
+from fedplug.errors import PluginError
+from fedplug.recipe import CHAINS, LISTS, SECTIONS, General
+from fedplug.recipe_reader import REQUIRED
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
+    """Builds the schema.
+
+    Args:
+        catalog: the components to include; each is imported.
+
+    Returns:
+        The schema as plain JSON data, and one message for each component left out because it cannot be imported.
+    """
+    definitions: dict[str, Any] = {}
+    failures: list[str] = []
+    groups = [*SECTIONS.values(), "partition"]
+    for group in groups:
+        names = []
+        for entry in catalog.groups[group].values():
+            try:
+                definitions[f"{group}:{entry.name}"] = _component(entry, definitions)
+                names.append(entry.name)
+            except PluginError as error:
+                failures.append(str(error))
+        definitions[group] = _choice(group, names)
+    general = _options(General, "general", definitions)
+    sections = {section: _section(section, group) for section, group in SECTIONS.items()}
+    named = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["use"]}]}
+    alone = {
+        "required": [*general["required"], *REQUIRED],
+        "properties": {section: named for section in REQUIRED if section not in CHAINS}
+        | {"data": {"type": "object", "required": ["use", "clients", "partition"]}},
+    }
+    schema = {
+        "$schema": _DIALECT,
+        "title": "fedplug recipe",
+        "description": "The composition of a federated-learning protocol.",
+        "type": "object",
+        "properties": {
+            "extends": {"type": "string", "description": "recipe to start from, relative to this file; one level"},
+            **general["properties"],
+            **sections,
+        },
+        "additionalProperties": False,
+        # A recipe that extends another may leave out whatever it inherits, even the `use` of a component.
+        "if": {"required": ["extends"]},
+        "else": alone,
+        "$defs": dict(sorted(definitions.items())),
+    }
+    return _finite(schema), failures
+
+
+def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The mapping that uses one component."""
+    model = getattr(entry.load(), "Options", None)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise PluginError(f"plugin {entry.distribution}: {entry.name} has no nested class Options(fedplug.Options)")
+    options = _options(model, f"{entry.group}:{entry.name}", definitions)
+    properties = {
+        "use": {"const": entry.name},
+        "name": {"type": "string", "description": "the instance's own name; by default that of the component"},
+        **options.get("properties", {}),
+    }
+    required = ["use", *options.get("required", [])]
+    if entry.group == "dataset":
+        properties["clients"] = {"type": "integer", "minimum": 1, "description": "among how many clients it is split"}
+        properties["partition"] = {"$ref": "#/$defs/partition"}
+    return {
+        "type": "object",
+        "title": entry.name,
+        "description": entry.summary,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _options(model: type[BaseModel], owner: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """An options class as JSON schema; nested classes move to the common definitions under the owner's name."""
+    schema = model.model_json_schema(ref_template=f"#/$defs/{owner}:{{model}}")
+    for name, nested in schema.pop("$defs", {}).items():
+        definitions[f"{owner}:{name}"] = nested
+    return schema
+
+
+def _choice(group: str, names: list[str]) -> dict[str, Any]:
+    """One of the components of a group: a mapping, the name of a component, or, when extending, options alone."""
+    by_name = {"type": "string", "description": "a component of this recipe, or one with default options"}
+    inherits = {"type": "object", "properties": {"use": False}, "description": "options over those of the parent"}
+    options = [{"$ref": f"#/$defs/{group}:{name}"} for name in names]
+    return {"oneOf": [*options, by_name | {"examples": names}, inherits]}
+
+
+def _section(section: str, group: str) -> dict[str, Any]:
+    one: dict[str, Any] = {"$ref": f"#/$defs/{group}"}
+    if section in CHAINS:
+        chain = {"anyOf": [{"type": "array", "items": one}, {"type": "null"}]}
+        return {"type": "object", "additionalProperties": chain, "description": "for each zone, a list in order"}
+    if section in LISTS:
+        return {"type": "array", "items": one}
+    return {"anyOf": [one, {"type": "null"}]} if section not in REQUIRED else one
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: bounds and defaults that are infinite are left out."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items() if not (isinstance(v, float) and not math.isfinite(v))}
+    return [_finite(item) for item in value] if isinstance(value, list) else value

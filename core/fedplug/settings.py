@@ -1,0 +1,102 @@
+"""Settings of a run that are no part of the protocol: where and how fast it runs, what it keeps.
+
+Defaults come from a user config file, `fedplug/config.toml` under `$XDG_CONFIG_HOME` (or `~/.config`):
+
+    device = "cuda:0"
+    output = "~/fedplug-runs"
+    data = "/data/images"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedplug.errors import SetupError
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the command line and the config file say of a run.
+
+    Attributes:
+        engine: what runs the parties: `local`, `processes`, or an engine of a plugin.
+        workers: worker processes of engines that have them; None: the engine decides.
+        device: `auto` (a CUDA device if there is one), `cpu`, `cuda`, `cuda:1`, ...
+        output: folder in which every run gets its own folder.
+        data: folder of data sets; None where the user named none.
+        record_wire: keep every message in the run folder, so that attacks can read them later.
+        quiet: print only what went wrong; not in the config file.
+    """
+
+    engine: str = "local"
+    workers: int | None = None
+    device: str = "auto"
+    output: Path = Path("runs")
+    data: Path | None = None
+    record_wire: bool = False
+    quiet: bool = False
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Settings:
+        """Defaults, over them the config file, over that the variable FEDPLUG_DATA.
+
+        Args:
+            path: the config file; by default the user's, which need not exist.
+
+        Raises:
+            SetupError: the file cannot be read, or holds an unknown key or a value of the wrong type.
+        """
+        import tomllib
+
+        explicit, path = path is not None, path or config_path()
+        given: dict[str, Any] = {}
+        if explicit or path.is_file():
+            try:
+                given = tomllib.loads(path.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+                raise SetupError(f"{path}: cannot be read: {error}") from error
+        settings = cls().replace(_checked(given, str(path)))
+        folder = os.environ.get("FEDPLUG_DATA")
+        return settings.replace({"data": Path(folder).expanduser()}) if folder else settings
+
+    def replace(self, changes: Mapping[str, Any]) -> Settings:
+        """A copy in which the values that are not None are changed.
+
+        Raises:
+            SetupError: fewer than one worker.
+        """
+        changed = dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
+        if changed.workers is not None and changed.workers < 1:
+            raise SetupError(f"workers={changed.workers} must be >= 1; leave it out to let the engine decide")
+        return changed
+
+
+def config_path() -> Path:
+    """Where the user's config file is looked for."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "fedplug" / "config.toml"
+
+
+def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    kinds: dict[str, type] = {"engine": str, "workers": int, "device": str, "output": str, "data": str, "record_wire": bool}
+    words = {str: "text in quotes", int: "a whole number", bool: "true or false"}
+    problems, values = [], {}
+    for key, value in given.items():
+        kind = kinds.get(key)
+        if kind is None:
+            from difflib import get_close_matches
+
+            close = get_close_matches(key, kinds, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(kinds)}"
+            problems.append(f"{origin}: unknown key {key!r}; {hint}")
+        elif type(value) is not kind:
+            problems.append(f"{origin}: {key}={value!r} must be {words[kind]}")
+        else:
+            values[key] = Path(str(value)).expanduser() if key in ("output", "data") else value
+    if problems:
+        raise SetupError("\n".join(problems))
+    return values

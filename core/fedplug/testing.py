@@ -1,0 +1,135 @@
+"""The conformance kit for plugin authors: what every component must get right, as one function to call from a test.
+
+    from fedplug.testing import check_component
+
+    @pytest.mark.parametrize("name", ["acme.vote", "acme.noise"])
+    def test_conforms(name):
+        check_component(name)
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from fedplug.catalog import Catalog
+from fedplug.component import Options
+from fedplug.composition import hook_problems, implemented_hooks
+
+HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe")
+"""Libraries that a component's module must import inside its methods: `fedplug check` and `show` import the module."""
+
+
+def check_component(component: type | str, group: str | None = None, catalog: Catalog | None = None) -> None:
+    """Asserts that a component can be listed, shown, checked, composed and sent over any engine.
+
+    Args:
+        component: the name of an installed component, or a class that is not installed.
+        group: the entry-point group of a class; not needed if the class implements a hook.
+        catalog: where a name is looked up; by default the installed plugins.
+
+    Raises:
+        AssertionError: lists everything that is wrong.
+        PluginError: a component of that name cannot be imported.
+    """
+    if isinstance(component, str):
+        entries = (catalog or Catalog.discover()).named(component)
+        assert entries, f"no component {component!r} is installed; is the plugin installed, with this entry point?"
+        members = [(entry.load(), entry.group) for entry in entries]
+    else:
+        groups = [group] if group else list(implemented_hooks(component))
+        assert groups, f"{component.__name__} implements no hook; name its entry-point group: group='dataset'"
+        members = [(component, found) for found in groups]
+    problems = [problem for found, _ in members[:1] for problem in _class_problems(found)]
+    problems += [problem for found, member_of in members for problem in hook_problems(found, member_of)]
+    name = component if isinstance(component, str) else component.__qualname__
+    assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
+
+
+def _class_problems(found: type) -> Iterator[str]:
+    summary = next(iter((inspect.cleandoc(found.__doc__) if found.__doc__ else "").splitlines()), "").strip()
+    if not summary:
+        yield "needs a docstring whose first line says in one sentence what it does; `fedplug list` prints it"
+    elif len(summary) > 120:
+        yield f"the first line of the docstring has {len(summary)} characters; `fedplug list` has room for 120"
+    yield from _options_problems(found)
+    parameters = list(inspect.signature(found).parameters.values())
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if [p.name for p in needed] != ["options"]:
+        yield f"must be built from its options alone: __init__(self, options), not {inspect.signature(found)}"
+    yield from _payload_problems(found)
+    yield from import_problems(found.__module__)
+
+
+def _options_problems(found: type) -> Iterator[str]:
+    model = getattr(found, "Options", None)
+    if not (isinstance(model, type) and issubclass(model, Options)):
+        yield "needs a nested class Options(fedplug.Options), even if it has no fields"
+        return
+    assert issubclass(model, BaseModel)
+    for name, field in model.model_fields.items():
+        if not field.description:
+            yield f"option {name} needs a description: Field(..., description=...)"
+        if name in ("use", "name", "clients", "partition"):
+            yield f"option {name} must have another name; recipes use this word"
+    if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
+        yield "its Options must stay frozen and refuse unknown keys, as fedplug.Options does"
+
+
+def _payload_problems(found: type) -> Iterator[str]:
+    """Methods that the component hands to `ask` or `tell` must be marked, and take the party first."""
+    sites = {"client": "@at_client", "key_server": "@at_key_server"}
+    for name in sorted(_asked_methods(found)):
+        method = getattr(found, name, None)
+        site = getattr(method, "__fedplug_site__", None)
+        if not callable(method):
+            yield f"asks for self.{name}, which does not exist"
+        elif site is None:
+            yield f"{name} runs at another party, so it must be marked @at_client or @at_key_server"
+    for name, method in inspect.getmembers(found, callable):
+        site = getattr(method, "__fedplug_site__", None)
+        if site is not None:
+            parameters = list(inspect.signature(method).parameters)
+            if parameters[1:2] != [site]:
+                yield f"{name} is marked {sites[site]}, so its first argument after self must be named {site}"
+
+
+def _asked_methods(found: type) -> set[str]:
+    """Names of methods that the class's source passes to `.ask(self.x)` or `.tell(self.x)`."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(found)))
+    except (OSError, TypeError, SyntaxError):
+        return set()
+    return {
+        call.args[0].attr
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("ask", "tell")
+        and call.args
+        and isinstance(call.args[0], ast.Attribute)
+        and isinstance(call.args[0].value, ast.Name)
+        and call.args[0].value.id == "self"
+    }
+
+
+@functools.cache
+def import_problems(module: str) -> tuple[str, ...]:
+    """What importing a module in a fresh interpreter does that it must not: fail, or pull in a heavy library."""
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}\nimport {module}\n"
+        f"print('\\n'.join(sorted(set({HEAVY!r}) & set(sys.modules))))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        return (f"importing {module} in a fresh interpreter fails: {last}",)
+    remedy = "import it inside the methods that use it"
+    return tuple(f"importing {module} imports {library}; {remedy}" for library in result.stdout.split())

@@ -1,0 +1,292 @@
+"""The data that travels between hooks: layout, plan, block, scores, data sets.
+
+Everything here is plain: numpy arrays, numbers, strings. No torch, no keys, no behaviour beyond what keeps the data
+consistent. The words are those of `docs/architecture.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ENCRYPTED, NOISED, RETAINED, CLEAR = "encrypted", "noised", "retained", "clear"
+BASE_ZONES: tuple[str, ...] = (ENCRYPTED, NOISED, RETAINED, CLEAR)
+"""Zones every protocol knows. `retained` never leaves the client; a recipe may add zones of its own."""
+
+Scores = NDArray[np.float32]
+"""What a scorer says: one value a scalar, shape (P,), or one value a layer, shape (L,)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One named parameter tensor inside the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    layer: str
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.offset, self.offset + self.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where each parameter tensor lives in the flat update vector of P scalars.
+
+    Raises:
+        ValueError: the tensors do not tile the vector without gaps, in order.
+    """
+
+    parameters: tuple[Parameter, ...]
+
+    def __post_init__(self) -> None:
+        expected = 0
+        for parameter in self.parameters:
+            if parameter.offset != expected:
+                raise ValueError(f"{parameter.name} starts at {parameter.offset}, expected {expected}")
+            expected += parameter.size
+
+    @classmethod
+    def of(cls, named_shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Layout:
+        """Lays named shapes one after the other; the layer of `fc1.weight` is `fc1`."""
+        parameters, offset = [], 0
+        for name, shape in named_shapes:
+            parameter = Parameter(name, tuple(int(n) for n in shape), offset, name.rpartition(".")[0] or name)
+            parameters.append(parameter)
+            offset += parameter.size
+        return cls(tuple(parameters))
+
+    @property
+    def size(self) -> int:
+        """P, the number of scalars."""
+        return self.parameters[-1].slice.stop if self.parameters else 0
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the L layers, in order of first appearance."""
+        return tuple(dict.fromkeys(parameter.layer for parameter in self.parameters))
+
+    def layer_slices(self) -> dict[str, list[slice]]:
+        """For each layer, the slices of the flat vector that it owns."""
+        slices: dict[str, list[slice]] = {layer: [] for layer in self.layers}
+        for parameter in self.parameters:
+            slices[parameter.layer].append(parameter.slice)
+        return slices
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """For one client and round: one zone label per scalar, so zones are disjoint and complete by construction.
+
+    Attributes:
+        labels: uint8 array, shape (P,); `labels[j]` indexes `zones`.
+        zones: the zone names the labels refer to.
+        shared: zones whose positions are the same at every client of the group. Their blocks travel gathered and
+            without positions, so that the server need not learn where in the model the values belong.
+
+    Raises:
+        ValueError: a label refers to no zone.
+    """
+
+    labels: NDArray[np.uint8]
+    zones: tuple[str, ...]
+    shared: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.labels.dtype != np.uint8 or self.labels.ndim != 1:
+            raise ValueError(f"labels must be uint8[P], got {self.labels.dtype}{list(self.labels.shape)}")
+        if self.labels.size and int(self.labels.max()) >= len(self.zones):
+            raise ValueError(f"label {int(self.labels.max())} refers to no zone of {self.zones}")
+
+    @classmethod
+    def single(cls, zone: str, size: int, zones: tuple[str, ...]) -> Plan:
+        """The whole model in one zone."""
+        return cls(np.full(size, zones.index(zone), np.uint8), zones, frozenset(zones))
+
+    @classmethod
+    def of(cls, rest: str, size: int, zones: tuple[str, ...], *, shared: Iterable[str] = (),
+           **positions: NDArray[Any]) -> Plan:
+        """`rest` everywhere, and each `zone=positions` on top (indices or a boolean mask)."""
+        labels = np.full(size, zones.index(rest), np.uint8)
+        for zone, where in positions.items():
+            labels[where] = zones.index(zone)
+        return cls(labels, zones, frozenset(shared))
+
+    def positions(self, zone: str) -> NDArray[np.uint32]:
+        """Global positions of a zone, ascending; shape (n,)."""
+        return np.flatnonzero(self.labels == self.zones.index(zone)).astype(np.uint32)
+
+    def sizes(self) -> dict[str, int]:
+        """Number of scalars in each zone."""
+        counts = np.bincount(self.labels, minlength=len(self.zones))
+        return {zone: int(count) for zone, count in zip(self.zones, counts, strict=True)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """One zone's share of one update, or of a sum of updates: values or ciphertexts, and where they belong.
+
+    A protector takes a block and gives a block. While plain, `values` has shape (size,). Once encrypted, `values` is
+    None, `ciphertexts` holds serialised ciphertexts without any context, and `sealed_by` names the component that can
+    add and open them.
+
+    Attributes:
+        zone: the zone it belongs to.
+        size: how many scalars it covers.
+        values: float32 (size,), in ascending order of position; None once encrypted.
+        positions: uint32 (size,) global positions; None when they follow from a plan that the cohort shares.
+        ciphertexts: serialised ciphertexts; empty while plain.
+        sealed_by: name of the component that encrypted it; None while plain.
+        contributors: how many updates are in it: 1 in an upload.
+        divisor: what to divide by to obtain the mean: total weight, a scalar or one value a position.
+        weighted: True once the client's weight has been multiplied in (a protector that encrypts does so).
+        l2_bound: what a clip promises of the L2 norm of one client's values; None without a clip.
+        meta: plain data a protector needs later (numbers, strings, bytes); travels with the block.
+    """
+
+    zone: str
+    size: int
+    values: NDArray[np.float32] | None = None
+    positions: NDArray[np.uint32] | None = None
+    ciphertexts: tuple[bytes, ...] = ()
+    sealed_by: str | None = None
+    contributors: int = 1
+    divisor: float | NDArray[np.float64] = 1.0
+    weighted: bool = False
+    l2_bound: float | None = None
+    meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def plain(self) -> NDArray[np.float32]:
+        """The values of a block that is not encrypted.
+
+        Raises:
+            ValueError: the block is encrypted.
+        """
+        if self.values is None:
+            raise ValueError(f"the {self.zone} block is encrypted by {self.sealed_by}; it has no plain values here")
+        return self.values
+
+    def replace(self, **changes: Any) -> Block:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def mean(self) -> NDArray[np.float32]:
+        """Values over divisor; (size,). A position nobody contributed to is 0.
+
+        Raises:
+            ValueError: the block is encrypted.
+        """
+        total = self.plain().astype(np.float64)
+        divisor = np.asarray(self.divisor, np.float64)
+        return np.divide(total, divisor, out=np.zeros_like(total), where=divisor > 0).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """Labelled examples as stored: images as uint8 or float32 (n, C, H, W), labels int64 (n,)."""
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: NDArray[Any] | slice) -> Examples:
+        return Examples(self.inputs[indices], self.labels[indices])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in memory, with what a model needs to know about it.
+
+    Attributes:
+        train, test: the two splits.
+        classes: class names; their number is the number of outputs.
+        mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
+            become tensors. uint8 inputs are divided by 255 first.
+    """
+
+    train: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example: (C, H, W)."""
+        return tuple(self.train.inputs.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientData:
+    """What one client holds.
+
+    Attributes:
+        train: its own training examples.
+        own_test: test examples with the class mix of its training examples.
+        classes, mean, std: as in `Dataset`.
+        shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate.
+    """
+
+    train: Examples
+    own_test: Examples
+    shared_test: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train.inputs.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """What one component did to one zone of one client's upload in one round, as the ledger needs it.
+
+    Attributes:
+        mechanism: `gaussian`, `discrete_gaussian`, `laplace`, ...
+        noise_multiplier: noise standard deviation over the clipping norm (zero-out sensitivity).
+        clipping_norm: L2 bound of one client's contribution, in units of the update.
+        trust: `local` (noise added before upload), `central` (added to the sum by a trusted party) or `distributed`.
+        source: where the noise came from: `secure`, `exact` or `reproducible`.
+        literal: True where the paper's own formula is used although it does not give the guarantee it claims.
+        note: one sentence for the ledger; may be empty.
+    """
+
+    mechanism: str
+    noise_multiplier: float
+    clipping_norm: float
+    trust: str = "local"
+    source: str = "secure"
+    literal: bool = False
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SideChannel:
+    """Something data-dependent that is visible to somebody and that no guarantee covers.
+
+    Attributes:
+        what: for instance `mask`, `vote histogram`, `num_examples`.
+        seen_by: parties that see it.
+        accounted: True where its cost is in epsilon.
+        note: one sentence.
+    """
+
+    what: str
+    seen_by: tuple[str, ...]
+    accounted: bool = False
+    note: str = ""

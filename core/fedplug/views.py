@@ -1,0 +1,150 @@
+"""Messages as they crossed the wire, and what one adversary could see of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedplug import codec
+
+SERVER, KEY_SERVER = "server", "key_server"
+
+
+def client_address(client_id: int) -> str:
+    """The address of a client: `client:3`."""
+    return f"client:{client_id}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Message:
+    """One message: who, to whom, when, and exactly which bytes.
+
+    Attributes:
+        sender, receiver: addresses: `server`, `key_server`, `client:3`.
+        round: 0-based; -1 for the set-up, T for the end of the run.
+        phase: `setup`, `negotiate`, `upload`, `open` or `finish`.
+        data: the bytes on the wire; empty if the run does not record them.
+        size: their number.
+        zones: how many of them belong to each zone's blocks.
+    """
+
+    sender: str
+    receiver: str
+    round: int
+    phase: str
+    data: bytes
+    size: int
+    zones: Mapping[str, int]
+
+    def decode(self) -> Any:
+        """The content, as any party that receives the bytes can read it; nested calls are decoded too.
+
+        Raises:
+            MessageError: the run was not recorded, or the bytes are damaged.
+        """
+        body = codec.decode(codec.unframe(self.data))
+        if isinstance(body, dict) and "calls" in body:
+            body["calls"] = [codec.decode(call) for call in body["calls"]]
+        return body
+
+
+@dataclasses.dataclass(eq=False)
+class Wire:
+    """The record of what crossed the wire. Counts always; keeps the bytes only if asked to.
+
+    Attributes:
+        keep: whether `messages` keeps the bytes, for attacks and for tests.
+        messages: those recorded, in order, if `keep`.
+        counts: (round, direction, phase, zone) -> bytes. Direction is `up`, `down` or `key_server`; the zone `other`
+            holds what belongs to no block, so that the zones of a phase add up to its bytes.
+        requests: round -> messages from the server to clients.
+    """
+
+    keep: bool = False
+    messages: list[Message] = dataclasses.field(default_factory=list)
+    counts: Counter[tuple[int, str, str, str]] = dataclasses.field(default_factory=Counter)
+    requests: Counter[int] = dataclasses.field(default_factory=Counter)
+
+    def record(
+        self, sender: str, receiver: str, round: int, phase: str, data: bytes, zones: Mapping[str, int]
+    ) -> None:
+        """Counts one message, and keeps it if the run is recorded."""
+        if KEY_SERVER in (sender, receiver):
+            direction = "key_server"
+        else:
+            direction = "down" if sender == SERVER else "up"
+        if direction == "down":
+            self.requests[round] += 1
+        for zone, size in zones.items():
+            self.counts[round, direction, phase, zone] += size
+        self.counts[round, direction, phase, "other"] += len(data) - sum(zones.values())
+        if self.keep:
+            self.messages.append(Message(sender, receiver, round, phase, data, len(data), dict(zones)))
+
+    def take(self) -> list[Message]:
+        """The messages kept since the last call."""
+        messages, self.messages = self.messages, []
+        return messages
+
+    def of_round(self, round: int) -> dict[str, dict[str, Any]]:
+        """Bytes of one round: direction -> {total, phases: {...}, zones: {...}}."""
+        table: dict[str, dict[str, Any]] = {
+            direction: {"total": 0, "phases": {}, "zones": {}} for direction in ("up", "down", "key_server")
+        }
+        for (when, direction, phase, zone), size in self.counts.items():
+            if when == round and size:
+                row = table[direction]
+                row["total"] += size
+                row["phases"][phase] = row["phases"].get(phase, 0) + size
+                row["zones"][zone] = row["zones"].get(zone, 0) + size
+        return table
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """Everything one adversary observed: recorded messages, and nothing that leads back to a party.
+
+    Attributes:
+        adversary: `server` (all messages, no secret key) or `eavesdropper` (the same bytes on unprotected links).
+        messages: in order.
+    """
+
+    adversary: str
+    messages: tuple[Message, ...]
+
+    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
+        for message in self.messages:
+            if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
+                value = message.decode().get("value")
+                if isinstance(value, dict) and "blocks" in value:
+                    yield message.round, int(message.sender.partition(":")[2]), value["blocks"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttackReport:
+    """What an attack achieved: `status` is success, failed, diverged or not_applicable; `metrics` are plain numbers."""
+
+    status: str
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+
+
+def write_wire(path: Path, messages: list[Message]) -> None:
+    """Writes recorded messages to a file."""
+    path.parent.mkdir(exist_ok=True)
+    rows = [[m.sender, m.receiver, m.round, m.phase, m.data, dict(m.zones)] for m in messages]
+    path.write_bytes(codec.frame(codec.encode(rows)))
+
+
+def read_wire(path: Path) -> list[Message]:
+    """Reads what `write_wire` wrote.
+
+    Raises:
+        MessageError: the file is damaged.
+    """
+    rows = codec.decode(codec.unframe(path.read_bytes()))
+    return [Message(*row[:5], len(row[4]), row[5]) for row in rows]

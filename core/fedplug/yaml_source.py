@@ -1,0 +1,240 @@
+"""YAML text to plain data together with the position of every key and value, so that each complaint can point.
+
+Scalars follow the YAML 1.2 core rules: `1e-5` is a number, `on`, `off`, `yes` and `no` are text, `010` is ten.
+Duplicate keys, tags and keys that are no text are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+Key = str | int
+KeyPath = tuple[Key, ...]
+"""Where something sits in the data: `("protect", "noised", 1, "epsilon")`."""
+
+_MAX_VALUES = 100_000  # aliases can make a small file expand without bound
+
+
+class Position(NamedTuple):
+    """A place a person can look at: `file:line:column` (1-based), or just an origin such as `--set rounds`."""
+
+    origin: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.line}:{self.column}" if self.line else self.origin
+
+
+class Problem(NamedTuple):
+    """One complaint and its place."""
+
+    position: Position
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.message}"
+
+
+class Marks(NamedTuple):
+    """Positions of a key (of a value's own position, for list items) and of its value."""
+
+    key: Position
+    value: Position
+
+
+@dataclasses.dataclass
+class Source:
+    """Plain data, where each part of it was written, and what was wrong with the text.
+
+    Attributes:
+        origin: the file, or what stands for it in messages.
+        data: dictionaries, lists, text, numbers, booleans, None.
+        marks: positions by path; `()` is the whole document.
+        problems: what was refused while reading.
+    """
+
+    origin: str
+    data: Any
+    marks: dict[KeyPath, Marks] = dataclasses.field(default_factory=dict)
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+
+    def where(self, path: KeyPath, key: bool = False) -> Position:
+        """Position of the value (or key) at `path`, or of the closest thing around it."""
+        if not self.marks:
+            return Position(".".join([self.origin, *map(str, path)]))
+        for length in range(len(path), -1, -1):
+            if marks := self.marks.get(path[:length]):
+                return marks.key if key and length == len(path) else marks.value
+        return Position(self.origin)
+
+    def complain(self, path: KeyPath, message: str, key: bool = False) -> None:
+        """Adds a problem at `path`."""
+        self.problems.append(Problem(self.where(path, key), message))
+
+
+def _core_rules(owner: type[yaml.SafeLoader] | type[yaml.SafeDumper]) -> None:
+    """Gives a loader or dumper the scalar rules of the YAML 1.2 core schema."""
+    for tag, pattern, first in (
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+        ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+         list("-+.0123456789")),
+    ):  # fmt: skip
+        owner.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), first)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {}  # noqa: RUF012  # PyYAML's own are those of YAML 1.1, where `off` is False
+
+
+class _Dumper(yaml.SafeDumper):
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_core_rules(_Loader)
+_core_rules(_Dumper)
+
+
+def dump(data: Any) -> str:
+    """YAML text that `read_text` gives back unchanged. (`yaml.safe_dump` would write the text "1e5" without quotes.)"""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def read(path: Path) -> Source:
+    """Reads a file; problems, also that it cannot be read, are in the result."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        return Source(str(path), None, problems=[Problem(Position(str(path)), f"cannot read the recipe: {reason}")])
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} is not UTF-8 text ({error.reason}); save the file as UTF-8"
+        return Source(str(path), None, problems=[Problem(Position(str(path)), message)])
+    return read_text(text, str(path))
+
+
+def read_text(text: str, origin: str, in_file: bool = True) -> Source:
+    """Reads YAML text. `in_file=False` leaves lines and columns out of positions (for `--set`)."""
+    source = Source(origin, None)
+
+    def position(mark: yaml.Mark | None) -> Position:
+        return Position(origin, mark.line + 1, mark.column + 1) if in_file and mark else Position(origin)
+
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        details = ", ".join(filter(None, [error.problem, error.context, error.note]))
+        source.problems.append(Problem(position(error.problem_mark or error.context_mark), f"not YAML: {details}"))
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        mark = Position(origin, before.count("\n") + 1, error.position - before.rfind("\n")) if in_file else None
+        source.problems.append(Problem(mark or Position(origin), f"not YAML: {error.reason}"))
+    except RecursionError:
+        source.problems.append(Problem(Position(origin), "nested too deeply"))
+    else:
+        if node is not None:
+            _Reading(source, position).document(node)
+    source.marks.setdefault((), Marks(Position(origin, int(in_file), 1), Position(origin, int(in_file), 1)))
+    return source
+
+
+class _Reading:
+    """One pass over the nodes of a document."""
+
+    def __init__(self, source: Source, position: Any) -> None:
+        self.source, self.position, self.count = source, position, 0
+        self.open: list[yaml.Node] = []
+
+    def document(self, node: yaml.Node) -> None:
+        at = self.position(node.start_mark)
+        self.source.marks[()] = Marks(at, at)
+        try:
+            self.source.data = self.value(node, ())
+        except _TooLarge:
+            self.complain(node, f"the recipe expands to more than {_MAX_VALUES} values; use fewer aliases")
+
+    def complain(self, node: yaml.Node, message: str) -> None:
+        self.source.problems.append(Problem(self.position(node.start_mark), message))
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        self.count += 1
+        if self.count > _MAX_VALUES:
+            raise _TooLarge
+        if any(node is outer for outer in self.open):
+            self.complain(node, "an alias refers to the value that contains it")
+            return None
+        self.open.append(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self.mapping(node, path)
+            if isinstance(node, yaml.SequenceNode):
+                return self.sequence(node, path)
+            return self.scalar(node)
+        finally:
+            self.open.pop()
+
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        if node.tag != "tag:yaml.org,2002:map":
+            self.complain(node, f"the tag {node.tag} is not supported; write a plain mapping")
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
+                shown = repr(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                self.complain(key_node, f"a key must be text, not {shown}; write it in quotes")
+            elif key == "<<":
+                self.complain(key_node, "merge keys (<<) are not supported; repeat the lines, or use extends")
+            elif key in result:
+                first = self.source.marks[(*path, key)].key
+                self.complain(key_node, f"duplicate key {key!r}, first given at {first}; remove one of the two")
+            else:
+                # Marked before the value is read, so that complaints about the value can point here.
+                at = self.position(key_node.start_mark), self.position(value_node.start_mark)
+                self.source.marks[(*path, key)] = Marks(*at)
+                result[key] = self.value(value_node, (*path, key))
+        return result
+
+    def sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
+        if node.tag != "tag:yaml.org,2002:seq":
+            self.complain(node, f"the tag {node.tag} is not supported; write a plain list")
+        result = []
+        for index, item in enumerate(node.value):
+            at = self.position(item.start_mark)
+            self.source.marks[(*path, index)] = Marks(at, at)
+            result.append(self.value(item, (*path, index)))
+        return result
+
+    def scalar(self, node: yaml.Node) -> Any:
+        kind, text = node.tag.removeprefix("tag:yaml.org,2002:"), node.value
+        try:
+            if kind == "str":
+                return text
+            if kind == "null":
+                return None
+            if kind == "bool":
+                return {"true": True, "false": False}[text.lower()]
+            if kind == "int":
+                return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+            if kind == "float":
+                # Python writes infinity and not-a-number without the dot.
+                return float(re.sub(r"^([-+]?)\.(?=[infaINFA])", r"\1", text))
+        except (ValueError, KeyError):
+            self.complain(node, f"{text[:40]!r} cannot be read as {kind}")
+            return None
+        self.complain(node, f"the tag {node.tag} is not supported; write plain text, numbers, lists and mappings")
+        return None
+
+
+class _TooLarge(Exception):
+    """The document has more values than any recipe."""

@@ -1,0 +1,1 @@
+"""ParaAegis: parallel protection of a model update by encryption and differential privacy."""

@@ -1,0 +1,45 @@
+"""ParaAegis' scores: how large a scalar's update is, or one of the ablation's alternatives (paper, Sec. 3 and Table 2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+import fedplug
+from fedplug import Client, Context, Field, hookimpl
+from fedplug.types import Scores
+
+
+class Magnitude:
+    """Score each scalar by the size of its update (ParaAegis, Sec. 3).
+
+    The clients nominate the highest scores. `max` is the paper's choice; `min` and `random` are the ablation of Table 2.
+    The paper speaks of the norm of a parameter without saying of what: `element` takes each scalar's magnitude, the
+    literal alternative `tensor` gives every scalar the L2 norm of its tensor.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        strategy: Literal["max", "min", "random"] = Field("max", description="which updates score highest")
+        granularity: Literal["element", "tensor"] = Field("element", description="norm of a scalar or of its tensor")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """float32 (P,); the highest are nominated."""
+        if client.update is None:
+            raise ValueError("scores are taken after training")
+        if self.options.strategy == "random":
+            return client.rng(self).random(ctx.layout.size, np.float32)
+        norms = np.abs(client.update)
+        if self.options.granularity == "tensor":
+            for parameter in ctx.layout.parameters:
+                norms[parameter.slice] = np.linalg.norm(client.update[parameter.slice])
+        return norms if self.options.strategy == "max" else -norms
+
+    def describe(self) -> str:
+        return f"{self.options.strategy} |update|, per {self.options.granularity}"

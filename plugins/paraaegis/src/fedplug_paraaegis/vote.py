@@ -1,0 +1,132 @@
+"""ParaAegis' negotiation: the clients vote which scalars are encrypted (paper, Sec. 3, Alg. 1 and Fig. 1)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fedplug
+from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug.types import ENCRYPTED
+
+from fedplug_paraaegis.secret_ballot import IndexCipher, tally
+
+
+class Vote:
+    """Encrypt the scalars that most clients nominate (ParaAegis, Sec. 3).
+
+    Each client nominates the share p_t of the model that scores highest with it. Its ballot holds these indices, encrypted
+    deterministically under a key that only the clients know, so that the server can count votes without learning for
+    what. The share p_t of indices with most votes is encrypted, the rest gets differential privacy. In the dynamic
+    variant the share decays: p_t = ratio * decay^t.
+    """
+
+    name: str
+    needs_cohort_secret = True
+
+    class Options(fedplug.Options):
+        ratio: float = Field(0.3, ge=0, le=1, description="p_0, share of the model that is encrypted in the first round")
+        decay: float = Field(1.0, gt=0, le=1, description="p_t = ratio * decay^t; 1 keeps the share fixed")
+        by: str | None = Field(None, description="scorer whose scores decide the nominations; the recipe's first if unset")
+        rest: str = Field("noised", description="zone of the scalars that are not encrypted")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        always_full = self.options.ratio == 1 and self.options.decay == 1
+        return frozenset(
+            ({ENCRYPTED} if self.options.ratio > 0 else set()) | (set() if always_full else {self.options.rest})
+        )
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the scalars."""
+        names = [use.name for use in recipe.score_parameters]
+        if self.options.by is not None and self.options.by not in names:
+            return [f"by: {self.options.by!r} is no scorer of this recipe; it has {names or 'none'}"]
+        if 0 < self.options.ratio and self.zones != {ENCRYPTED} and not names:
+            return ["the vote needs scores; add score_parameters: [{use: paraaegis.magnitude}]"]
+        return []
+
+    def seats(self, round: int, size: int) -> int:
+        """How many scalars are encrypted in a round: floor(p_t P)."""
+        # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they mean.
+        return math.floor(self.options.ratio * self.options.decay**round * size + 1e-9)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Alg. 1: ballots in, count, winners out."""
+        size = ctx.layout.size
+        seats = self.seats(ctx.round, size)
+        if seats in (0, size):  # nothing to vote on: DP-FedAvg or fully encrypted FedAvg
+            cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.rest)
+            return
+        ballots = cohort.ask(self.nominate)  # runs at every client
+        winners, tied, remaining = tally(list(ballots.values()), size, seats)  # runs here, on ciphertexts
+        cohort.tell(self.adopt, winners, tied, remaining)  # runs at every client before its next answer
+
+    @at_client
+    def nominate(self, client: Client) -> NDArray[np.uint8]:
+        """This client's ballot: the encrypted indices of its p_t P highest scores."""
+        scores = client.scores[self.options.by] if self.options.by else next(iter(client.scores.values()))
+        nominated = highest(per_scalar(scores, client.ctx), self.seats(client.ctx.round, client.ctx.layout.size))
+        return self._cipher(client).encrypt(nominated)
+
+    @at_client
+    def adopt(self, client: Client, winners: NDArray[np.uint8], tied: NDArray[np.uint8], remaining: int) -> None:
+        """Decrypts the winners; among those tied for the last seats the lowest indices win, at every client alike."""
+        cipher = self._cipher(client)
+        encrypted = np.concatenate([cipher.decrypt(winners), cipher.decrypt(tied)[:remaining]])
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        client.plan = Plan.of(self.options.rest, size, zones, shared=zones, **{ENCRYPTED: encrypted})
+
+    @at_client
+    def adopt_all(self, client: Client, zone: str) -> None:
+        """The whole model goes into one zone."""
+        client.plan = Plan.single(zone, client.ctx.layout.size, client.ctx.zones)
+
+    def _cipher(self, client: Client) -> IndexCipher:
+        """This round's permutation; kept between ballot and winners."""
+        kept = client.cache.get(self.name)
+        if kept is None or kept[0] != client.ctx.round:
+            key = client.secret(self, "ballot", client.ctx.round)
+            kept = client.cache[self.name] = (client.ctx.round, IndexCipher.of(key, client.ctx.layout.size))
+        cipher: IndexCipher = kept[1]
+        return cipher
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What the vote shows, to whom."""
+        if self.zones in ({ENCRYPTED}, {self.options.rest}):
+            return []
+        histogram = "how many clients voted for each encrypted index; one colluding client can decrypt the indices"
+        return [
+            SideChannel("vote histogram", ("server",), note=histogram),
+            SideChannel("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
+        ]
+
+    def describe(self) -> str:
+        decay = "" if self.options.decay == 1 else f", times {self.options.decay:g} each round"
+        return f"vote: {self.options.ratio:.1%} encrypted{decay}; the rest is {self.options.rest}; ballots under AES-256"
+
+
+def per_scalar(scores: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]:
+    """Scores of shape (L,) spread over the scalars of each layer; scores of shape (P,) unchanged."""
+    if len(scores) == ctx.layout.size:
+        return scores
+    spread = np.empty(ctx.layout.size, np.float32)
+    for score, slices in zip(scores, ctx.layout.layer_slices().values(), strict=True):
+        for part in slices:
+            spread[part] = score
+    return spread
+
+
+def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Indices of the `count` highest scores; of equal scores the lowest indices. Not sorted."""
+    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    above = np.flatnonzero(scores > least)
+    return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])

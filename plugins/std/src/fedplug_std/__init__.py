@@ -1,0 +1,1 @@
+"""What every fedplug protocol needs: data, models, training, clipping, noise, encryption, averaging."""

@@ -1,0 +1,265 @@
+"""Reads the files behind `fedplug_std.datasets` into uint8 images (n, C, H, W) and int64 labels.
+
+torchvision reads and fetches everything but the idx files of MNIST and Fashion-MNIST: it wants them unpacked beside
+the archives, and data folders are often read-only. Every way in which a file can be missing or damaged ends in a
+`DataError` that says where it was looked for and how to get it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import pickle
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from fedplug.context import stream
+from fedplug.errors import DataError
+from fedplug.types import Dataset, Examples
+
+from fedplug_std._torchvision import torchvision
+
+ENVIRONMENT = "FEDPLUG_DATA"
+_READ_ERRORS = (OSError, EOFError, zlib.error, pickle.UnpicklingError, ValueError, TypeError, KeyError, RuntimeError)
+_GET_IT = "put it there, or set download: true to have it fetched"
+
+
+class Sizes(Protocol):
+    """The options every data set has."""
+
+    @property
+    def train_size(self) -> int | None: ...
+    @property
+    def test_size(self) -> int | None: ...
+
+
+def dataset(
+    train: Examples,
+    test: Examples,
+    sizes: Sizes,
+    classes: tuple[str, ...],
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Dataset:
+    """Checks the labels, keeps as many examples as wanted, and adds what a model needs to know.
+
+    Raises:
+        DataError: a label outside the classes, or more examples wanted than there are.
+    """
+    for name, examples in (("training", train), ("test", test)):
+        if not len(examples):
+            raise DataError(f"the data set has no {name} examples")
+        low, high = int(examples.labels.min()), int(examples.labels.max())
+        if low < 0 or high >= len(classes):
+            raise DataError(f"the {name} labels are {low} to {high}, but must be 0 to {len(classes) - 1}: damaged file")
+    return Dataset(
+        _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size"), classes, mean, std
+    )
+
+
+def _some(examples: Examples, size: int | None, option: str) -> Examples:
+    if size is None:
+        return examples
+    if size > len(examples):
+        raise DataError(f"{option}={size} must be at most {len(examples)}, all there are; for all write null")
+    # The first of one fixed order, whatever the recipe's seed: equal sizes mean equal examples, and 1,000 examples
+    # include the 500 of a smaller run.
+    order = stream(0, "subset", option).permutation(len(examples))
+    return examples.take(np.sort(order[:size]))
+
+
+def data_folder(root: str | None, inside: str = "") -> Path:
+    """The folder of data sets, or a path inside it.
+
+    Args:
+        root: what the user named; None: what the environment variable FEDPLUG_DATA names.
+        inside: relative to that folder; an absolute path needs none.
+
+    Raises:
+        DataError: nobody named a folder and `inside` is not absolute.
+    """
+    if Path(inside).is_absolute():
+        return Path(inside)
+    named = root or os.environ.get(ENVIRONMENT)
+    if not named:
+        raise DataError(
+            f"no data folder is known; name one with the environment variable {ENVIRONMENT}, for instance "
+            f"{ENVIRONMENT}=data, or use std.digits, which needs none"
+        )
+    return Path(named).expanduser() / inside
+
+
+@contextlib.contextmanager
+def _reading(what: str, where: Path, download: bool = False) -> Iterator[None]:
+    """Turns whatever a reader raises over a bad file, or a download over the network, into a DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except _READ_ERRORS as error:
+        done = "fetched or read" if download else "read"
+        message = f"{what} in {where} cannot be {done}: {error}; remove what is damaged and get it again"
+        raise DataError(message) from error
+
+
+def digits() -> tuple[Examples, Examples]:
+    """Scikit-learn's digits, split 80/20 within every class by a fixed seed."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    return _split(Examples(images, bunch.target.astype(np.int64)), 0.2, 0)
+
+
+def _split(examples: Examples, test_fraction: float, seed: int) -> tuple[Examples, Examples]:
+    from sklearn.model_selection import train_test_split
+
+    train, test = train_test_split(
+        np.arange(len(examples)), test_size=test_fraction, random_state=seed, stratify=examples.labels
+    )
+    return examples.take(np.sort(train)), examples.take(np.sort(test))
+
+
+def idx_images(name: str, root: str | None, download: bool, num_classes: int) -> tuple[Examples, Examples]:
+    """MNIST or Fashion-MNIST from `<name>/raw`, packed or not."""
+    folder = data_folder(root)
+    raw = folder / name / "raw"
+    stems = [f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+
+    def found(stem: str) -> Path | None:
+        return next((path for path in (raw / stem, raw / f"{stem}.gz") if path.is_file()), None)
+
+    absent = [stem for stem in stems if found(stem) is None]
+    if absent and download:
+        with _reading(name, raw, download):
+            getattr(torchvision().datasets, name)(folder, download=True)
+        absent = [stem for stem in stems if found(stem) is None]
+    if absent:
+        raise DataError(f"{name} is not in {raw}: missing {', '.join(f'{stem}[.gz]' for stem in absent)}; {_GET_IT}")
+    arrays = []
+    for stem in stems:
+        path = found(stem)
+        assert path is not None
+        with _reading(name, path):
+            arrays.append(_read_idx(path))
+    return _pair(name, raw, arrays[0], arrays[1]), _pair(name, raw, arrays[2], arrays[3])
+
+
+def _pair(name: str, where: Path, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Examples:
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        raise DataError(f"{name} in {where} has images {images.shape} and labels {labels.shape}, which do not match")
+    return Examples(images[:, None], labels.astype(np.int64))
+
+
+def _read_idx(path: Path) -> np.ndarray[Any, Any]:
+    """An idx file of unsigned bytes: 0, 0, 8, number of dimensions, their sizes (4 bytes, big endian), the values."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read()
+    if len(content) < 4 or content[:3] != b"\0\0\x08":
+        raise ValueError("it does not start as an idx file of bytes")
+    start = 4 + 4 * content[3]
+    shape = tuple(int(n) for n in np.frombuffer(content[4:start], ">u4"))
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def cifar(name: str, root: str | None, download: bool) -> tuple[Examples, Examples, tuple[str, ...]]:
+    """CIFAR10 or CIFAR100; torchvision compares checksums before it opens the pickles."""
+    folder = data_folder(root)
+    kind = getattr(torchvision().datasets, name)
+    where = folder / kind.base_folder
+    _fetch_or_complain(name, where, download)
+    with _reading(name, where, download):
+        train, test = (kind(folder, train=part, download=download) for part in (True, False))
+        return _channels_first(train), _channels_first(test), tuple(train.classes)
+
+
+def _channels_first(part: Any) -> Examples:
+    return Examples(np.ascontiguousarray(part.data.transpose(0, 3, 1, 2)), np.asarray(part.targets, np.int64))
+
+
+def by_split(name: str, root: str | None, download: bool, files: str) -> tuple[Examples, Examples]:
+    """SVHN or STL10, whose torchvision classes hold `data` (n, C, H, W) and `labels`."""
+    folder = data_folder(root)
+    kind = getattr(torchvision().datasets, name)
+    _fetch_or_complain(name, folder / files.split()[0], download)
+    with _reading(name, folder, download):
+        train, test = (kind(folder, split=part, download=download) for part in ("train", "test"))
+        return _contiguous(train), _contiguous(test)
+
+
+def _contiguous(part: Any) -> Examples:
+    return Examples(np.ascontiguousarray(part.data), part.labels.astype(np.int64))
+
+
+def _fetch_or_complain(name: str, where: Path, download: bool) -> None:
+    if not where.exists() and not download:
+        raise DataError(f"{name} is not in {where.parent}: {where.name} is missing; {_GET_IT}")
+
+
+def imagenette(
+    root: str | None, download: bool, source: str, image_size: int
+) -> tuple[Examples, Examples, tuple[str, ...]]:
+    """Imagenette, scaled and cut to squares."""
+    folder = data_folder(root)
+    where = folder / {"160px": "imagenette2-160", "320px": "imagenette2-320", "full": "imagenette2"}[source]
+    _fetch_or_complain("Imagenette", where, download)
+    with _reading("Imagenette", where, download):
+        imagenette_set, load, parts = torchvision().datasets.Imagenette, _loader(image_size), []
+        for split in ("train", "val"):
+            fetch = download and not where.exists()  # torchvision 0.17 refuses to fetch into a folder that is there
+            parts.append(imagenette_set(folder, split=split, size=source, download=fetch, loader=load))
+        train, test = parts
+        return _stacked(train), _stacked(test), tuple(names[0] for names in train.classes)
+
+
+def image_tree(
+    folder: Path, image_size: int, grayscale: bool, test_fraction: float, seed: int
+) -> tuple[Examples, Examples, tuple[str, ...]]:
+    """Images in one folder a class, with a test folder or split at random."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}; path must name one with train/ and test/, or one folder a class")
+
+    def read(part: Path) -> tuple[Examples, tuple[str, ...]]:
+        with _reading("the image folder", part):
+            found = torchvision().datasets.ImageFolder(part, loader=_loader(image_size, grayscale))
+            return _stacked(found), tuple(found.classes)
+
+    train_folder = folder / "train"
+    if not (train_folder.is_dir() and any(part.is_dir() for part in train_folder.iterdir())):
+        train_folder = folder  # `train` is absent, or the class of railway pictures
+    test_folder = next((part for part in (folder / "test", folder / "val") if part.is_dir()), None)
+    if train_folder is folder or test_folder is None:
+        examples, names = read(train_folder)
+        with _reading("the image folder", train_folder):
+            return *_split(examples, test_fraction, seed), names
+    (train, names), (test, test_names) = read(train_folder), read(test_folder)
+    if names != test_names:
+        raise DataError(f"{train_folder} has the classes {names}, but {test_folder} has {test_names}; they must agree")
+    return train, test, names
+
+
+def _loader(image_size: int, grayscale: bool = False) -> Callable[[str], np.ndarray[Any, Any]]:
+    """Opens an image file, scales its shorter side to `image_size`, cuts out the middle; gives uint8 (C, H, W)."""
+    from PIL import Image
+
+    transforms = torchvision().transforms
+    square = transforms.Compose([transforms.Resize(image_size), transforms.CenterCrop(image_size)])
+
+    def load(path: str) -> np.ndarray[Any, Any]:
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(square(image.convert("L" if grayscale else "RGB")), np.uint8)
+        except (OSError, SyntaxError, ValueError) as error:  # PIL raises SyntaxError for some broken PNG files
+            raise DataError(f"the image {path} cannot be read: {error}; remove it or replace it") from error
+        return pixels[None] if grayscale else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+    return load
+
+
+def _stacked(found: Any) -> Examples:
+    pairs = [found[index] for index in range(len(found))]
+    return Examples(np.stack([image for image, _ in pairs]), np.asarray([label for _, label in pairs], np.int64))

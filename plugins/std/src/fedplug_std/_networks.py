@@ -1,0 +1,133 @@
+"""The torch modules behind `fedplug_std.models`. Each function gives a module that maps (n, C, H, W) to logits."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from torch import nn
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
+
+
+def mlp(shape: tuple[int, ...], num_classes: int, hidden: Sequence[int]) -> nn.Module:
+    """Fully connected layers `fc1`, `fc2`, ... with ReLU between them."""
+    return nn.Sequential(OrderedDict([("flatten", nn.Flatten()), *_dense(math.prod(shape), hidden, num_classes)]))
+
+
+def cnn(shape: tuple[int, ...], num_classes: int, hidden: int) -> nn.Module:
+    """C->32->64 with 3x3 kernels, batch norm, ReLU and 2x2 pooling; then `hidden` and the logits."""
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            [
+                ("conv1", nn.Conv2d(channels, 32, 3, padding=1)),
+                ("norm1", nn.BatchNorm2d(32)),
+                ("relu1", nn.ReLU()),
+                ("pool1", nn.MaxPool2d(2)),
+                ("conv2", nn.Conv2d(32, 64, 3, padding=1)),
+                ("norm2", nn.BatchNorm2d(64)),
+                ("relu2", nn.ReLU()),
+                ("pool2", nn.MaxPool2d(2)),
+                ("flatten", nn.Flatten()),
+                *_dense(64 * (height // 4) * (width // 4), [hidden], num_classes),
+            ]
+        )
+    )
+
+
+def lenet5(shape: tuple[int, ...], num_classes: int, activation: str) -> nn.Module:
+    """5x5 convolutions with 6 and 16 channels and average pooling, then 120, 84 and the logits."""
+    channels, height, width = shape
+    padding = 2 if min(height, width) < 32 else 0
+    rows, columns = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in (height, width))
+    act = _ACTIVATIONS[activation]
+    return nn.Sequential(
+        OrderedDict(
+            [
+                ("conv1", nn.Conv2d(channels, 6, 5, padding=padding)),
+                ("act1", act()),
+                ("pool1", nn.AvgPool2d(2)),
+                ("conv2", nn.Conv2d(6, 16, 5)),
+                ("act2", act()),
+                ("pool2", nn.AvgPool2d(2)),
+                ("flatten", nn.Flatten()),
+                *_dense(16 * rows * columns, [120, 84], num_classes, act),
+            ]
+        )
+    )
+
+
+def alexnet(
+    shape: tuple[int, ...], num_classes: int, channels: Sequence[int], hidden: Sequence[int], dropout: float
+) -> nn.Module:
+    """Five 3x3 convolutions, the first with stride 2, pooling after the first two and to 2x2 after the last."""
+    first, second, third, fourth, fifth = channels
+    layers: list[tuple[str, nn.Module]] = [
+        ("conv1", nn.Conv2d(shape[0], first, 3, stride=2, padding=1)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(2)),
+        ("conv2", nn.Conv2d(first, second, 3, padding=1)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(2)),
+        ("conv3", nn.Conv2d(second, third, 3, padding=1)),
+        ("relu3", nn.ReLU()),
+        ("conv4", nn.Conv2d(third, fourth, 3, padding=1)),
+        ("relu4", nn.ReLU()),
+        ("conv5", nn.Conv2d(fourth, fifth, 3, padding=1)),
+        ("relu5", nn.ReLU()),
+        # On 32x32 images this is the usual 2x2 pooling; it makes the rest independent of the image size.
+        ("pool5", nn.AdaptiveMaxPool2d(2)),
+        ("flatten", nn.Flatten()),
+        *_dense(fifth * 4, hidden, num_classes, dropout=dropout),
+    ]
+    return nn.Sequential(OrderedDict(layers))
+
+
+def resnet(name: str, shape: tuple[int, ...], num_classes: int, small_input: bool | None) -> nn.Module:
+    """A torchvision ResNet; with `small_input` its 7x7 stem and pooling give way to one 3x3 convolution."""
+    module = from_torchvision(name, shape, num_classes)
+    if small_input or (small_input is None and min(shape[1:]) <= 64):
+        module.conv1 = _like_conv(nn.Conv2d(shape[0], 64, 3, padding=1, bias=False))
+        module.maxpool = nn.Identity()
+    return module
+
+
+def from_torchvision(name: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """A torchvision classifier without pretrained weights, its first convolution fitted to the image's channels."""
+    from fedplug_std._torchvision import torchvision
+
+    module: nn.Module = torchvision().models.get_model(name, weights=None, num_classes=num_classes)
+    if shape[0] != 3:
+        path, first = next((path, part) for path, part in module.named_modules() if isinstance(part, nn.Conv2d))
+        parent, _, child = path.rpartition(".")
+        fitted = nn.Conv2d(
+            shape[0],
+            first.out_channels,
+            kernel_size=(first.kernel_size[0], first.kernel_size[1]),
+            stride=(first.stride[0], first.stride[1]),
+            padding=first.padding,  # type: ignore[arg-type]
+            bias=first.bias is not None,
+        )
+        setattr(module.get_submodule(parent), child, _like_conv(fitted))
+    return module
+
+
+def _like_conv(conv: nn.Conv2d) -> nn.Conv2d:
+    """Initial weights as torchvision gives them to the convolutions of ResNet, MobileNetV2 and EfficientNet."""
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return conv
+
+
+def _dense(
+    inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU, dropout: float = 0.0
+) -> list[tuple[str, nn.Module]]:
+    """Named fully connected layers; `fc1`, ... with the activation after all but the last."""
+    layers: list[tuple[str, nn.Module]] = []
+    for number, width in enumerate(hidden, start=1):
+        if dropout:
+            layers.append((f"drop{number}", nn.Dropout(dropout)))
+        layers += [(f"fc{number}", nn.Linear(inputs, width)), (f"fcact{number}", activation())]
+        inputs = width
+    return [*layers, (f"fc{len(hidden) + 1}", nn.Linear(inputs, outputs))]

@@ -1,0 +1,165 @@
+"""Additive encryption through TenSEAL's public vectors. Imported only by methods that encrypt, add or decrypt.
+
+Rows of slots go in, one serialised ciphertext a row comes out; contexts never travel inside them. No Galois and no
+relinearisation keys are kept: sums need neither, and a context with them is 35 MB.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tenseal as ts
+from fedplug.errors import MessageError, ProtectionError
+from numpy.typing import NDArray
+
+FRESH = 128
+"""How many ciphertexts a probe of the noise encrypts; more are simulated by doubling."""
+
+
+def bfv_context(degree: int, coeff_bits: Sequence[int], plain_modulus: int, *, symmetric: bool) -> Any:
+    """A BFV context with new keys. `symmetric` encrypts with the secret key: faster, less noise, no public key."""
+    return ts.context(
+        ts.SCHEME_TYPE.BFV, degree, plain_modulus, list(coeff_bits), encryption_type=_encryption_type(symmetric),
+        n_threads=1,
+    )  # fmt: skip
+
+
+def ckks_context(degree: int, coeff_bits: Sequence[int], scale_bits: int, *, symmetric: bool) -> Any:
+    """A CKKS context with new keys."""
+    context = ts.context(
+        ts.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=list(coeff_bits), encryption_type=_encryption_type(symmetric),
+        n_threads=1,
+    )  # fmt: skip
+    context.global_scale = 2.0**scale_bits
+    return context
+
+
+def _encryption_type(symmetric: bool) -> Any:
+    return ts.ENCRYPTION_TYPE.SYMMETRIC if symmetric else ts.ENCRYPTION_TYPE.ASYMMETRIC
+
+
+def dump_context(context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
+    """The parameters as bytes (about 0.1 kB), with those keys that are asked for and no others."""
+    data: bytes = context.serialize(
+        save_public_key=public_key, save_secret_key=secret_key, save_galois_keys=False, save_relin_keys=False
+    )
+    return data
+
+
+def load_context(data: bytes) -> Any:
+    """A context from `dump_context`.
+
+    Raises:
+        MessageError: the bytes are no context.
+    """
+    try:
+        return ts.context_from(data, 1)  # one thread: parallel work is spread over processes, not threads
+    except Exception as error:  # the C++ library raises many types, none of them its own
+        raise MessageError(f"{len(data)} bytes are no encryption context ({error}); they were damaged") from error
+
+
+def encrypt(scheme: str, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
+    """One serialised ciphertext for each row of slots.
+
+    Args:
+        scheme: `bfv` (integers) or `ckks` (real numbers).
+        context: with a public key, or a symmetric one with the secret key.
+        rows: shape (m, slots). Cut to one ciphertext's slots here because longer vectors make TenSEAL print warnings.
+    """
+    vector = _new(scheme)
+    return tuple(vector(context, row).serialize() for row in rows)
+
+
+def decrypt(scheme: str, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
+    """Rows of slots, shape (m, slots): int64 for `bfv` (centred around 0), float64 for `ckks`.
+
+    Raises:
+        ProtectionError: the context holds no secret key.
+        MessageError: a ciphertext is damaged or of other parameters.
+    """
+    if not context.has_secret_key():
+        raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
+    rows = np.empty((len(ciphertexts), slots), np.int64 if scheme == "bfv" else np.float64)
+    for index, data in enumerate(ciphertexts):
+        vector = _load(scheme, context, data, slots, f"ciphertext {index}")
+        # The explicit dtype matters: numpy takes 2.5 times as long to convert a list whose type it has to find out.
+        rows[index] = np.array(_guarded(vector.decrypt, f"ciphertext {index}"), rows.dtype)
+    return rows
+
+
+def add(scheme: str, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
+    """Sums ciphertexts position by position; needs a context with parameters only.
+
+    Args:
+        scheme: `bfv` or `ckks`.
+        context: may hold no key at all.
+        uploads: (whose, ciphertexts) pairs, all of the same length.
+        slots: of one ciphertext.
+
+    Raises:
+        MessageError: a ciphertext is damaged or of other parameters; the message says whose.
+    """
+    totals: list[Any] = []
+    for whose, ciphertexts in uploads:
+        for index, data in enumerate(ciphertexts):
+            where = f"ciphertext {index} of {whose}"
+            vector = _load(scheme, context, data, slots, where)
+            if index < len(totals):
+                _guarded(functools.partial(totals[index].add_, vector), where)
+            else:
+                totals.append(vector)
+    return tuple(total.serialize() for total in totals)
+
+
+def probe_times(updates: int, extra_doublings: int = 0) -> int:
+    """How many times `probe` adds its row."""
+    fresh = min(updates, FRESH)
+    return int(fresh * 2 ** (math.ceil(math.log2(updates / fresh) / 2) + extra_doublings))
+
+
+def probe(scheme: str, context: Any, row: NDArray[Any], updates: int, extra_doublings: int = 0) -> NDArray[Any]:
+    """Decrypts a sum as noisy as one of `updates` fresh encryptions, and 2^extra_doublings times noisier.
+
+    Beyond `FRESH` encryptions the sum is doubled instead: noise of independent encryptions grows with the square root
+    of their number, so doubling once stands for four times as many.
+
+    Returns:
+        The decrypted slots, which should be `row` times `probe_times(updates, extra_doublings)`.
+    """
+    times = min(updates, FRESH)
+    total = _new(scheme)(context, row)
+    for _ in range(times - 1):
+        total.add_(_new(scheme)(context, row))
+    while times < probe_times(updates, extra_doublings):
+        total.add_(total.copy())
+        times *= 2
+    return np.array(total.decrypt())
+
+
+def _new(scheme: str) -> Any:
+    return {"bfv": ts.bfv_vector, "ckks": ts.ckks_vector}[scheme]
+
+
+def _load(scheme: str, context: Any, data: bytes, slots: int, where: str) -> Any:
+    """A ciphertext with the shape of a fresh one: one polynomial pair, all slots."""
+    loader = {"bfv": ts.bfv_vector_from, "ckks": ts.ckks_vector_from}[scheme]
+    vector = _guarded(lambda: loader(context, data), where)
+    parts = vector.ciphertext()
+    if vector.size() != slots or len(parts) != 1 or parts[0].size() != 2:
+        raise MessageError(
+            f"{where} has {vector.size()} slots in {len(parts)} parts; expected {slots} in one: it was damaged, or its "
+            f"sender uses other parameters"
+        )
+    return vector
+
+
+def _guarded(call: Callable[[], Any], where: str) -> Any:
+    """Whatever the C++ library raises for bad bytes, as one error that says where."""
+    try:
+        return call()
+    except Exception as error:
+        raise MessageError(f"{where} cannot be used ({error}); it was damaged or its sender uses other keys") from error

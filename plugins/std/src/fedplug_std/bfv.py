@@ -1,0 +1,181 @@
+"""Exact sums under BFV encryption: fixed-point values, two to a slot, added as integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug import Field, SideChannel, at_client, at_key_server, hookimpl
+from fedplug.errors import ProtectionError
+
+from fedplug_std import he_blocks, he_keys
+from fedplug_std.quantise import FixedPoint, most_bits
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Cohort, Context, KeyServer
+    from fedplug.cohort import KeyServerLine
+    from numpy.typing import NDArray
+
+    from fedplug_std.he_keys import Terms
+
+DEGREE, COEFF_BITS = 4096, (60, 49)
+"""109 bits of modulus at degree 4096: 128-bit security (HomomorphicEncryption.org standard, 2018, Table 1)."""
+
+PLAIN_MODULI = {
+    23: 70368744210433,
+    22: 17592186175489,
+    21: 4398046568449,
+    20: 1099511799809,
+    19: 274878062593,
+    18: 68719484929,
+}
+"""For a slot of two fields of that many bits: the smallest prime above 2^(2 bits) that is 1 modulo 2 * DEGREE."""
+
+MARGIN_DOUBLINGS = 2
+"""New keys must still decrypt exactly when the noise is this many bits larger than it will be."""
+
+
+class PackedIntegers:
+    """The codec of BFV: two fixed-point fields a slot, counted in ones."""
+
+    count_unit: float = 1
+
+    def __init__(self, fixed_point: FixedPoint, plain_modulus: int) -> None:
+        self.fixed_point, self.plain_modulus = fixed_point, plain_modulus
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+        codes, saturated = self.fixed_point.quantise(values)
+        return self.fixed_point.pack(codes), saturated
+
+    def num_slots(self, size: int) -> int:
+        return (size + 1) // 2
+
+    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
+        # TenSEAL gives slots centred around 0; packed sums are never negative.
+        slots = np.where(slots < 0, slots + self.plain_modulus, slots)
+        return self.fixed_point.dequantise_sum(self.fixed_point.unpack(slots, size), contributors)
+
+    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = np.maximum(slots, -1)
+        return counts
+
+
+class Bfv:
+    """Encrypt a zone with BFV: the server adds fixed-point values, two to a slot, and sums decrypt exactly.
+
+    TenSEAL `bfv_vector`, degree 4096, modulus [60, 49]. The only error is that of rounding each contribution to its
+    grid, half a step at most, known in advance. `max_clients`, `bits` and `range` say what a sum can hold; whatever
+    could overflow is refused. Eight bytes a value.
+    """
+
+    class Options(he_keys.Options):
+        """Who holds the key, and what a sum can hold."""
+
+        bits: int | None = Field(
+            None, ge=2, le=23,
+            description="bits of one value; default: as many as max_clients leaves, such as 18 for up to 32 clients",
+        )  # fmt: skip
+
+    name: str = "std.bfv"
+    scheme = "bfv"
+    slots = DEGREE
+    provides = frozenset({"encryption"})
+    forbids_before = {"encryption": he_blocks.ENCRYPT_ONCE}  # noqa: RUF012
+    must_undo = True
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def site(self) -> str:
+        """Where sums are opened: `client` or `key_server`."""
+        return he_keys.site(self.options)
+
+    @property
+    def needs_cohort_secret(self) -> bool:
+        """True where the clients hold the key, which then travels under a secret of theirs."""
+        return self.options.key_holder == "clients"
+
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        holder = "every client" if self.options.key_holder == "clients" else "the key server"
+        bits = "as many bits as fit" if self.options.bits is None else f"{self.options.bits} bits"
+        return (
+            f"BFV {DEGREE} {list(COEFF_BITS)}, two values a slot, {bits} each, range ±{self.options.range:g}; "
+            f"secret key at {holder}"
+        )
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What no guarantee covers."""
+        return he_keys.side_channels(self.options)
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Has the keys made and handed out, before round 1."""
+        he_keys.distribute(self, cohort, key_server, ctx)
+
+    @at_client
+    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
+        """Makes the secret key that all clients will share."""
+        return he_keys.make_shared_key(self, client, max_clients)
+
+    @at_key_server
+    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
+        """Makes the key pair; the secret key stays here."""
+        return he_keys.make_keys(self, key_server, max_clients)
+
+    @at_client
+    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
+        """Stores the context this client encrypts with."""
+        he_keys.adopt_keys(self, client, keys, terms)
+
+    def agree(self, max_clients: int, field_bits: int = max(PLAIN_MODULI)) -> FixedPoint:
+        """The fixed-point numbers for that many clients.
+
+        Raises:
+            ProtectionError: their sum could overflow a field.
+        """
+        bits = self.options.bits or most_bits(field_bits, max_clients)
+        return FixedPoint(self.options.range, bits, field_bits, max_clients)
+
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A context with new keys, and the widest fields whose worst-case sums it decrypts exactly.
+
+        Raises:
+            ProtectionError: no width works.
+        """
+        from fedplug_std import _tenseal
+
+        for field_bits, plain_modulus in PLAIN_MODULI.items():
+            numbers = self.agree(max_clients, field_bits)
+            symmetric = self.options.key_holder == "clients"
+            context = _tenseal.bfv_context(DEGREE, COEFF_BITS, plain_modulus, symmetric=symmetric)
+            largest = (2**numbers.bits - 1) * (2**field_bits + 1)
+            row = np.full(DEGREE, largest, np.int64)
+            slots = _tenseal.probe(self.scheme, context, row, max_clients, MARGIN_DOUBLINGS)
+            times = _tenseal.probe_times(max_clients, MARGIN_DOUBLINGS)
+            if np.array_equal(slots % plain_modulus, np.full(DEGREE, largest * times % plain_modulus)):
+                return context, {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
+        raise ProtectionError(f"max_clients={max_clients} leaves no noise budget at any width of field; lower it")
+
+    def codec(self, terms: Terms) -> PackedIntegers:
+        """How values become slots, as agreed when the keys were made."""
+        numbers = FixedPoint(self.options.range, terms["bits"], terms["field_bits"], terms["max_clients"])
+        return PackedIntegers(numbers, PLAIN_MODULI[terms["field_bits"]])
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Quantises, packs and encrypts the weighted values; logs the share that saturated."""
+        return he_blocks.protect(self, block, client, ctx)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds the clients' ciphertexts at the server, which holds no key."""
+        return he_blocks.add_blocks(self, blocks, ctx)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Decrypts the weighted sum where the key is, unless it holds too few updates."""
+        return he_blocks.postprocess(self, block, ctx)

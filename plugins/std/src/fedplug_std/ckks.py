@@ -1,0 +1,203 @@
+"""Sums under CKKS encryption, with the noise of the scheme removed before anyone but the key holder sees a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from fedplug import Field, SideChannel, at_client, at_key_server, hookimpl
+from fedplug.errors import ProtectionError
+
+from fedplug_std import he_blocks, he_keys
+from fedplug_std.quantise import round_to_grid
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Cohort, Context, KeyServer
+    from fedplug.cohort import KeyServerLine
+    from numpy.typing import NDArray
+
+    from fedplug_std.he_keys import Terms
+
+PROFILES: dict[str, tuple[int, tuple[int, ...], int]] = {
+    "compact": (4096, (40, 40), 34),
+    "tutorial": (8192, (60, 40, 40, 60), 40),
+}
+"""Degree, modulus bits, bits of the scale. `tutorial` is what TenSEAL's tutorials and most federated code use."""
+
+
+class GridNumbers:
+    """The codec of CKKS: real numbers on a public grid, so that rounding a decrypted sum removes its noise."""
+
+    def __init__(self, range: float, grid: float, max_clients: int) -> None:
+        self.range, self.grid = range, grid
+        # A power of two of which max_clients sum to at most 1: it fits whatever the range is.
+        self.count_unit = 2.0 ** -(max_clients - 1).bit_length()
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+        return round_to_grid(values, self.range, self.grid)
+
+    def num_slots(self, size: int) -> int:
+        return size
+
+    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
+        total = np.rint(slots[:size] / self.grid) * self.grid
+        # Each contribution may have been rounded up to the next multiple of the grid.
+        largest = contributors * (self.range + self.grid / 2)
+        if total.size and not np.abs(total).max() <= largest:
+            raise ProtectionError(
+                f"a sum holds {np.abs(total).max():g}, but {contributors} updates of range {self.range:g} cannot "
+                f"exceed {largest:g}; the ciphertexts are damaged, or a client did not clip as agreed"
+            )
+        return total.astype(np.float32)
+
+    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
+        counts = slots / self.count_unit
+        whole = np.rint(counts)
+        # `not` so that NaN counts as no number; what no sum can hold is none either, before it overflows an integer.
+        good = (np.abs(counts - whole) < 0.25) & (whole >= 0) & (whole <= 2 / self.count_unit)
+        return np.where(good, whole, -1).astype(np.int64)
+
+
+class Ckks:
+    """Encrypt a zone with CKKS, as most papers do; clients put values on a public grid and sums are rounded back to it.
+
+    CKKS decryptions carry noise that gives the secret key away when they are published (Li & Micciancio, EUROCRYPT
+    2021). Here every client rounds its values to the grid before it encrypts, and the key holder rounds the sum, so
+    what is released is a function of the values alone, the same in every run. `std.bfv` is faster and smaller.
+    """
+
+    class Options(he_keys.Options):
+        """Who holds the key, the parameters, and what a sum can hold."""
+
+        profile: Literal["compact", "tutorial"] = Field(
+            "compact",
+            description="compact: degree 4096 [40, 40], scale 2^34, sums below 32; tutorial: 8192 [60, 40, 40, 60], "
+            "scale 2^40, as TenSEAL's tutorials, four times the bytes",
+        )
+        grid_bits: int = Field(
+            17, ge=1, le=24,
+            description="values and decrypted sums are multiples of 2^-grid_bits; new keys are refused if their noise "
+            "comes near half of that",
+        )  # fmt: skip
+
+    name: str = "std.ckks"
+    scheme = "ckks"
+    provides = frozenset({"encryption"})
+    forbids_before = {"encryption": he_blocks.ENCRYPT_ONCE}  # noqa: RUF012
+    must_undo = True
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.degree, self.coeff_bits, self.scale_bits = PROFILES[options.profile]
+
+    @property
+    def slots(self) -> int:
+        """Values a ciphertext holds, the counting one included."""
+        return self.degree // 2
+
+    @property
+    def site(self) -> str:
+        """Where sums are opened: `client` or `key_server`."""
+        return he_keys.site(self.options)
+
+    @property
+    def needs_cohort_secret(self) -> bool:
+        """True where the clients hold the key, which then travels under a secret of theirs."""
+        return self.options.key_holder == "clients"
+
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        holder = "every client" if self.options.key_holder == "clients" else "the key server"
+        return (
+            f"CKKS {self.degree} {list(self.coeff_bits)}, scale 2^{self.scale_bits}, range ±{self.options.range:g}, "
+            f"sums rounded to 2^-{self.options.grid_bits}; secret key at {holder}"
+        )
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What no guarantee covers."""
+        return he_keys.side_channels(self.options)
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Has the keys made and handed out, before round 1."""
+        he_keys.distribute(self, cohort, key_server, ctx)
+
+    @at_client
+    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
+        """Makes the secret key that all clients will share."""
+        return he_keys.make_shared_key(self, client, max_clients)
+
+    @at_key_server
+    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
+        """Makes the key pair; the secret key stays here."""
+        return he_keys.make_keys(self, key_server, max_clients)
+
+    @at_client
+    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
+        """Stores the context this client encrypts with."""
+        he_keys.adopt_keys(self, client, keys, terms)
+
+    def agree(self, max_clients: int) -> None:
+        """Checks that sums of that many clients fit.
+
+        Raises:
+            ProtectionError: the modulus cannot hold them, or the grid has no value but 0.
+        """
+        # Slots up to z have coefficients up to z times the scale, and those must stay below half the modulus, whose
+        # last prime is for keys only. One part in a hundred is left for the noise and for primes just below 2^bits.
+        capacity = 2.0 ** (sum(self.coeff_bits[:-1]) - self.scale_bits - 1)
+        most = max_clients * self.options.range
+        if most > 0.99 * capacity:
+            raise ProtectionError(
+                f"max_clients={max_clients} updates of range={self.options.range:g} can sum to {most:g}, which must "
+                f"be < {capacity:g} in profile {self.options.profile}; lower range to "
+                f"{0.99 * capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
+            )
+        if self.options.range < 2.0**-self.options.grid_bits:
+            raise ProtectionError(
+                f"range={self.options.range:g} must be at least the grid 2^-{self.options.grid_bits}; raise grid_bits"
+            )
+
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A context with new keys, and proof that rounding to the grid removes their noise.
+
+        Raises:
+            ProtectionError: the grid is too fine for the noise of a worst-case sum.
+        """
+        from fedplug_std import _tenseal
+
+        symmetric = self.options.key_holder == "clients"
+        context = _tenseal.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=symmetric)
+        times = _tenseal.probe_times(max_clients)
+        row = np.full(self.slots, max_clients * self.options.range / times)
+        slots = _tenseal.probe(self.scheme, context, row, max_clients)
+        noise = float(np.abs(slots - times * row).max())
+        # The largest of thousands of noise values is 3.5 to 4.5 standard deviations, so this leaves 7 at the least.
+        if not 2 * noise < 2.0 ** -(self.options.grid_bits + 1):
+            raise ProtectionError(
+                f"grid_bits={self.options.grid_bits} is too fine: a sum of {max_clients} updates carries noise up "
+                f"to {noise:.2g}, which must be < a quarter of the grid {2.0**-self.options.grid_bits:.2g}; lower "
+                f"grid_bits to {int(np.floor(-np.log2(4 * noise))) - 1} or use profile: tutorial"
+            )
+        return context, {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+
+    def codec(self, terms: Terms) -> GridNumbers:
+        """How values become slots, as agreed when the keys were made."""
+        return GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"], terms["max_clients"])
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Rounds the weighted values to the grid and encrypts them; logs the share that saturated."""
+        return he_blocks.protect(self, block, client, ctx)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds the clients' ciphertexts at the server, which holds no key."""
+        return he_blocks.add_blocks(self, blocks, ctx)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Decrypts the weighted sum where the key is and rounds it to the grid, unless it holds too few updates."""
+        return he_blocks.postprocess(self, block, ctx)

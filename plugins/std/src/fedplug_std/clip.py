@@ -1,0 +1,63 @@
+"""L2 clipping: bounds what one client can contribute to a zone, which is what noise is scaled to."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from fedplug import Block, Client, Context, Field, Options, hookimpl
+from fedplug.errors import ProtectionError
+
+
+class Clip:
+    """Scale a zone's values down to a given L2 norm where they exceed it.
+
+    values * min(1, norm / ||values||_2), over the whole zone of one client (McMahan et al. 2018, flat clipping;
+    ParaAegis eq. 1). Values within the bound pass unchanged, bit for bit. Noise in a later link of the chain is scaled
+    to this norm, and so the guarantee is for the client as a whole, which implies the same for each of its records.
+    """
+
+    class Options(Options):
+        """Options of `std.clip`."""
+
+        norm: float = Field(
+            gt=0,
+            description="largest L2 norm of one client's values in this zone, in units of the "
+            "update; .inf clips nothing",
+        )
+
+    name: str
+    provides = frozenset({"l2_bound"})
+    forbids_before: ClassVar[dict[str, str]] = {
+        "noise": "a clip after the noise protects nobody and costs accuracy; put std.clip before the noise",
+        "encryption": "ciphertexts cannot be clipped; put std.clip before the encryption",
+    }
+
+    def __init__(self, options: Options) -> None:
+        self.options: Clip.Options = options
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Clips the block and records the bound in `block.l2_bound`.
+
+        Raises:
+            ProtectionError: the update holds NaN or infinity, which no scaling can bound.
+        """
+        values, limit = block.plain(), self.options.norm
+        norm = float(np.linalg.norm(values.astype(np.float64)))  # float32 squares would overflow from 2e19 on
+        if not math.isfinite(norm):
+            raise ProtectionError(
+                f"client {client.client_id}: the update of zone {block.zone} holds "
+                f"{int(np.count_nonzero(~np.isfinite(values)))} NaN or infinite values, which cannot be clipped; "
+                "its training diverged: lower lr in train"
+            )
+        client.log[f"{self.name}.clipped"] = float(norm > limit)
+        if norm > limit:
+            # One part in 2^23 less, so that rounding the scaled values to float32 cannot lift them over the bound.
+            values = (values * (limit / norm * (1 - 2.0**-23))).astype(np.float32)
+        return block.replace(values=values, l2_bound=limit)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"clip to L2 norm {self.options.norm:g}"

@@ -1,0 +1,258 @@
+"""The data sets: scikit-learn's digits, the usual benchmarks, and any tree of images with one folder a class.
+
+The components hold options only; reading files is in `_dataset_files`. Inputs are standardised with fixed public
+constants per channel, never with statistics of the data at hand: those would be a release of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import fedplug
+from fedplug import Field
+
+if TYPE_CHECKING:
+    from fedplug import Dataset
+
+DIGIT_NAMES = tuple("0123456789")
+FASHION_NAMES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+STL10_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class _Sized(fedplug.Options):
+    train_size: int | None = Field(
+        None, ge=1, description="use only so many training examples, chosen at random once and for all; null: all"
+    )
+    test_size: int | None = Field(None, ge=1, description="the same for the test examples")
+
+
+class _Stored(_Sized):
+    download: bool = Field(False, description="fetch the files into the data folder if they are not there")
+
+
+class Digits:
+    """Scikit-learn's 1,797 handwritten digits, 8x8 gray; real, bundled, and quick enough for a first run.
+
+    The test images of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak 1998), pixels of 0 to
+    16 scaled to 0 to 255. Split 80/20 within every class: 1,437 for training, 360 for testing.
+    """
+
+    class Options(_Sized):
+        """How much of it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Gives the data set; `root` is not needed."""
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.digits()
+        return files.dataset(train, test, self.options, DIGIT_NAMES, (0.3053,), (0.3759,))
+
+
+class Mnist:
+    """MNIST: 60,000 + 10,000 handwritten digits, 28x28 gray, 10 classes (LeCun et al. 1998)."""
+
+    class Options(_Stored):
+        """How much of it, and whether to fetch it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `MNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.idx_images("MNIST", root, self.options.download, len(DIGIT_NAMES))
+        return files.dataset(train, test, self.options, DIGIT_NAMES, (0.1307,), (0.3081,))
+
+
+class FashionMnist:
+    """Fashion-MNIST: 60,000 + 10,000 images of clothes, 28x28 gray, 10 classes (Xiao et al. 2017)."""
+
+    class Options(_Stored):
+        """How much of it, and whether to fetch it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `FashionMNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.idx_images("FashionMNIST", root, self.options.download, len(FASHION_NAMES))
+        return files.dataset(train, test, self.options, FASHION_NAMES, (0.2860,), (0.3530,))
+
+
+class Cifar10:
+    """CIFAR-10: 50,000 + 10,000 colour images, 32x32, 10 classes (Krizhevsky 2009)."""
+
+    class Options(_Stored):
+        """How much of it, and whether to fetch it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `cifar-10-batches-py` in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test, names = files.cifar("CIFAR10", root, self.options.download)
+        mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+        return files.dataset(train, test, self.options, names, mean, std)
+
+
+class Cifar100:
+    """CIFAR-100: 50,000 + 10,000 colour images, 32x32, 100 classes (Krizhevsky 2009)."""
+
+    class Options(_Stored):
+        """How much of it, and whether to fetch it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `cifar-100-python` in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test, names = files.cifar("CIFAR100", root, self.options.download)
+        mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+        return files.dataset(train, test, self.options, names, mean, std)
+
+
+class Svhn:
+    """SVHN: 73,257 + 26,032 house-number digits, 32x32 colour, 10 classes (Netzer et al. 2011)."""
+
+    class Options(_Stored):
+        """How much of it, and whether to fetch it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `train_32x32.mat` and `test_32x32.mat` in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.by_split("SVHN", root, self.options.download, "train_32x32.mat and test_32x32.mat")
+        mean, std = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
+        return files.dataset(train, test, self.options, DIGIT_NAMES, mean, std)
+
+
+class Stl10:
+    """STL-10: 5,000 + 8,000 labelled colour images, 96x96, 10 classes (Coates, Ng & Lee 2011)."""
+
+    class Options(_Stored):
+        """How much of it, and whether to fetch it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `stl10_binary` in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.by_split("STL10", root, self.options.download, "stl10_binary")
+        mean, std = (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713)
+        return files.dataset(train, test, self.options, STL10_NAMES, mean, std)
+
+
+class Imagenette:
+    """Imagenette: 9,469 + 3,925 photographs of ten easy ImageNet classes (Howard 2019)."""
+
+    class Options(_Stored):
+        """How much of it, at which size, and whether to fetch it."""
+
+        source: Literal["160px", "320px", "full"] = Field(
+            "160px", description="the published archive to read: shorter sides of 160 or 320 pixels, or as taken"
+        )
+        image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads `imagenette2-160` (`-320`, `imagenette2`) in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test, names = files.imagenette(root, self.options.download, self.options.source, self.options.image_size)
+        return files.dataset(train, test, self.options, names, IMAGENET_MEAN, IMAGENET_STD)
+
+
+class ImageFolder:
+    """Any images sorted into one folder a class.
+
+    The folder holds `train/` and `test/` (or `val/`), each with one folder a class; or the class folders themselves,
+    which are then split at random within every class.
+    """
+
+    class Options(_Sized):
+        """Where the images are and what to make of them."""
+
+        path: str = Field(description="the folder, absolute or inside the data folder")
+        image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
+        grayscale: bool = Field(False, description="one channel in place of three")
+        test_fraction: float = Field(
+            0.2, gt=0, lt=1, description="share of each class that is for testing, where there is no test folder"
+        )
+        split_seed: int = Field(0, ge=0, description="seed of that split")
+        mean: float = Field(
+            0.5,
+            ge=0,
+            le=1,
+            description="subtracted from pixels in [0, 1]; a public constant, not measured on the clients' data",
+        )
+        std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads every image of the tree.
+
+        Raises:
+            DataError: missing, empty, damaged, or with different classes for training and testing.
+        """
+        from fedplug_std import _dataset_files as files
+
+        chosen = self.options
+        train, test, names = files.image_tree(
+            files.data_folder(root, chosen.path),
+            chosen.image_size,
+            chosen.grayscale,
+            chosen.test_fraction,
+            chosen.split_seed,
+        )
+        channels = 1 if chosen.grayscale else 3
+        return files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)

@@ -1,0 +1,257 @@
+"""Gaussian noise for differential privacy, added by each client (`Gaussian`) or once to the sum (`CentralGaussian`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from fedplug import Block, Client, Context, Field, Options, Release, hookimpl
+from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
+from fedplug.errors import ProtectionError
+from pydantic import field_validator, model_validator
+
+from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
+
+CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
+
+
+class NoiseOptions(Options):
+    """How much noise, and where it comes from; shared by both components."""
+
+    epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, at q=1; with delta")
+    delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
+    noise_multiplier: float | None = Field(
+        None,
+        ge=0,
+        lt=math.inf,
+        description="standard deviation over clipping norm of the first round; instead of epsilon and delta",
+    )
+    decay: float = Field(1.0, gt=0, le=1, description="factor from one round's noise to the next")
+    source: Literal["secure", "exact", "reproducible"] = Field(
+        "secure",
+        description="secure: ChaCha20 keyed by the system; exact: discrete Gaussian; reproducible: from the "
+        "recipe's seed, which protects nobody",
+    )
+    grid: float | None = Field(
+        None,
+        gt=0,
+        lt=math.inf,
+        description="public rounding grid, a power of two; default: the finest that float32 can hold",
+    )
+
+    @field_validator("epsilon", mode="before")
+    @classmethod
+    def _say_how_to_switch_off(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and not value > 0:
+            raise ValueError(f"epsilon={value} must be > 0; to switch the noise off, write noised: []")
+        return value
+
+    @field_validator("grid")
+    @classmethod
+    def _power_of_two(cls, value: float | None) -> float | None:
+        if value is not None and math.frexp(value)[0] != 0.5:
+            nearest = 2.0 ** round(math.log2(value))
+            raise ValueError(f"grid={value} must be a power of two, such as {nearest!r}; or leave it out")
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_to_say_how_much(self) -> NoiseOptions:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            given = "neither" if self.epsilon is None else "both"
+            raise ValueError(
+                f"{given} of epsilon and noise_multiplier given; write either epsilon and delta, or noise_multiplier"
+            )
+        if (self.epsilon is None) != (self.delta is None):
+            raise ValueError(
+                "delta belongs to epsilon: write epsilon: 8, delta: 1.0e-5; with noise_multiplier the "
+                "ledger states epsilon at its own delta"
+                if self.epsilon is None
+                else "epsilon needs a delta, below 1 / number of clients: write delta: 1.0e-5"
+            )
+        return self
+
+    def multipliers(self, rounds: int) -> list[float]:
+        """The noise multiplier of each round.
+
+        Raises:
+            ProtectionError: no schedule of that decay and length exists in float64.
+        """
+        try:
+            if self.noise_multiplier is not None:
+                return [self.noise_multiplier * self.decay**t for t in range(rounds)]
+            total = gaussian_noise_multiplier(
+                self.epsilon or math.nan, self.delta or math.nan
+            )  # neither is None or 0 here
+            return geometric_schedule(total, rounds, self.decay)
+        except ValueError as error:
+            raise ProtectionError(str(error)) from error
+
+    def words(self) -> str:
+        """The options in a few words."""
+        amount = (
+            f"noise multiplier {self.noise_multiplier:g}"
+            if self.noise_multiplier is not None
+            else f"epsilon {self.epsilon:g}, delta {self.delta:g} over all rounds"
+        )
+        return f"{amount}, {self.source} source" + ("" if self.decay == 1 else f", times {self.decay:g} each round")
+
+
+class Gaussian:
+    """Add Gaussian noise to one client's clipped values, at the client (local differential privacy).
+
+    Analytic calibration (Balle & Wang 2018) for all rounds together, valid for every epsilon. The standard deviation
+    is noise_multiplier * clipping norm, the sensitivity to zeroing the client's values; the ledger also states
+    replace-one, which is twice as sensitive. With `decay` the noise shrinks geometrically at equal total cost (Yuan et
+    al.). The result lies on a public grid (see `fedplug_std.noise_sources`).
+    """
+
+    class Options(NoiseOptions):
+        """Options of `std.gaussian`."""
+
+    name: str
+    provides = frozenset({"noise"})
+    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
+    forbids_before: ClassVar[dict[str, str]] = {
+        "noise": "this zone has noise already; keep one noise component in the chain",
+        "encryption": "noise is added to plain values; put it before the encryption",
+    }
+
+    def __init__(self, options: Options) -> None:
+        self.options: Gaussian.Options = options
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Adds the noise of this round. The result has no L2 bound any more.
+
+        Raises:
+            ProtectionError: the block has no finite L2 bound, or the grid does not suit it.
+        """
+        values, bound = block.plain(), block.l2_bound
+        multiplier = self.options.multipliers(ctx.rounds)[ctx.round]
+        if multiplier == 0:
+            return block
+        if bound is None or not math.isfinite(bound):
+            raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is no clipping norm; {CLIP_FIRST}")
+        std = multiplier * bound
+        stream = client.rng(self, block.zone)
+        noised = add_noise(values, std, _grid(self.options, bound, std), self.options.source, stream)
+        return block.replace(values=noised, l2_bound=None)
+
+    def release(self, round: int, ctx: Context) -> Release:
+        """What protect of that round costs, for the ledger. The clipping norm is NaN where clips differ."""
+        norms = {
+            float(component.options.norm)
+            for component in ctx.components.values()
+            if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
+        }
+        return _release(self.options, round, ctx, norms.pop() if len(norms) == 1 else math.nan, "local")
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"Gaussian noise at the client, {self.options.words()}"
+
+
+class CentralGaussian:
+    """Add Gaussian noise once to the sum, at the aggregation server, which is trusted with the clients' plain values.
+
+    Weights lie in (0, 1], so one client moves the weighted sum by at most the clipping norm: the standard deviation is
+    noise_multiplier * norm (McMahan et al. 2018). Denominators, which depend on weights and plans, get no noise and are
+    not covered. `epsilon` is calibrated without sampling; with Poisson-sampled clients the ledger states less.
+    """
+
+    class Options(NoiseOptions):
+        """Options of `std.central_gaussian`."""
+
+        norm: float = Field(gt=0, lt=math.inf, description="L2 norm to which the zone's clip bounds each client")
+        # No `exact`: its proof needs a sensitivity in whole grid steps, which a sum of weighted floats does not have.
+        source: Literal["secure", "reproducible"] = Field(
+            "secure",
+            description="secure: ChaCha20 keyed by the system; reproducible: from the recipe's seed, which "
+            "protects nobody",
+        )
+
+    name: str
+    site = "server"
+
+    def __init__(self, options: Options) -> None:
+        self.options: CentralGaussian.Options = options
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Adds the noise of this round to the weighted sum; denominators stay.
+
+        Raises:
+            ProtectionError: the sum is encrypted, clients are clipped less tightly than `norm`, or the grid does
+                not suit.
+        """
+        if block.values is None:
+            raise ProtectionError(
+                f"zone {block.zone} is encrypted at the server; add noise at the clients instead: "
+                "put std.gaussian before the encryption"
+            )
+        if block.l2_bound is not None and block.l2_bound > self.options.norm:
+            raise ProtectionError(
+                f"zone {block.zone}: clients are clipped to {block.l2_bound:g}, but norm="
+                f"{self.options.norm:g} in {self.name} must be at least that"
+            )
+        multiplier = self.options.multipliers(ctx.rounds)[ctx.round]
+        if multiplier == 0:
+            return block
+        # The grid must hold the sum, which is as large as all contributions together.
+        std, reach = multiplier * self.options.norm, self.options.norm * max(1, block.contributors)
+        stream = ctx.rng(self.name, block.zone)
+        noised = add_noise(block.values, std, _grid(self.options, reach, std), self.options.source, stream)
+        return block.replace(values=noised, l2_bound=None)
+
+    def release(self, round: int, ctx: Context) -> Release:
+        """What postprocess of that round costs, for the ledger."""
+        return _release(self.options, round, ctx, self.options.norm, "central")
+
+    def check(self, recipe: Any) -> list[str]:
+        """Complains about zones that this noise is meant for and that no clip bounds by `norm`."""
+        complaints = []
+        for zone, uses in recipe.postprocess.items():
+            if not any(use.name == self.name for use in uses):
+                continue
+            norms = [float(use.options.norm) for use in recipe.protect.get(zone, ()) if hasattr(use.options, "norm")]
+            if not norms or min(norms) > self.options.norm:
+                found = f"is clipped to {min(norms):g}" if norms else "has no clip"
+                complaints.append(
+                    f"{self.name}: zone {zone} {found}, but its noise is scaled to norm="
+                    f"{self.options.norm:g}; write {{use: std.clip, norm: {self.options.norm:g}}} in "
+                    f"protect.{zone}"
+                )
+        return complaints
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"Gaussian noise at the server, {self.options.words()}"
+
+
+def _grid(options: NoiseOptions, reach: float, std: float) -> float:
+    finest = default_grid(reach, std)
+    if options.grid is not None and options.grid < finest:
+        raise ProtectionError(
+            f"grid={options.grid!r} must be at least {finest!r}, or float32 cannot hold the results; "
+            "use that, or leave grid out"
+        )
+    return options.grid or finest
+
+
+def _release(options: NoiseOptions, round: int, ctx: Context, norm: float, trust: str) -> Release:
+    multiplier = options.multipliers(ctx.rounds)[round]
+    mechanism, note = "gaussian", ""
+    if options.source == "secure":
+        note = (
+            "floating-point samples of a cryptographic stream, the result rounded to a public grid; the proof leaves "
+            "out the rounding inside the sampler"
+        )
+    elif options.source == "exact" and multiplier > 0:
+        scale = norm if math.isfinite(norm) else 1.0  # the default grid follows the norm up to a factor below 2
+        steps = multiplier * scale / (options.grid or 2 * default_grid(scale, multiplier * scale))
+        slack = exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
+        mechanism = "discrete_gaussian"
+        note = f"discrete Gaussian; over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
+    elif options.source == "reproducible":
+        note = "anyone who knows the seed can subtract this noise"
+    return Release(mechanism, multiplier, norm, trust, options.source, note=note)

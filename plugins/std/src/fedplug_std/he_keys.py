@@ -1,0 +1,197 @@
+"""Who makes the keys of an encryption component, who gets which half, and what each party stores of them.
+
+With `key_holder: key_server` the key server makes the pair and gives the clients a context with the public key alone.
+With `key_holder: clients` one client makes a secret key, locks it under a key that only the clients share, and the
+server relays the locked box without being able to open it. In both cases the aggregation server keeps the bare
+parameters (0.1 kB), which is all that adding needs. Contexts travel once, before round 1, never with a round's message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import fedplug
+from fedplug import Field, secrets
+from fedplug.errors import ProtectionError, TooFewClients
+
+if TYPE_CHECKING:
+    import numpy as np
+    from fedplug import Client, Cohort, Context, KeyServer, Party
+    from fedplug.cohort import KeyServerLine
+    from numpy.typing import NDArray
+
+Terms = dict[str, int]
+"""What the parties agreed on when the keys were made, such as `max_clients` and the bits of a field."""
+
+
+class Options(fedplug.Options):
+    """Options that every encryption component has."""
+
+    key_holder: Literal["key_server", "clients"] = Field(
+        "key_server",
+        description="who can decrypt: the key server, which opens sums only, or every client, so that one client that "
+        "colludes with the server opens every upload",
+    )
+    range: float = Field(
+        1.0, gt=0, allow_inf_nan=False,
+        description="largest |update value x weight| that is represented; larger values saturate, and the share of "
+        "them is logged",
+    )  # fmt: skip
+    max_clients: int | None = Field(
+        None, ge=1, le=100_000, description="the most updates in one sum; default: all clients of the recipe"
+    )
+
+
+class Codec(Protocol):
+    """Turns values into slots that can be added, and sums of slots into values."""
+
+    count_unit: float
+    """What each contributor puts into the slot that counts contributors."""
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[Any], float]:
+        """Slots of one update, and the share of values that saturated."""
+
+    def num_slots(self, size: int) -> int:
+        """How many slots `size` values take."""
+
+    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
+        """The sum of `contributors` updates, shape (size,)."""
+
+    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
+        """Contributors that each counting slot shows; -1 where it shows no whole number."""
+
+
+class Encryption(Protocol):
+    """What the shared code needs of an encryption component."""
+
+    name: str
+    scheme: str
+    options: Any
+
+    @property
+    def slots(self) -> int: ...
+
+    def agree(self, max_clients: int) -> Any: ...
+
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]: ...
+
+    def codec(self, terms: Terms) -> Codec: ...
+
+    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]: ...
+
+    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]: ...
+
+    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None: ...
+
+
+def site(options: Options) -> str:
+    """Where sums are opened: `client` or `key_server`."""
+    return "client" if options.key_holder == "clients" else "key_server"
+
+
+def side_channels(options: Options) -> list[fedplug.SideChannel]:
+    """What encryption leaves visible, for the ledger."""
+    channels = [
+        fedplug.SideChannel(
+            "size of the encrypted zone", ("aggregator",), note="the number of scalars travels beside the ciphertexts"
+        )
+    ]
+    if options.key_holder == "clients":
+        colluders = "a client that colludes with the aggregator"
+        note = "all clients hold the one secret key; with an upload in hand it opens that client's values"
+        channels.append(fedplug.SideChannel("single updates of the encrypted zone", (colluders,), note=note))
+    return channels
+
+
+def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    """Has the keys made by their holder and relays them. Runs at the server, before round 1.
+
+    Raises:
+        ProtectionError: the options cannot hold sums of that many clients.
+        TooFewClients: the client that makes the key failed.
+    """
+    options: Options = component.options
+    max_clients = ctx.num_clients if options.max_clients is None else options.max_clients
+    if max_clients < ctx.num_clients:
+        raise ProtectionError(
+            f"{component.name}: max_clients={max_clients} is fewer than the {ctx.num_clients} clients of the recipe, "
+            f"whose sum could overflow; raise max_clients to {ctx.num_clients} or leave it out"
+        )
+    component.agree(max_clients)  # refuses impossible options here, where the message reaches the user
+    if options.key_holder == "clients":
+        leader = min(cohort.client_ids)
+        replies = cohort.only([leader]).ask(component.make_shared_key, max_clients)
+        if leader not in replies:
+            raise TooFewClients(f"client {leader} failed to make the key of {component.name}; start the run again")
+        made = replies[leader]
+    else:
+        made = key_server.ask(component.make_keys, max_clients)
+    if "error" in made:
+        raise ProtectionError(f"{component.name}: {made['error']}")
+    ctx.party.memory(component).update(context=made["adding"], terms=made["terms"])
+    cohort.tell(component.adopt_keys, made["keys"], made["terms"])
+
+
+def make_shared_key(component: Encryption, client: Client, max_clients: int) -> dict[str, Any]:
+    """Makes the clients' secret key. Runs at one client; the key leaves it only in a locked box."""
+    from fedplug_std import _tenseal
+
+    try:
+        context, terms = component.new_keys(max_clients)
+    except ProtectionError as error:
+        return {"error": str(error)}
+    data = _tenseal.dump_context(context, secret_key=True)
+    box = secrets.lock(client.secret(component, "keys"), data, _purpose(component, terms))
+    return {"adding": _tenseal.dump_context(context), "keys": box, "terms": terms}
+
+
+def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
+    """Makes a key pair. Runs at the key server; the secret key stays in its memory."""
+    from fedplug_std import _tenseal
+
+    try:
+        context, terms = component.new_keys(max_clients)
+    except ProtectionError as error:
+        return {"error": str(error)}
+    key_server.memory(component).update(context=_tenseal.dump_context(context, secret_key=True), terms=terms)
+    # A context that was serialised without the secret key, not one made public: that would keep a working decryptor.
+    return {
+        "adding": _tenseal.dump_context(context),
+        "keys": _tenseal.dump_context(context, public_key=True),
+        "terms": terms,
+    }
+
+
+def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms) -> None:
+    """Stores what the server relayed. Runs at every client.
+
+    Raises:
+        MessageError: the box does not open: it or the terms were altered, or this client has another cohort secret.
+    """
+    if component.options.key_holder == "clients":
+        keys = secrets.unlock(client.secret(component, "keys"), keys, _purpose(component, terms))
+    client.memory(component).update(context=keys, terms=terms)
+
+
+def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
+    """This party's encryption context, rebuilt from its memory once, and the terms.
+
+    Raises:
+        ProtectionError: no keys were made yet.
+        MessageError: the stored context is damaged.
+    """
+    from fedplug_std import _tenseal
+
+    memory = party.memory(component)
+    if "context" not in memory:
+        raise ProtectionError(f"{component.name} has no keys at this party; its setup runs once, before round 1")
+    data, context = party.cache.get(component.name, (None, None))
+    if data is not memory["context"]:
+        context = _tenseal.load_context(memory["context"])
+        party.cache[component.name] = memory["context"], context
+    return context, memory["terms"]
+
+
+def _purpose(component: Encryption, terms: Terms) -> bytes:
+    """Binds the box to the terms, so that a server that relays others is found out."""
+    return f"{component.name} keys for {sorted(terms.items())}".encode()

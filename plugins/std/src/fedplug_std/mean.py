@@ -1,0 +1,46 @@
+"""The weighted mean of federated averaging."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import fedplug
+from fedplug import Block, Context, Field, SideChannel, add_blocks, hookimpl
+
+
+class Mean:
+    """Average the clients' updates (FedAvg).
+
+    Every position is divided by the weight of those clients that sent it. `examples` weighs a client by its share of the
+    training examples, as in McMahan et al. 2017 (the server learns how many examples each client has); `uniform` weighs
+    all alike, which is what client-level differential privacy in the central model assumes.
+    """
+
+    class Options(fedplug.Options):
+        weighting: Literal["examples", "uniform"] = Field("examples", description="weight of a client in the mean")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def uses_num_examples(self) -> bool:
+        """Whether clients must tell how many examples they hold."""
+        return self.options.weighting == "examples"
+
+    def client_weight(self, num_examples: int, max_examples: int) -> float:
+        """Weight of a client, in (0, 1]: relative to the largest data set."""
+        return num_examples / max_examples
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """Weighted sum, with its divisor."""
+        return add_blocks(blocks, weights, ctx)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """The number of examples, where it is used."""
+        if not self.uses_num_examples:
+            return []
+        return [SideChannel("num_examples", ("server",), note="sent once, in the clear; weighting: uniform avoids it")]
+
+    def describe(self) -> str:
+        return f"weighted mean, weights: {self.options.weighting}"

@@ -1,0 +1,228 @@
+"""The models of the papers, from a small perceptron to the usual image networks, without pretrained weights.
+
+The components hold options only; the torch modules are in `_networks`. Weights depend on the recipe's seed alone and
+building leaves torch's global generator as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import fedplug
+from fedplug import Field
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug.torch_model import TorchModel
+
+Width = Annotated[int, Field(ge=1)]
+
+
+class Mlp:
+    """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
+
+    Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890).
+    """
+
+    class Options(fedplug.Options):
+        """Its widths."""
+
+        hidden: tuple[Width, ...] = Field((256, 128), description="widths of the hidden layers; [] for a linear model")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for examples of any shape, which are flattened."""
+        from fedplug_std import _networks
+
+        return _build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
+
+
+class Cnn:
+    """Two 3x3 convolutions (32 and 64 channels) with batch norm, ReLU and pooling, then two fully connected layers.
+
+    SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers).
+    """
+
+    class Options(fedplug.Options):
+        """Its width."""
+
+        hidden: int = Field(256, ge=1, description="width of the first fully connected layer")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W) of at least 4x4."""
+        from fedplug_std import _networks
+
+        return _build(lambda: _networks.cnn(shape, num_classes, self.options.hidden), shape, seed, device)
+
+
+class LeNet5:
+    """LeNet-5 (LeCun et al. 1998): two 5x5 convolutions, three fully connected layers; 61,706 parameters on MNIST.
+
+    As in most papers that attack it: average pooling, all connections between the feature maps, plain logits. Images
+    narrower than 32 are padded by two pixels on each side, as LeCun does with 28x28.
+    """
+
+    class Options(fedplug.Options):
+        """Its non-linearity."""
+
+        activation: Literal["relu", "sigmoid", "tanh"] = Field(
+            "relu", description="tanh is the original's; sigmoid is what the first gradient-inversion papers use"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W) of at least 12x12."""
+        from fedplug_std import _networks
+
+        return _build(lambda: _networks.lenet5(shape, num_classes, self.options.activation), shape, seed, device)
+
+
+class AlexNet:
+    """AlexNet (Krizhevsky et al. 2012) with the 3x3 kernels and strides usual for 32x32 images.
+
+    Five convolutions, three fully connected layers with dropout; 23,272,266 parameters on CIFAR-10 as it stands.
+    """
+
+    class Options(fedplug.Options):
+        """Its widths."""
+
+        channels: tuple[Width, Width, Width, Width, Width] = Field(
+            (64, 192, 384, 256, 256), description="channels of the five convolutions"
+        )
+        hidden: tuple[Width, ...] = Field((4096, 4096), description="widths of the fully connected layers")
+        dropout: float = Field(0.5, ge=0, lt=1, description="share of values dropped before each hidden layer")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W) of at least 7x7."""
+        from fedplug_std import _networks
+
+        chosen = self.options
+        return _build(
+            lambda: _networks.alexnet(shape, num_classes, chosen.channels, chosen.hidden, chosen.dropout),
+            shape,
+            seed,
+            device,
+        )
+
+
+class _Residual(fedplug.Options):
+    small_input: bool | None = Field(
+        None,
+        description="a 3x3 stem without pooling, as for 32x32 images (He et al. 2016, Sec. 4.2); null: where images "
+        "are at most 64 pixels wide",
+    )
+
+
+class ResNet18:
+    """ResNet-18 (He et al. 2016), torchvision's; with a small stem for small images."""
+
+    Options = _Residual
+
+    def __init__(self, options: _Residual) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W)."""
+        from fedplug_std import _networks
+
+        small = self.options.small_input
+        return _build(lambda: _networks.resnet("resnet18", shape, num_classes, small), shape, seed, device)
+
+
+class ResNet50:
+    """ResNet-50 (He et al. 2016), torchvision's; with a small stem for small images."""
+
+    Options = _Residual
+
+    def __init__(self, options: _Residual) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W)."""
+        from fedplug_std import _networks
+
+        small = self.options.small_input
+        return _build(lambda: _networks.resnet("resnet50", shape, num_classes, small), shape, seed, device)
+
+
+class _NoOptions(fedplug.Options):
+    """No options."""
+
+
+class DenseNet121:
+    """DenseNet-121 (Huang et al. 2017), torchvision's."""
+
+    Options = _NoOptions
+
+    def __init__(self, options: _NoOptions) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W) of at least 29x29."""
+        from fedplug_std import _networks
+
+        return _build(lambda: _networks.from_torchvision("densenet121", shape, num_classes), shape, seed, device)
+
+
+class EfficientNetB0:
+    """EfficientNet-B0 (Tan & Le 2019), torchvision's."""
+
+    Options = _NoOptions
+
+    def __init__(self, options: _NoOptions) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W)."""
+        from fedplug_std import _networks
+
+        return _build(lambda: _networks.from_torchvision("efficientnet_b0", shape, num_classes), shape, seed, device)
+
+
+class MobileNetV2:
+    """MobileNetV2 (Sandler et al. 2018), torchvision's."""
+
+    Options = _NoOptions
+
+    def __init__(self, options: _NoOptions) -> None:
+        self.options = options
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for images (C, H, W)."""
+        from fedplug_std import _networks
+
+        return _build(lambda: _networks.from_torchvision("mobilenet_v2", shape, num_classes), shape, seed, device)
+
+
+def _build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str) -> TorchModel:
+    """Makes the module with weights of this seed and checks that it takes an example of this shape.
+
+    Raises:
+        DataError: it does not.
+    """
+    import torch
+    from fedplug.errors import DataError
+    from fedplug.torch_model import TorchModel, seeded
+
+    with seeded(seed):
+        try:
+            module = make()
+            with torch.no_grad():
+                module.eval()(torch.zeros(1, *shape))
+        except (RuntimeError, ValueError) as error:
+            size = "x".join(map(str, shape))
+            raise DataError(
+                f"this model cannot take examples of shape {size}: {error}; use larger images or std.mlp"
+            ) from error
+    return TorchModel(module.train(), device)

@@ -1,0 +1,161 @@
+"""How the training examples are spread over clients: evenly, with skewed class mixes, or a few classes each.
+
+Every partition is complete and disjoint, gives no client nothing, and depends on the generator it is handed alone.
+"""
+
+from __future__ import annotations
+
+import fedplug
+import numpy as np
+from fedplug import Field
+from fedplug.errors import DataError
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+_RESAMPLES = 100  # draws of a Dirichlet partition before it is repaired instead
+
+
+class Iid:
+    """Spread examples evenly and at random; sizes differ by at most one."""
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
+        """For each client, the ascending indices of its examples.
+
+        Raises:
+            DataError: fewer examples than clients.
+        """
+        _need(len(labels), num_clients, 1)
+        return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), num_clients)]
+
+
+class Dirichlet:
+    """Split every class over the clients in proportions drawn from a symmetric Dirichlet distribution.
+
+    The smaller alpha, the fewer classes a client has (Hsu, Qi & Brown 2019, arXiv:1909.06335; in the per-class form of
+    Li et al. 2022, arXiv:2102.02079): alpha 0.1 gives most clients one or two classes, alpha 100 is close to iid.
+    """
+
+    class Options(fedplug.Options):
+        """How skewed the split is."""
+
+        alpha: float = Field(
+            0.5, gt=0, le=1e6, description="concentration of the Dirichlet distribution; smaller is more skewed"
+        )
+        min_examples: int = Field(
+            10, ge=1, description="fewest examples of a client; draws that give a client fewer are repeated"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
+        """For each client, the ascending indices of its examples.
+
+        Draws again until every client has `min_examples`. Where 100 draws do not reach that (a small alpha with many
+        clients), the last draw is repaired: the largest clients give examples to those that lack some.
+
+        Raises:
+            DataError: fewer than `min_examples` examples a client.
+        """
+        need = self.options.min_examples
+        _need(len(labels), num_clients, need)
+        for _ in range(_RESAMPLES):
+            parts = self._draw(labels, num_clients, rng)
+            if min(map(len, parts)) >= need:
+                break
+        else:
+            parts = _repaired(parts, need)
+        return [np.sort(part) for part in parts]
+
+    def _draw(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
+        owner = np.empty(len(labels), np.int64)
+        for label in np.unique(labels):
+            members = rng.permutation(np.flatnonzero(labels == label))
+            shares = rng.dirichlet(np.full(num_clients, self.options.alpha))
+            cuts = np.rint(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
+            owner[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
+        return [np.flatnonzero(owner == client) for client in range(num_clients)]
+
+
+class ClassesPerClient:
+    """Give every client examples of k classes only; the clients that share a class split it evenly.
+
+    The pathological split of McMahan et al. 2017 (Sec. 3), with classes in place of shards. Classes are handed out so
+    that each is held by about K k / classes clients.
+    """
+
+    class Options(fedplug.Options):
+        """How many classes."""
+
+        k: int = Field(2, ge=1, description="classes a client holds")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
+        """For each client, the ascending indices of its examples.
+
+        Raises:
+            DataError: k exceeds the number of classes, the clients together hold too few classes to cover all, or a
+                class has fewer examples than clients that should share it and one of them gets nothing.
+        """
+        _need(len(labels), num_clients, 1)
+        k, classes = self.options.k, np.unique(labels)
+        if k > len(classes):
+            raise DataError(f"k={k} must be at most the number of classes, {len(classes)}; for all of them use std.iid")
+        if num_clients * k < len(classes):
+            raise DataError(
+                f"{num_clients} clients with k={k} classes hold at most {num_clients * k} of {len(classes)} classes, "
+                f"and some examples would have no owner; set k to at least {-(-len(classes) // num_clients)}"
+            )
+        holders: list[list[int]] = [[] for _ in classes]
+        for client in range(num_clients):
+            # The k classes held least so far, ties at random: all counts stay within one of each other.
+            held = np.array([len(clients) for clients in holders])
+            for position in np.lexsort((rng.random(len(classes)), held))[:k]:
+                holders[position].append(client)
+        parts: list[list[Indices]] = [[] for _ in range(num_clients)]
+        for label, clients in zip(classes, holders, strict=True):
+            members = rng.permutation(np.flatnonzero(labels == label))
+            for client, share in zip(clients, np.array_split(members, len(clients)), strict=True):
+                parts[client].append(share)
+        joined = [np.sort(np.concatenate(part)) for part in parts]
+        empty = [client for client, part in enumerate(joined) if not len(part)]
+        if empty:
+            raise DataError(
+                f"clients {empty} get no example with k={k}: their classes have fewer examples than clients that "
+                "share them; use fewer clients or a larger k"
+            )
+        return joined
+
+
+def _need(examples: int, num_clients: int, each: int) -> None:
+    if examples < num_clients * each:
+        raise DataError(
+            f"{examples} examples cannot give {each} to each of {num_clients} clients; use fewer clients"
+            + (", a smaller min_examples" if each > 1 else "")
+            + " or more data"
+        )
+
+
+def _repaired(parts: list[Indices], need: int) -> list[Indices]:
+    """Moves examples from the largest client to each one that has fewer than `need`, until none has."""
+    parts = list(parts)
+    while True:
+        sizes = [len(part) for part in parts]
+        poor, rich = int(np.argmin(sizes)), int(np.argmax(sizes))
+        if sizes[poor] >= need:
+            return parts
+        # Never take the giver below `need` (there are enough examples for all, so the largest has some to spare).
+        moved = min(need - sizes[poor], sizes[rich] - need)
+        # Evenly spaced: indices are ascending and may be sorted by class, and the giver should keep its class mix.
+        taken = np.linspace(0, sizes[rich] - 1, moved).astype(np.int64)
+        parts[poor] = np.concatenate([parts[poor], parts[rich][taken]])
+        parts[rich] = np.delete(parts[rich], taken)

@@ -1,0 +1,54 @@
+"""Scorers that need no more than the update: its magnitude, and chance as the control of every selection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fedplug
+import numpy as np
+from fedplug import Field, hookimpl
+
+if TYPE_CHECKING:
+    from fedplug import Client, Context
+    from fedplug.types import Scores
+
+
+class Magnitude:
+    """Score a scalar by how far local training moved it: |update|."""
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """|local minus global model|, (P,), in units of the parameters."""
+        if client.update is None:
+            raise ValueError("magnitude scores need an update; the client has not trained in this round")
+        return np.abs(client.update)
+
+
+class Random:
+    """Score every scalar at random: the control that a selection by importance must beat."""
+
+    class Options(fedplug.Options):
+        """How the scores are drawn."""
+
+        shared: bool = Field(
+            False,
+            description="one draw a round for all clients, from the recipe's seed: a mask made of it is public and "
+            "depends on no data; otherwise every client draws its own",
+        )
+
+    name: str
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """Independent uniform values in [0, 1), (P,); the same for equal seeds, new in every round."""
+        rng = ctx.rng(self.name) if self.options.shared else client.rng(self)
+        return rng.random(ctx.layout.size, dtype=np.float32)

@@ -1,0 +1,152 @@
+"""Local training: stochastic gradient descent as FedAvg's clients run it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import fedplug
+from fedplug import Field
+from fedplug.errors import SetupError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from fedplug import Client, Context
+    from fedplug.torch_model import TorchModel
+
+# A client keeps its standardised inputs between rounds where they take at most this much memory.
+_CACHE_BYTES = 64 << 20
+
+
+class Sgd:
+    """Train with minibatch stochastic gradient descent on the cross entropy.
+
+    FedAvg's local solver (McMahan et al. 2017, Alg. 1, ClientUpdate): each epoch goes once through the client's
+    examples in a new random order. Momentum starts from zero in every round.
+
+    Batch norm needs two examples to have a variance. With it, a last batch of one example is merged into the batch
+    before; a client that only has batches of one trains with the running statistics it was given.
+    """
+
+    class Options(fedplug.Options):
+        """The usual ones."""
+
+        epochs: int = Field(1, ge=1, description="times a client goes through its examples in a round")
+        batch_size: int = Field(32, ge=1, description="examples a step")
+        lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
+        momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
+        weight_decay: float = Field(
+            0.0, ge=0, allow_inf_nan=False, description="L2 penalty: this times the parameter is added to its gradient"
+        )
+        lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
+
+    name: str
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        """Trains the client's model in place.
+
+        Args:
+            client: `client.model` holds the global model and a `TorchModel`; `client.data.train` is what it learns.
+            ctx: the round; its number sets the learning rate.
+
+        Returns:
+            `loss`: mean training loss of the last epoch, in nats. NaN or infinite where training diverged: that is a
+            result, not an error.
+
+        Raises:
+            SetupError: the model is not a torch model.
+        """
+        import torch
+        from fedplug.torch_model import TorchModel, seeded, use_one_thread
+
+        # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
+        # costs every worker process about a second.
+        from torch.optim.sgd import sgd
+
+        options, model = self.options, client.model
+        if not isinstance(model, TorchModel):
+            raise SetupError(f"std.sgd trains torch models, not {type(model).__name__}; choose another trainer")
+        use_one_thread()
+        rng = client.rng(self)
+        count = client.num_examples
+        parameters: list[torch.Tensor] = list(model.parameters)
+        velocities: list[torch.Tensor | None] = [None] * len(parameters)
+        step = functools.partial(
+            sgd,
+            lr=options.lr * options.lr_decay**ctx.round,
+            momentum=options.momentum,
+            weight_decay=options.weight_decay,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            foreach=True,
+        )
+        total = torch.zeros((), dtype=torch.float64, device=model.device)
+        _training_mode(model, single=min(count, options.batch_size) == 1)
+        with seeded(int(rng.integers(2**63)), model.device):  # dropout
+            for _ in range(options.epochs):
+                total.zero_()
+                for inputs, labels in self._batches(client, model, rng):
+                    loss = torch.nn.functional.cross_entropy(model.module(inputs), labels)
+                    gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+                    total += loss.detach() * len(labels)
+                    with torch.no_grad():
+                        step(parameters, gradients, velocities)
+        return {"loss": float(total) / count}
+
+    def _batches(
+        self, client: Client, model: TorchModel, rng: np.random.Generator
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """One epoch: standardised inputs and labels in a new order, on the model's device."""
+        import torch
+        from fedplug.torch_model import as_tensor, to_tensor
+
+        train, data = client.data.train, client.data
+        order = rng.permutation(len(train))
+        labels = as_tensor(train.labels[order]).to(model.device)
+        slices = batch_slices(len(train), self.options.batch_size, merge_single=_has_batch_norm(model.module))
+        if train.inputs.size * 4 > _CACHE_BYTES:
+            for part in slices:
+                yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), labels[part]
+            return
+        if self.name not in client.cache:
+            client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
+        inputs = torch.index_select(client.cache[self.name], 0, as_tensor(order).to(model.device))
+        for part in slices:
+            yield inputs[part], labels[part]
+
+
+def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
+    """Cuts `count` examples into batches of `size`; the last one holds what is left.
+
+    Args:
+        count: how many examples there are.
+        size: of a batch, >= 1.
+        merge_single: join a last batch of one example to the batch before it.
+    """
+    starts = list(range(0, count, size))
+    if merge_single and len(starts) > 1 and count - starts[-1] == 1:
+        starts.pop()
+    return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], count], strict=True)]
+
+
+def _has_batch_norm(module: torch.nn.Module) -> bool:
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return any(isinstance(part, _BatchNorm) for part in module.modules())
+
+
+def _training_mode(model: TorchModel, single: bool) -> None:
+    """Training mode; batch norm keeps its running statistics where every batch is a single example."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    model.module.train()
+    if single:
+        for part in model.module.modules():
+            if isinstance(part, _BatchNorm):
+                part.eval()

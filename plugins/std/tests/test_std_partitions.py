@@ -1,0 +1,180 @@
+"""Partitions are disjoint and complete, leave nobody empty, and have the skew their options promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.client_data import client_data, matched_test, slice_of_test
+from fedplug.errors import DataError
+from fedplug.types import Dataset, Examples
+from fedplug_std.partitions import ClassesPerClient, Dirichlet, Iid
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+
+def labels_of(counts: list[int], seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+def assign(component: Any, labels: np.ndarray[Any, Any], clients: int, seed: int = 0, **options: Any) -> list[Any]:
+    parts = component(component.Options(**options)).assign(labels, clients, np.random.default_rng(seed))
+    return list(parts)
+
+
+def check_complete(parts: list[Any], count: int, clients: int) -> None:
+    assert len(parts) == clients
+    assert all(len(part) and part.dtype == np.int64 for part in parts)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(count))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(lambda c: sum(c) > 0),
+    clients=st.integers(1, 30),
+    seed=st.integers(0, 2**32),
+    alpha=st.sampled_from([1e-3, 0.1, 0.5, 10.0, 1e6]),
+    need=st.integers(1, 12),
+)
+def test_iid_and_dirichlet_are_partitions(
+    counts: list[int], clients: int, seed: int, alpha: float, need: int
+) -> None:
+    labels = labels_of(counts)
+    if len(labels) < clients:
+        with pytest.raises(DataError, match="fewer clients"):
+            assign(Iid, labels, clients, seed)
+        return
+    parts = assign(Iid, labels, clients, seed)
+    check_complete(parts, len(labels), clients)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    if len(labels) < clients * need:
+        with pytest.raises(DataError, match="fewer clients"):
+            assign(Dirichlet, labels, clients, seed, alpha=alpha, min_examples=need)
+        return
+    parts = assign(Dirichlet, labels, clients, seed, alpha=alpha, min_examples=need)
+    check_complete(parts, len(labels), clients)
+    assert min(map(len, parts)) >= need
+
+
+def test_partitions_follow_their_generator_alone() -> None:
+    labels = labels_of([100] * 10)
+    for component in (Iid, Dirichlet, ClassesPerClient):
+        one, two, other = (assign(component, labels, 10, seed) for seed in (1, 1, 2))
+        assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+        assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_dirichlet_skew_follows_alpha() -> None:
+    """A client's share of a class is Beta(alpha, (K-1) alpha): variance (K-1) / (K^2 (K alpha + 1))."""
+    labels, clients = labels_of([2000] * 10), 10
+    for alpha in (0.5, 5.0, 500.0):
+        shares = np.concatenate(
+            [
+                np.bincount(labels[part], minlength=10) / 2000
+                for seed in range(12)
+                for part in assign(Dirichlet, labels, clients, seed, alpha=alpha, min_examples=1)
+            ]
+        )
+        assert shares.mean() == pytest.approx(0.1)
+        expected = (clients - 1) / (clients**2 * (clients * alpha + 1))
+        assert shares.var() == pytest.approx(expected, rel=0.2)
+
+
+def test_dirichlet_repairs_what_no_draw_achieves() -> None:
+    labels = labels_of([300, 300])
+    parts = assign(Dirichlet, labels, 60, alpha=1e-3, min_examples=10)  # exactly 10 each is the only solution
+    check_complete(parts, 600, 60)
+    assert {len(part) for part in parts} == {10}
+
+
+@settings(max_examples=60, deadline=None)
+@given(classes=st.integers(1, 10), clients=st.integers(1, 20), k=st.integers(1, 10), seed=st.integers(0, 2**32))
+def test_classes_per_client(classes: int, clients: int, k: int, seed: int) -> None:
+    labels = labels_of([40] * classes) * 3  # labels need not be 0, 1, 2, ...
+    if k > classes or clients * k < classes:
+        with pytest.raises(DataError, match="at most"):
+            assign(ClassesPerClient, labels, clients, seed, k=k)
+        return
+    parts = assign(ClassesPerClient, labels, clients, seed, k=k)
+    check_complete(parts, len(labels), clients)
+    held = [np.unique(labels[part]) for part in parts]
+    assert all(len(own) == k for own in held)
+    holders = np.unique(np.concatenate(held), return_counts=True)[1]
+    assert holders.max() - holders.min() <= 1
+
+
+def test_classes_per_client_says_who_gets_nothing() -> None:
+    with pytest.raises(DataError, match=r"clients \[[\d, ]+\] get no example"):
+        assign(ClassesPerClient, labels_of([1, 50]), 5, k=1)
+
+
+@pytest.mark.parametrize(
+    ("component", "options"),
+    [(Dirichlet, {"alpha": 0}), (Dirichlet, {"min_examples": 0}), (ClassesPerClient, {"k": 0}), (Iid, {"alpha": 1})],
+)
+def test_options_out_of_range_are_refused(component: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        component.Options(**options)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    train=st.lists(st.integers(0, 50), min_size=3, max_size=6).filter(lambda c: sum(c) > 0),
+    test=st.lists(st.integers(0, 50), min_size=3, max_size=6).filter(lambda c: sum(c) > 0),
+    size=st.integers(1, 80),
+    seed=st.integers(0, 2**32),
+)
+def test_matched_test_has_the_mix_of_the_training_labels(
+    train: list[int], test: list[int], size: int, seed: int
+) -> None:
+    test_labels = labels_of(test)
+    chosen = matched_test(labels_of(train), test_labels, size, np.random.default_rng(seed))
+    assert len(np.unique(chosen)) == len(chosen) <= size
+    width = max(len(train), len(test))
+    wanted = np.pad(np.array(train), (0, width - len(train))) * (np.pad(np.array(test), (0, width - len(test))) > 0)
+    if not wanted.any():
+        assert not len(chosen)
+        return
+    assert len(chosen) >= 1
+    got = np.bincount(test_labels[chosen], minlength=width)
+    mix = wanted / wanted.sum()
+    assert np.abs(got - mix * len(chosen)).max() <= 1 + 1e-9
+    enough = np.all(mix * size <= np.pad(np.array(test), (0, width - len(test))))
+    if enough:
+        assert len(chosen) == size
+
+
+def test_matched_test_worked_example() -> None:
+    train = np.array([0] * 6 + [2] * 3 + [3])
+    chosen = matched_test(train, np.repeat(np.arange(4), 100), 20, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.bincount(np.repeat(np.arange(4), 100)[chosen]), [12, 0, 6, 2])
+
+
+@given(n=st.integers(0, 200), parties=st.integers(1, 40))
+def test_slices_of_the_test_set_tile_it(n: int, parties: int) -> None:
+    slices = [slice_of_test(position, parties, n) for position in range(parties)]
+    np.testing.assert_array_equal(np.concatenate([np.arange(n)[part] for part in slices]), np.arange(n))
+    sizes = [part.stop - part.start for part in slices]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_client_data() -> None:
+    def part(count: int) -> Examples:
+        labels = np.arange(count) % 4
+        return Examples(np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1), labels)
+
+    dataset = Dataset(part(200), part(80), ("a", "b", "c", "d"), (0.5,), (0.25,))
+    assignment = [np.flatnonzero(dataset.train.labels < 2), np.flatnonzero(dataset.train.labels >= 2)]
+    data = client_data(dataset, assignment, 1, 2, seed=3)
+    np.testing.assert_array_equal(data.train.inputs.ravel(), assignment[1])
+    assert set(data.own_test.labels) == {2, 3}
+    assert len(data.own_test) == 40
+    assert data.shared_test is dataset.test
+    assert (data.classes, data.mean, data.std) == (dataset.classes, dataset.mean, dataset.std)
+    again, other = client_data(dataset, assignment, 1, 2, seed=3), client_data(dataset, assignment, 1, 2, seed=4)
+    np.testing.assert_array_equal(again.own_test.inputs, data.own_test.inputs)
+    assert len(other.own_test) == 40
+    with pytest.raises(ValueError, match="no share"):
+        client_data(dataset, assignment, 2, 3, seed=3)

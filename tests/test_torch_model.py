@@ -1,0 +1,178 @@
+"""`TorchModel` and its helpers: exact round trips, evaluation by hand, devices, seeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from fedplug.errors import SetupError
+from fedplug.torch_model import TorchModel, as_tensor, resolve_device, seeded, to_tensor, use_one_thread
+from fedplug.types import ClientData, Examples
+from torch import nn
+
+
+def small() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2 * 16, 3))
+
+
+def examples(count: int, seed: int = 0) -> Examples:
+    rng = np.random.default_rng(seed)
+    return Examples(rng.integers(0, 256, (count, 1, 4, 4), np.uint8), rng.integers(0, 3, count))
+
+
+def client_data(part: Examples) -> ClientData:
+    return ClientData(part, part, part, ("a", "b", "c"), (0.25,), (0.5,))
+
+
+def test_layout_follows_named_parameters_and_skips_frozen_ones() -> None:
+    module = small()
+    module[0].bias.requires_grad_(False)
+    model = TorchModel(module)
+    assert [(p.name, p.shape, p.layer) for p in model.layout.parameters] == [
+        ("0.weight", (2, 1, 3, 3), "0"),
+        ("1.weight", (2,), "1"),
+        ("1.bias", (2,), "1"),
+        ("3.weight", (3, 32), "3"),
+        ("3.bias", (3,), "3"),
+    ]
+    assert model.get_vector().shape == (model.layout.size,) == (18 + 4 + 96 + 3,)
+
+
+def test_vector_round_trip_is_exact_and_a_copy() -> None:
+    model = TorchModel(small())
+    vector = np.random.default_rng(1).normal(size=model.layout.size).astype(np.float32)
+    vector[0] = np.nan  # a diverged model travels as it is
+    vector.setflags(write=False)  # as arrays that come out of a message
+    model.set_vector(vector)
+    np.testing.assert_array_equal(model.get_vector(), vector)
+    place = model.layout.parameters[4]
+    np.testing.assert_array_equal(model.module[3].weight.detach().numpy().ravel(), vector[place.slice])
+    model.get_vector()[:] = 0
+    np.testing.assert_array_equal(model.get_vector(), vector)
+    one = TorchModel(nn.Linear(2, 1, bias=False))
+    one.get_vector()[:] = 7
+    assert not (one.get_vector() == 7).any()
+
+
+@pytest.mark.parametrize("bad", [np.zeros(5, np.float32), np.zeros(125, np.float64), np.zeros((125, 1), np.float32)])
+def test_a_vector_of_another_shape_or_type_is_refused(bad: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"must be float32\[123\]"):
+        TorchModel(small()).set_vector(bad)
+
+
+def test_buffers_round_trip_and_rounding_of_the_counter() -> None:
+    model = TorchModel(small())
+    assert set(model.get_buffers()) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    before = model.get_buffers()
+    mean = np.array([1.5, -2.0])
+    model.set_buffers({"1.running_mean": mean, "1.num_batches_tracked": np.array(7.6)})
+    after = model.get_buffers()
+    np.testing.assert_array_equal(after["1.running_mean"], mean.astype(np.float32))
+    assert after["1.num_batches_tracked"].dtype == np.int64
+    assert int(after["1.num_batches_tracked"]) == 7
+    np.testing.assert_array_equal(after["1.running_var"], before["1.running_var"])
+    after["1.running_mean"][:] = 0
+    assert model.get_buffers()["1.running_mean"][0] == 1.5
+    model.set_buffers(before)
+    for name, values in model.get_buffers().items():
+        np.testing.assert_array_equal(values, before[name])
+    with pytest.raises(ValueError, match="no buffer 'x'"):
+        model.set_buffers({"x": mean})
+    with pytest.raises(ValueError, match="must have shape"):
+        model.set_buffers({"1.running_mean": np.zeros(3)})
+
+
+def test_models_that_cannot_be_trained_are_refused() -> None:
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        TorchModel(nn.ReLU())
+    with pytest.raises(ValueError, match="float64"):
+        TorchModel(nn.Linear(2, 2).double())
+
+
+def test_to_tensor_standardises_per_channel_and_leaves_its_input_alone() -> None:
+    stored = np.array([[[[0, 255]], [[51, 102]]]], np.uint8)
+    stored.setflags(write=False)
+    expected = np.array([[[[-1.0, 1.0]], [[0.0, 0.8]]]])
+    np.testing.assert_allclose(to_tensor(stored, (0.5, 0.2), (0.5, 0.25)).numpy(), expected, atol=1e-6)
+    floats = stored.astype(np.float32) / 255
+    kept = floats.copy()
+    np.testing.assert_allclose(to_tensor(floats, (0.5, 0.2), (0.5, 0.25)).numpy(), expected, atol=1e-6)
+    np.testing.assert_array_equal(floats, kept)
+
+
+def test_as_tensor_takes_views_that_torch_does_not() -> None:
+    np.testing.assert_array_equal(as_tensor(np.arange(6)[::-2]).numpy(), [5, 3, 1])
+
+
+def test_evaluation_equals_a_computation_by_hand_whatever_the_batches() -> None:
+    part = examples(2500)  # three batches
+    model = TorchModel(small())
+    model.module.train()
+    got = model.evaluate(part, client_data(part))
+    assert model.module.training, "evaluation leaves the mode as it was"
+    assert int(model.get_buffers()["1.num_batches_tracked"]) == 0, "evaluation does not touch running statistics"
+    model.module.eval()
+    with torch.no_grad():
+        logits = model.module(torch.tensor((part.inputs / 255 - 0.25) / 0.5, dtype=torch.float32)).double().numpy()
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    assert got.count == 2500
+    assert got.correct == int((logits.argmax(1) == part.labels).sum())
+    assert got.loss == pytest.approx(-log_p[np.arange(2500), part.labels].sum(), rel=1e-5)
+
+
+def test_evaluation_of_nothing() -> None:
+    part = examples(0)
+    got = TorchModel(small()).evaluate(part, client_data(part))
+    assert (got.correct, got.count, got.loss) == (0, 0, 0.0)
+
+
+def test_seeded_repeats_and_restores() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    with seeded(5):
+        first = torch.rand(3)
+    assert torch.equal(torch.rand(3), expected), "the global generator must be where it was"
+    with seeded(5):
+        assert torch.equal(torch.rand(3), first)
+    with seeded(6):
+        assert not torch.equal(torch.rand(3), first)
+
+
+def test_devices() -> None:
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    missing = f"cuda:{torch.cuda.device_count() if torch.cuda.is_available() else 0}"
+    with pytest.raises(SetupError, match="auto or cpu"):
+        resolve_device(missing)
+    for bad in ("gpu", "cuda:", "cuda:x", "cudax", ""):
+        with pytest.raises(SetupError, match="must be auto, cpu"):
+            resolve_device(bad)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_agrees_with_the_cpu() -> None:
+    part = examples(100)
+    on_cpu, on_cuda = TorchModel(small()), TorchModel(small(), resolve_device("cuda"))
+    np.testing.assert_array_equal(on_cpu.get_vector(), on_cuda.get_vector())
+    expected, got = (model.evaluate(part, client_data(part)) for model in (on_cpu, on_cuda))
+    assert got.loss == pytest.approx(expected.loss, rel=1e-3)
+
+
+def test_one_thread() -> None:
+    torch.set_num_threads(2)
+    use_one_thread()
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(2)
+    TorchModel(small())
+    assert torch.get_num_threads() == 1
+
+
+def test_the_contract_modules_do_not_import_torch() -> None:
+    code = "import sys, fedplug.model, fedplug.client_data, fedplug.types; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
