@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def client_data(part: Examples) -> ClientData:
 
 
 def test_layout_follows_named_parameters_and_skips_frozen_ones() -> None:
-    module = small()
+    module: Any = small()
     module[0].bias.requires_grad_(False)
     model = TorchModel(module)
     assert [(p.name, p.shape, p.layer) for p in model.layout.parameters] == [
@@ -43,14 +44,15 @@ def test_layout_follows_named_parameters_and_skips_frozen_ones() -> None:
 
 
 def test_vector_round_trip_is_exact_and_a_copy() -> None:
-    model = TorchModel(small())
+    module: Any = small()
+    model = TorchModel(module)
     vector = np.random.default_rng(1).normal(size=model.layout.size).astype(np.float32)
     vector[0] = np.nan  # a diverged model travels as it is
     vector.setflags(write=False)  # as arrays that come out of a message
     model.set_vector(vector)
     np.testing.assert_array_equal(model.get_vector(), vector)
     place = model.layout.parameters[4]
-    np.testing.assert_array_equal(model.module[3].weight.detach().numpy().ravel(), vector[place.slice])
+    np.testing.assert_array_equal(module[3].weight.detach().numpy().ravel(), vector[place.slice])
     model.get_vector()[:] = 0
     np.testing.assert_array_equal(model.get_vector(), vector)
     one = TorchModel(nn.Linear(2, 1, bias=False))

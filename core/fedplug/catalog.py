@@ -177,7 +177,7 @@ class Catalog:
             return f"did you mean {' or '.join(close)}?"
         plugin, dot, _ = name.partition(".")
         if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
-            return f"no installed plugin offers {plugin}.*; install it, for instance: pip install fedplug-{plugin}"
+            return f"no installed plugin offers {plugin}.*; install the plugin, by convention fedplug-{plugin}"
         return self.offer(group) if group else "fedplug list shows what there is"
 
     def offer(self, group: str) -> str:

@@ -1,164 +1,10 @@
-"""The command `fedplug`. Everything heavy is imported inside the commands, so that `fedplug list` starts fast."""
+"""The command `fedplug`: starts the command line and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from fedplug.errors import FedplugError
-
-app = typer.Typer(
-    name="fedplug",
-    help="Compose, run, attack and compare privacy protocols for federated learning.",
-    epilog="Example: fedplug run recipes/paraaegis-dynamic.yaml --set rounds=5",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe: --set protect.noised.0.norm=0.5"),
-]
-Engine = Annotated[str | None, typer.Option(help="What runs the parties: local, processes, or a plugin's engine.")]
-Workers = Annotated[int | None, typer.Option(help="Worker processes, for engines that have them.")]
-Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), cpu, cuda, cuda:1, ...")]
-Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
-Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
-RecordWire = Annotated[bool | None, typer.Option("--record-wire/--no-record-wire", help="Keep every message.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only what went wrong.")]
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from importlib_metadata import version
-
-        typer.echo(f"fedplug {version('fedplug')}")
-        raise typer.Exit
-
-
-Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
-
-
-@app.callback()
-def _common(version: Version = False) -> None:
-    """Options before the command's name."""
-
-
-@app.command("run", epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2")
-def run_recipe(
-    recipe: RecipeFile,
-    sets: Sets = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    output: Output = None,
-    data: Data = None,
-    record_wire: RecordWire = None,
-    quiet: Quiet = False,
-) -> None:
-    """Run a protocol and write what happened to a new folder."""
-    settings = _settings(
-        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet
-    )
-    from fedplug import run_command
-
-    raise typer.Exit(run_command.run(recipe, sets or [], settings))
-
-
-@app.command(epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
-def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
-    round: Annotated[
-        int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
-    ] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    output: Output = None,
-    data: Data = None,
-    record_wire: RecordWire = None,
-    quiet: Quiet = False,
-) -> None:
-    """Continue a run that was interrupted, from its last checkpoint."""
-    settings = _settings(
-        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet
-    )
-    from fedplug import run_command
-
-    raise typer.Exit(run_command.resume(run, settings, round))
-
-
-def _settings(**changes: Any) -> Any:
-    from fedplug.settings import Settings
-
-    return Settings.load().replace(changes)
-
-
-@app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")
-def list_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
-) -> None:
-    """List the installed components, grouped by hook."""
-    from fedplug.catalog import Catalog
-    from fedplug.cli_catalog import list_components
-
-    raise typer.Exit(list_components(Catalog.discover(), as_json, verify))
-
-
-@app.command(epilog="Example: fedplug show std.gaussian")
-def show(
-    component: Annotated[str, typer.Argument(metavar="COMPONENT", help="Its name, as fedplug list shows it.")],
-) -> None:
-    """Show what a component does, its options and where it comes from."""
-    from fedplug.catalog import Catalog
-    from fedplug.cli_catalog import show_component
-
-    raise typer.Exit(show_component(Catalog.discover(), component))
-
-
-@app.command(epilog="Example: fedplug check recipes/*.yaml")
-def check(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="YAML files.", show_default=False)],
-    sets: Sets = None,
-) -> None:
-    """Check recipes without running them; print every problem with file, line and column."""
-    from fedplug.catalog import Catalog
-    from fedplug.errors import RecipeError
-    from fedplug.recipe import load_recipe
-
-    catalog = Catalog.discover()
-    problems = 0
-    for path in recipes:
-        try:
-            typer.echo(f"{path}: ok ({load_recipe(path, sets or [], catalog).digest[:12]})")
-        except RecipeError as error:
-            problems += len(error.problems)
-            typer.echo("\n".join(error.problems))
-    if problems:
-        typer.echo(f"{problems} problem{'s' if problems > 1 else ''}", err=True)
-    raise typer.Exit(1 if problems else 0)
-
-
-@app.command(epilog="Example: fedplug schema > recipe.schema.json")
-def schema() -> None:
-    """Print the JSON schema of recipes, with the options of all installed components."""
-    import json
-
-    from fedplug.catalog import Catalog
-    from fedplug.schema import recipe_schema
-
-    result, failures = recipe_schema(Catalog.discover())
-    typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
-    for failure in failures:
-        typer.echo(f"left out: {failure}", err=True)
-    raise typer.Exit(1 if failures else 0)
 
 
 def main() -> int:
@@ -168,12 +14,31 @@ def main() -> int:
         The exit code: 0 well, 1 an error the user can do something about, 2 wrong usage, 130 interrupted.
     """
     try:
-        app()
+        return _run(sys.argv[1:])
     except FedplugError as error:
-        print(f"error: {error}" if "\n" not in str(error) else str(error), file=sys.stderr)
+        print(str(error) if "\n" in str(error) else f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has seen enough. Python would complain once more while it exits.
+        sys.stdout = None
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    # typer checks arguments with pydantic, and importing both takes longer than listing does, so that the plain forms
+    # of `list`, which shells and scripts call, do without. All other forms, `list --help` too, go through typer.
+    if arguments[:1] == ["list"] and set(arguments[1:]) <= {"--json", "--verify"}:
+        from fedplug.catalog import Catalog
+        from fedplug.cli_catalog import list_components
+
+        return list_components(Catalog.discover(), "--json" in arguments, "--verify" in arguments)
+
+    from fedplug.cli_app import app
+
+    try:
+        app(args=arguments, prog_name="fedplug")
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     return 0

@@ -56,6 +56,7 @@ def _assign(source: Source, keys: tuple[str, ...], value: Any) -> str | None:
     """Puts one value in place; gives the complaint if it cannot."""
     if not isinstance(source.data, dict):
         return None  # the file itself is unusable, which is reported already
+    mark = Position("--set " + ".".join(keys))
     here: Any = source.data
     path: KeyPath = ()
     for depth, key in enumerate(keys):
@@ -73,8 +74,8 @@ def _assign(source: Source, keys: tuple[str, ...], value: Any) -> str | None:
             here[step] = value
         elif isinstance(here, dict) and here.get(key) is None:
             here[key] = {}
+            source.marks[path] = Marks(mark, mark)
         here = here[step]
-    mark = Position("--set " + ".".join(keys))
     for old in [old for old in source.marks if old[: len(path)] == path]:
         del source.marks[old]
     source.marks[path] = Marks(mark, mark)

@@ -46,6 +46,10 @@ class ZoneCost:
     central: int = 0
     largest: float = 0.0
 
+    @classmethod
+    def zero(cls, num_clients: int) -> ZoneCost:
+        return cls(np.zeros(num_clients), np.zeros(num_clients), np.zeros(num_clients))
+
 
 @dataclasses.dataclass(eq=False)
 class Ledger:
@@ -86,7 +90,7 @@ class Ledger:
             raise ValueError(f"key holder {unknown.pop()!r} must be clients or key_server")
         self.sealed = frozenset(self.key_holders)
         by_server = (zone for zone, holder in self.key_holders.items() if holder == "key_server")
-        self.published = frozenset(by_server if self.published is None else self.published)
+        self.opened = frozenset(by_server if self.published is None else self.published)
         self._reset()
 
     def _reset(self) -> None:
@@ -147,7 +151,7 @@ class Ledger:
         charged[slice(None) if entry["charged"] == "all" else entry["charged"]] = True
         visible, un_noised_feedback = 0.0, False
         for zone, facts in entry["zones"].items():
-            cost = self.costs.setdefault(zone, ZoneCost(*(np.zeros(self.num_clients) for _ in range(3))))
+            cost = self.costs.setdefault(zone, ZoneCost.zero(self.num_clients))
             cost.largest = max(cost.largest, facts["size"])
             if facts["local"] is None and facts["central"] is None:
                 cost.bare += 1
@@ -160,7 +164,7 @@ class Ledger:
             cost.own[charged] += _inverse_square(local)
             cost.total[charged] += _inverse_square(max(local * facts["sum_factor"], central))
             cost.peer[charged] += _inverse_square(max(local * facts["peer_factor"], central))
-            if zone not in self.sealed or zone in (self.published or ()):
+            if zone not in self.sealed or zone in self.opened:
                 visible += _inverse_square(local)
         # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
         # the clipping norm, once for each other upload; hence the 4.

@@ -45,7 +45,7 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
         data: what the user wrote.
         owner: whose options these are, for the message; empty for the recipe itself.
     """
-    of_owner = f" of {owner}" if owner else ""
+    of_owner, from_owner = (f" of {owner}", f"{owner}: ") if owner else ("", "")
     found: dict[tuple[tuple[str | int, ...], bool], list[str]] = {}
     for item in error.errors(include_url=False):
         path, value = _inside(item["loc"], data)
@@ -59,15 +59,15 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
             meaning = f" ({field.description})" if field and field.description else ""
             message = f"{owner or 'the recipe'} needs {item['loc'][-1]!r}{meaning}"
         elif item["type"] in ("value_error", "assertion_error") and not item["loc"]:
-            on_key, message = False, f"{owner}: {item['ctx']['error']}"
+            on_key, message = False, f"{from_owner}{item['ctx']['error']}"
         else:
-            on_key, message = False, _value_message(item, path, value, field, of_owner)
+            on_key, message = False, from_owner + _value_message(item, path, value, field)
         found.setdefault((tuple(path), on_key), []).append(message)
     # A value that fits no member of a union fails once for each of them.
     return [OptionProblem(path, on_key, "; or: ".join(dict.fromkeys(texts))) for (path, on_key), texts in found.items()]
 
 
-def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInfo | None, of_owner: str) -> str:
+def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInfo | None) -> str:
     shown = f"{'.'.join(map(str, path))}={_show(value)}"
     context: Mapping[str, Any] = item.get("ctx", {})
     if item["type"] in ("value_error", "assertion_error"):
@@ -75,7 +75,8 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
         # Validators may say all of it themselves: `epsilon=0 must be > 0; to switch the noise off, write noised: []`.
         return text if text.startswith(str(path[-1])) else f"{shown}: {text}"
     if item["type"] in _RULES:
-        rule = _RULES[item["type"]].format(**context)
+        bounds = {key: f"{bound:g}" if isinstance(bound, float) else bound for key, bound in context.items()}
+        rule = _RULES[item["type"]].format(**bounds)
         guess = ""
         if item["type"] in ("literal_error", "enum") and isinstance(value, str):
             close = difflib.get_close_matches(value, rule.replace("'", "").replace(" or ", ", ").split(", "), n=1)
@@ -87,7 +88,7 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
     extra = field.json_schema_extra if field else None
     if isinstance(extra, dict) and "remedy" in extra:
         return f"{message}; {extra['remedy']}"
-    return f"{message} ({field.description}{of_owner})" if field and field.description else message
+    return f"{message} ({field.description})" if field and field.description else message
 
 
 def _show(value: Any) -> str:

@@ -59,6 +59,7 @@ class Protocol:
         self.recipe, self.composition, self.engine = recipe, composition, engine
         self.layout, self.wire, self.ledger, self.watch = layout, wire, ledger, watch
         self.server = Server()
+        self._context(-1)
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
@@ -66,6 +67,7 @@ class Protocol:
         self.rows: list[dict[str, Any]] = []
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self.on_round: Callable[[int], None] = lambda rounds: None
+        self.on_upload: Callable[[int, list[int]], None] = lambda round, charged: None
         self.awaiting: dict[str, Any] | None = None  # the row of the last round, until its accuracy is known
         self._reports: list[tuple[int, dict[str, Any]]] = []
         self.office.on_reply = self._hear
@@ -132,6 +134,7 @@ class Protocol:
             self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=cohort, ctx=ctx)
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
+        self.on_upload(round, charged)
         uploads = cohort.ask(self.steps.protect)
 
         weights: dict[int, float] = self.server.state["fedplug"]["weights"]
@@ -226,6 +229,37 @@ class Protocol:
         weights: dict[int, float],
     ) -> None:
         """Enters into the ledger what each zone's chain released this round."""
+        sizes = {
+            zone: sum(reply["blocks"][zone].size for reply in uploads.values() if zone in reply["blocks"]) / len(uploads)
+            for zone in self.recipe.zones
+        }
+        self.server.state["fedplug"]["zone_sizes"] = sizes
+        self.ledger.record(
+            round,
+            charged=charged,
+            zone_sizes=sizes,
+            total=self.layout.size,
+            releases=self._releases(round),
+            contributors=contributors,
+            weights={client_id: weights[client_id] for client_id in uploads},
+        )
+
+    def charge_lost_round(self, round: int, charged: list[int]) -> None:
+        """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
+
+        Reproducible noise repeats the very same upload, which costs nothing more. Zone sizes are those of the round
+        before; before the first, every noised zone counts as the whole model.
+        """
+        releases = self._releases(round)
+        if all(release.source == "reproducible" for chain in releases.values() for release in chain):
+            return
+        sizes = self.server.state["fedplug"].get("zone_sizes") or dict.fromkeys(releases, float(self.layout.size))
+        self.ledger.record(
+            round, charged=charged, zone_sizes=sizes, total=self.layout.size, releases=releases, contributors={}, weights={}
+        )
+
+    def _releases(self, round: int) -> dict[str, list[Release]]:
+        """What the components of each zone's chains say they release in a round."""
         releases: dict[str, list[Release]] = {}
         for zone in self.recipe.zones:
             chain = [*self.recipe.protect.get(zone, []), *self.recipe.postprocess.get(zone, [])]
@@ -234,19 +268,7 @@ class Protocol:
                 release = component.release(round, self.server.ctx) if hasattr(component, "release") else None
                 if release is not None:
                     releases.setdefault(zone, []).append(release)
-        zone_sizes = {
-            zone: sum(reply["blocks"][zone].size for reply in uploads.values() if zone in reply["blocks"]) / len(uploads)
-            for zone in self.recipe.zones
-        }
-        self.ledger.record(
-            round,
-            charged=charged,
-            zone_sizes=zone_sizes,
-            total=self.layout.size,
-            releases=releases,
-            contributors=contributors,
-            weights={client_id: weights[client_id] for client_id in uploads},
-        )
+        return releases
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 

@@ -118,9 +118,14 @@ class _Rules:
         protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
         for zone in [zone for zone in protect if zone not in self.draft.unreadable]:
             provided: set[str] = set()
+            missed: set[str] = set()
             for use in protect[zone]:
-                yield from self.link(use, provided, zone)
-                provided |= self.declares(use, "provides", frozenset())
+                provides = set(self.declares(use, "provides", frozenset()))
+                missed |= set(self.declares(use, "requires", {})) - provided
+                # A clip after the noise is one mistake: the noise has said already that it misses the clip.
+                found = list(self.link(use, provided, zone))
+                yield from [] if provides & missed else found
+                provided |= provides
             for use in postprocess.get(zone, []):
                 if self.declares(use, "must_undo", False):
                     provided -= self.declares(use, "provides", frozenset())  # what is undone is no longer there

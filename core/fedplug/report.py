@@ -94,7 +94,8 @@ def _banner(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any]) -> str
     if not math.isfinite(planned) or len(rows) >= planned:
         return ""
     return ('<p class="banner"><strong>Partial run.</strong> '
-            f"{len(rows)} of {planned:.0f} planned rounds are recorded: the run was interrupted or is still going on. <code>fedplug resume</code> continues it.</p>")  # fmt: skip
+            f"{len(rows)} of {planned:.0f} planned rounds are recorded: the run was interrupted or is still going on. "
+            "<code>fedplug resume</code> continues it.</p>")  # fmt: skip
 
 
 def _key_numbers(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -181,13 +182,13 @@ def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
     filled = {title: [cell(row) for row in rows] for title, cell in columns}
     # A column that says nothing in any round (no key server, no noise) only takes room.
     filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
-    labels = [str(row.get("round", "?")) for row in rows]
+    labels = [text(row.get("round", "?")) for row in rows]
     body = [[label, *(text(cells[i]) for cells in filled.values())] for i, label in enumerate(labels)]
     parts = [table("Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients.",
                     ["round", *filled], body, numeric=True)]  # fmt: skip
     parts.append(_byte_totals(rows))
     dropped = [
-        [str(row.get("round", "?")), text(client), text(reason)]
+        [text(row.get("round", "?")), text(client), text(reason)]
         for row in rows for client, reason in units.mapping(units.mapping(row, "clients"), "dropped").items()
     ]  # fmt: skip
     parts.append(table("Clients that dropped out of a round.", ["round", "client", "reason"], dropped))

@@ -144,13 +144,15 @@ def round_axis(ax: Axes, rounds: Curve) -> None:
     ax.set_xlabel("round")
 
 
-def log_axis(ax: Axes, span: float) -> None:
-    """A logarithmic y axis; `span` is the largest value over the smallest."""
+def log_axis(ax: Axes, low: float, high: float) -> None:
+    """A logarithmic y axis for values from `low` to `high`, both > 0."""
     from matplotlib.ticker import LogLocator, NullLocator
 
+    # Given by hand, and first: matplotlib's own margins and ticks overflow for a run that diverged far enough.
+    ax.set_ylim(low / 1.5, min(high, 1e100) * 1.5)
     ax.set_yscale("log")
     # Ticks at 1, 2, 5 where powers of ten alone would be too few; plain numbers, since mathematics is switched off.
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1e3 else (1.0,)))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter("{x:g}")
 

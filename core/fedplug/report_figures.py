@@ -133,7 +133,7 @@ def _loss(rows: Rows) -> Chart | None:
     legend.append(("training, mean over clients", TRAIN_COLOUR, "dash"))
     note = ""
     if finite.min() > 0 and finite.max() > 50 * finite.min():
-        log_axis(ax, float(finite.max() / finite.min()))
+        log_axis(ax, float(finite.min()), float(finite.max()))
         note = "Logarithmic scale."
     elif finite.min() >= 0:
         ax.set_ylim(0, 1.08 * float(finite.max()) or 1)

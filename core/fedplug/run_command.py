@@ -38,9 +38,7 @@ INTERRUPTED = 130
 
 def run(recipe_path: Path, sets: list[str], settings: Settings) -> int:
     """Runs a recipe from the start in a new run folder; gives the exit code."""
-    catalog = Catalog.discover()
-    recipe = load_recipe(recipe_path, sets, catalog)
-    return start(recipe, settings, catalog)[0]
+    return start(load_recipe(recipe_path, sets), settings)[0]
 
 
 def start(recipe: Recipe, settings: Settings, catalog: Catalog | None = None) -> tuple[int, Path]:
@@ -60,7 +58,6 @@ def resume(run_dir: Path, settings: Settings, round: int | None = None, catalog:
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise CheckpointError(f"{run_dir} is no run folder (it has no recipe.yaml); fedplug run prints the folder of a run")
-    catalog = catalog or Catalog.discover()
     recipe = load_recipe(file, (), catalog)
     checkpoint = Checkpoints(run_dir).read(round)
     return Run(recipe, run_dir, settings, catalog).execute(checkpoint)
@@ -78,10 +75,10 @@ class Run:
 
     def __init__(self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None) -> None:
         self.recipe, self.run_dir, self.settings = recipe, run_dir, settings
-        self.injected = catalog if catalog is not None and catalog.is_injected else None
+        self.injected = catalog
         self.catalog = catalog or Catalog.discover()
         self.checkpoints = Checkpoints(run_dir)
-        self.data_root = settings.data or os.environ.get("FEDPLUG_DATA") or None
+        self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
         self.started = time.monotonic()
 
     def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
@@ -122,6 +119,7 @@ class Run:
             with terminated_like_interrupted():
                 engine = self._engine(device, composition)
                 protocol = Protocol(recipe, composition, engine, layout, wire, ledger, watch)
+                protocol.on_upload = self._note_upload
                 protocol.on_row = lambda row: self._write_row(protocol, row, watch)
                 if checkpoint is None:
                     protocol.setup()
@@ -130,6 +128,7 @@ class Run:
                     done, state, folder = checkpoint
                     self._load(engine, folder, done)
                     protocol.restore(state)
+                    self._charge_again(protocol, done)
                     self._write_metrics(protocol.rows)
                     for row in protocol.rows[-5:]:
                         watch.round_done(row)
@@ -181,7 +180,25 @@ class Run:
             if hasattr(component, "side_channels")
             for channel in component.side_channels(ctx)
         ]
-        return Ledger.for_recipe(recipe, composition, channels)
+        sealers = {
+            zone: component
+            for zone, chain in recipe.protect.items()
+            for component in (composition.components[use.name] for use in chain)
+            if "encryption" in getattr(component, "provides", ())
+        }
+        accountant = composition.components[recipe.accountant.name] if recipe.accountant else None
+        return Ledger(
+            recipe_name=recipe.name,
+            num_clients=recipe.data.clients,
+            rounds=recipe.rounds,
+            min_clients=recipe.min_clients,
+            delta=recipe.delta,
+            sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
+            key_holders={zone: component.options.key_holder for zone, component in sealers.items()},
+            schemes={zone: {"component": c.name, "parameters": c.describe()} for zone, c in sealers.items()},
+            accountant=accountant,
+            side_channels=channels,
+        )
 
     def _engine(self, device: str, composition: Composition) -> Engine:
         entry = self.catalog.get("engine", self.settings.engine) or Catalog.discover().get("engine", self.settings.engine)
@@ -212,6 +229,17 @@ class Run:
         self._write_wire(protocol.wire, rounds - 1)
         if protocol.awaiting is not None:
             protocol.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
+
+    def _note_upload(self, round: int, charged: list[int]) -> None:
+        """Notes, before clients are asked for their uploads, who pays: a kill must not make a release free."""
+        write_text(self.run_dir / "charging.json", json.dumps({"round": round, "charged": charged}))
+
+    def _charge_again(self, protocol: Protocol, done: int) -> None:
+        """The uploads of the round that was cut off are sent a second time, with other noise: they are paid twice."""
+        file = self.run_dir / "charging.json"
+        noted = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        if noted and noted["round"] == done:
+            protocol.charge_lost_round(done, noted["charged"])
 
     def _write_wire(self, wire: Wire, round: int) -> None:
         if wire.keep:

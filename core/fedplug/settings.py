@@ -82,7 +82,8 @@ def config_path() -> Path:
 
 
 def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    kinds: dict[str, type] = {"engine": str, "workers": int, "device": str, "output": str, "data": str, "record_wire": bool}
+    kinds: dict[str, type] = dict.fromkeys(("engine", "device", "output", "data"), str)
+    kinds |= {"workers": int, "record_wire": bool}
     words = {str: "text in quotes", int: "a whole number", bool: "true or false"}
     problems, values = [], {}
     for key, value in given.items():

@@ -38,9 +38,7 @@ def check_complete(parts: list[Any], count: int, clients: int) -> None:
     alpha=st.sampled_from([1e-3, 0.1, 0.5, 10.0, 1e6]),
     need=st.integers(1, 12),
 )
-def test_iid_and_dirichlet_are_partitions(
-    counts: list[int], clients: int, seed: int, alpha: float, need: int
-) -> None:
+def test_iid_and_dirichlet_are_partitions(counts: list[int], clients: int, seed: int, alpha: float, need: int) -> None:
     labels = labels_of(counts)
     if len(labels) < clients:
         with pytest.raises(DataError, match="fewer clients"):

@@ -102,7 +102,8 @@ def _reading(what: str, where: Path, download: bool = False) -> Iterator[None]:
         raise
     except _READ_ERRORS as error:
         done = "fetched or read" if download else "read"
-        message = f"{what} in {where} cannot be {done}: {error}; remove what is damaged and get it again"
+        reason = " ".join(str(error).split())  # torchvision's reasons have line breaks
+        message = f"{what} in {where} cannot be {done}: {reason}; remove what is damaged and get it again"
         raise DataError(message) from error
 
 

@@ -124,6 +124,8 @@ def _dense(
     inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU, dropout: float = 0.0
 ) -> list[tuple[str, nn.Module]]:
     """Named fully connected layers; `fc1`, ... with the activation after all but the last."""
+    if inputs <= 0:
+        raise ValueError("convolutions and pooling leave nothing of the image")
     layers: list[tuple[str, nn.Module]] = []
     for number, width in enumerate(hidden, start=1):
         if dropout:

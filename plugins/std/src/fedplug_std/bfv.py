@@ -14,6 +14,7 @@ from fedplug_std.quantise import FixedPoint, most_bits
 if TYPE_CHECKING:
     from fedplug import Block, Client, Cohort, Context, KeyServer
     from fedplug.cohort import KeyServerLine
+    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -104,6 +105,10 @@ class Bfv:
             f"BFV {DEGREE} {list(COEFF_BITS)}, two values a slot, {bits} each, range ±{self.options.range:g}; "
             f"secret key at {holder}"
         )
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against encrypting for that many clients."""
+        return he_keys.problems(self, recipe.clients)
 
     def side_channels(self, ctx: Context) -> list[SideChannel]:
         """What no guarantee covers."""

@@ -14,6 +14,7 @@ from fedplug_std.quantise import round_to_grid
 if TYPE_CHECKING:
     from fedplug import Block, Client, Cohort, Context, KeyServer
     from fedplug.cohort import KeyServerLine
+    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -112,6 +113,10 @@ class Ckks:
             f"CKKS {self.degree} {list(self.coeff_bits)}, scale 2^{self.scale_bits}, range ±{self.options.range:g}, "
             f"sums rounded to 2^-{self.options.grid_bits}; secret key at {holder}"
         )
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against encrypting for that many clients."""
+        return he_keys.problems(self, recipe.clients)
 
     def side_channels(self, ctx: Context) -> list[SideChannel]:
         """What no guarantee covers."""

@@ -103,6 +103,21 @@ def side_channels(options: Options) -> list[fedplug.SideChannel]:
     return channels
 
 
+def problems(component: Encryption, num_clients: int) -> list[str]:
+    """Why the component's options cannot hold sums of all clients; empty if they can."""
+    max_clients = component.options.max_clients or num_clients
+    if max_clients < num_clients:
+        return [
+            f"max_clients={max_clients} is fewer than the {num_clients} clients of the recipe, whose sum could "
+            f"overflow; raise max_clients to {num_clients} or leave it out"
+        ]
+    try:
+        component.agree(max_clients)
+    except ProtectionError as error:
+        return [str(error)]
+    return []
+
+
 def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
     """Has the keys made by their holder and relays them. Runs at the server, before round 1.
 
@@ -110,15 +125,10 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
         ProtectionError: the options cannot hold sums of that many clients.
         TooFewClients: the client that makes the key failed.
     """
-    options: Options = component.options
-    max_clients = ctx.num_clients if options.max_clients is None else options.max_clients
-    if max_clients < ctx.num_clients:
-        raise ProtectionError(
-            f"{component.name}: max_clients={max_clients} is fewer than the {ctx.num_clients} clients of the recipe, "
-            f"whose sum could overflow; raise max_clients to {ctx.num_clients} or leave it out"
-        )
-    component.agree(max_clients)  # refuses impossible options here, where the message reaches the user
-    if options.key_holder == "clients":
+    for problem in problems(component, ctx.num_clients):
+        raise ProtectionError(f"{component.name}: {problem}")
+    max_clients = component.options.max_clients or ctx.num_clients
+    if component.options.key_holder == "clients":
         leader = min(cohort.client_ids)
         replies = cohort.only([leader]).ask(component.make_shared_key, max_clients)
         if leader not in replies:

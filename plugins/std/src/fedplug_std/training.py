@@ -127,10 +127,10 @@ def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
     Args:
         count: how many examples there are.
         size: of a batch, >= 1.
-        merge_single: join a last batch of one example to the batch before it.
+        merge_single: join a last batch of one example to the batch before it; without effect where `size` is 1.
     """
     starts = list(range(0, count, size))
-    if merge_single and len(starts) > 1 and count - starts[-1] == 1:
+    if merge_single and size > 1 and len(starts) > 1 and count - starts[-1] == 1:
         starts.pop()
     return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], count], strict=True)]
 

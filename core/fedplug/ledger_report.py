@@ -1,0 +1,197 @@
+"""The privacy ledger in words: the JSON of a run's folder, and the verdict line."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from fedplug.ledger_views import SEED_IS_KNOWN, is_reproducible, views, why_not_amplified, zone_epsilons
+
+if TYPE_CHECKING:
+    from fedplug.ledger import Ledger
+
+SCHEMA = 1
+NEVER_COVERED = (
+    "hyper-parameter search and earlier runs on the same data",
+    "number of examples of a client",
+    "norms of updates",
+    "timing, message sizes and ciphertext counts",
+    "who drops out",
+    "accuracy, loss and other numbers that clients report for the metrics",
+)
+"""What no guarantee of this ledger covers, whatever the recipe."""
+
+
+def to_json(ledger: Ledger) -> dict[str, Any]:
+    """The whole ledger; see `Ledger.to_json`."""
+    why = why_not_amplified(ledger)
+    joint = zone_epsilons(ledger)
+    plain: dict[str, Any] = {
+        "schema": SCHEMA,
+        "recipe": ledger.recipe_name,
+        "verdict": verdict(ledger),
+        "warnings": warnings(ledger),
+        "unit": "client: the whole update of a client; the same epsilon holds for each of its records",
+        "adjacency": "zero_out: a client's contribution is replaced by zero; replace_one: by any other, with twice the "
+        "sensitivity",
+        "delta": ledger.delta,
+        "trust": _trust(ledger),
+        "epsilon": joint,
+        "views": views(ledger),
+        "zones": {zone: _zone(ledger, zone) for zone in ledger.costs},
+        "sampling": {**ledger.sampling, "amplified": why is None, "why": why or "clients are sampled by secret coins"},
+        "rounds": {"planned": ledger.rounds, "actual": len({entry["round"] for entry in ledger.log})},
+        "encryption": {
+            zone: {
+                "key_holder": holder,
+                "sums_seen_by_aggregator": zone in ledger.opened,
+                **ledger.schemes.get(zone, {}),
+            }
+            for zone, holder in ledger.key_holders.items()
+        },
+        "noise": _noise(ledger),
+        "side_channels": [dataclasses.asdict(channel) for channel in ledger.side_channels],
+        "never_covered": list(NEVER_COVERED),
+        "log": ledger.log,
+    }
+    return _plain(plain)  # type: ignore[no-any-return]
+
+
+def verdict(ledger: Ledger) -> str:
+    """One line: end-to-end DP or not, epsilon of the zones with noise, and on what it rests."""
+    if not ledger.log:
+        return "NO DP STATEMENT: no round was recorded."
+    joint, bare = zone_epsilons(ledger), _bare_share(ledger)
+    if joint is None:
+        how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
+        return f"NO DP: {bare or 'no coordinate was released'}{how}."
+    epsilon, exchanged = (next(iter(joint[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
+    terms = f"client, {_trust(ledger)}, zero-out"
+    given = _unaccounted(ledger)
+    if is_reproducible(ledger):
+        rest = f"{bare}; " if bare else ""
+        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)} ({terms}){given}."
+    if bare:
+        return f"NO end-to-end DP: {bare}; DP zone ε={_number(epsilon)} ({terms}){given}."
+    if math.isinf(epsilon):
+        return f"NO DP: the noise does not protect, ε=∞ ({terms})."
+    rounds = len({entry["round"] for entry in ledger.log})
+    return (
+        f"DP: ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}; replace-one ε={_number(exchanged)}) for everything "
+        f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{given}."
+    )
+
+
+def warnings(ledger: Ledger) -> list[str]:
+    """What a reader of epsilon should know before using it."""
+    found = []
+    if ledger.delta >= 1 / ledger.num_clients:
+        found.append(
+            f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
+            "delta, publishing one whole client at random would pass"
+        )
+    if is_reproducible(ledger):
+        found.append(SEED_IS_KNOWN + "; write source: secure")
+    releases = _releases(ledger)
+    for zone, release in releases:
+        if release["literal"]:
+            found.append(
+                f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
+                "claims; epsilon here is what the noise really gives"
+            )
+        if release["mechanism"] not in ("gaussian", "discrete_gaussian"):
+            found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
+    if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
+        found.append(f"sampling earns no credit: {why}")
+    if ledger.feedback.any():
+        found.append(
+            "the un-noised zone shapes what other clients train and upload next; the aggregator's epsilon includes that, "
+            "that of the DP zone covers a client's own uploads only"
+        )
+    counts: dict[int, int] = {}
+    for entry in ledger.log:
+        counts[entry["round"]] = counts.get(entry["round"], 0) + 1
+    if repeated := [round for round, count in counts.items() if count > 1]:
+        found.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
+    if len(counts) > ledger.rounds:
+        found.append(
+            f"{len(counts)} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
+        )
+    return list(dict.fromkeys(found))
+
+
+def _zone(ledger: Ledger, zone: str) -> dict[str, Any]:
+    cost = ledger.costs[zone]
+    entries = [(entry["total"], entry["zones"][zone]) for entry in ledger.log if zone in entry["zones"]]
+    last = entries[-1][1]["releases"]
+    return {
+        "largest_size": cost.largest,
+        "largest_share": max(facts["size"] / total for total, facts in entries),
+        "encrypted": zone in ledger.sealed,
+        "rounds_with_noise": cost.releases,
+        "rounds_without_noise": cost.bare,
+        "mechanism": [release["mechanism"] for release in last] or "none",
+        "clipping_norm": [release["clipping_norm"] for release in last],
+        "std": [release["clipping_norm"] * release["noise_multiplier"] for release in last],
+        "noise_multiplier": [release["noise_multiplier"] for release in last],
+        "epsilon": zone_epsilons(ledger, zone),
+    }
+
+
+def _noise(ledger: Ledger) -> list[dict[str, Any]]:
+    kept = ("mechanism", "trust", "source", "literal", "note")
+    distinct = {(zone, *(release[key] for key in kept)) for zone, release in _releases(ledger)}
+    return [dict(zip(("zone", *kept), facts, strict=True), dtype="float32") for facts in sorted(distinct)]
+
+
+def _releases(ledger: Ledger) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (zone, release)
+        for entry in ledger.log
+        for zone, facts in entry["zones"].items()
+        for release in facts["releases"]
+    ]
+
+
+def _trust(ledger: Ledger) -> str:
+    trusts = sorted({release["trust"] for _, release in _releases(ledger)})
+    return " and ".join(trusts) or "none"
+
+
+def _bare_share(ledger: Ledger) -> str:
+    """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
+    shares = []
+    for entry in ledger.log:
+        bare = {z: f["size"] for z, f in entry["zones"].items() if f["local"] is None and f["central"] is None}
+        if bare:
+            shares.append(sum(bare.values()) / entry["total"])
+    if not shares:
+        return ""
+    most = 100 * max(shares)
+    number = "<0.1%" if most < 0.05 else f"{most:.1f}%"
+    if f"{100 * min(shares):.1f}" != f"{most:.1f}":
+        number = f"up to {number}"
+    return f"{number} of coordinates released un-noised for {len(shares)} round{'' if len(shares) == 1 else 's'}"
+
+
+def _unaccounted(ledger: Ledger) -> str:
+    names = list(dict.fromkeys(channel.what for channel in ledger.side_channels if not channel.accounted))
+    return f" given the UNACCOUNTED {', '.join(names)}" if names else ""
+
+
+def _number(epsilon: float) -> str:
+    if math.isinf(epsilon):
+        return "∞"
+    return f"{epsilon:.2f}" if epsilon < 10_000 else f"{epsilon:.2e}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else None if math.isnan(value) else float(value)
+    return value

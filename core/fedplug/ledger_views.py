@@ -1,0 +1,220 @@
+"""What each adversary's view of a run guarantees a client, from the sums that `fedplug.ledger` keeps.
+
+A view is either a guarantee, as epsilon under both adjacencies, or `none` with the reason. Adversaries follow the
+protocol and look (honest but curious). A guarantee composes every zone with noise, since one client's zones come from
+one training; it is given only where the view holds nothing that was released without noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.accounting import effective_multiplier, gaussian_epsilon, gaussian_rdp_epsilon
+
+if TYPE_CHECKING:
+    from fedplug.ledger import Ledger, ZoneCost
+
+ADJACENCIES = ("zero_out", "replace_one")
+SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
+
+
+@dataclasses.dataclass(eq=False)
+class Guarantee:
+    """Sums of 1/multiplier^2 per client under both adjacencies, and what they rest on."""
+
+    zero_out: NDArray[np.float64]
+    replace_one: NDArray[np.float64]
+    because: str
+
+
+def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """For each adversary, its guarantee as plain data: `{"zero_out": {"epsilon_exact": ...}, ...}` or `none`."""
+    found = {
+        "aggregator": _aggregator(ledger),
+        "key_holder": _key_holder(ledger),
+        "client": _everybody(ledger, "peer", "a client sees the sums and subtracts its own upload from them"),
+        "client_and_aggregator": _collusion(ledger),
+        "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
+    }
+    plain: dict[str, dict[str, Any]] = {}
+    for name, view in found.items():
+        if isinstance(view, str):
+            plain[name] = {"epsilon": "none", "reason": view}
+            continue
+        figures = {
+            adjacency: _epsilons(float(np.max(getattr(view, adjacency), initial=0.0)), ledger.delta)
+            for adjacency in ADJACENCIES
+        }
+        if name == "released_model" and (sampled := amplified(ledger)):
+            for adjacency, values in sampled.items():
+                unsampled = figures[adjacency]["epsilon_exact"]
+                figures[adjacency] = {**values, "epsilon_without_sampling": unsampled}
+        if is_reproducible(ledger) and view.zero_out.any():
+            plain[name] = {"epsilon": "none", "reason": SEED_IS_KNOWN, "nominal": figures}
+        else:
+            plain[name] = {**figures, "reason": view.because}
+    return plain
+
+
+def headline(ledger: Ledger) -> float | None:
+    """Epsilon of all zones with noise, zero-out, worst client; None if there are none. See `Ledger.epsilon`."""
+    figures = zone_epsilons(ledger)
+    return None if figures is None else next(iter(figures["zero_out"].values()))
+
+
+def zone_epsilons(ledger: Ledger, zone: str | None = None) -> dict[str, dict[str, float]] | None:
+    """Epsilons of one zone, or of all zones with noise together, by adjacency and method; None if there is no noise."""
+    noised = {name: cost for name, cost in ledger.costs.items() if cost.releases and zone in (None, name)}
+    if not noised:
+        return None
+    if zone is None and (sampled := amplified(ledger)):
+        return sampled
+    worst = float(np.max(_sum(ledger, [cost.total if cost.central else cost.own for cost in noised.values()])))
+    return {"zero_out": _epsilons(worst, ledger.delta), "replace_one": _epsilons(4 * worst, ledger.delta)}
+
+
+def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
+    """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
+
+    All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
+    """
+    if ledger.accountant is None or why_not_amplified(ledger) is not None:
+        return None
+    releases = []
+    for entry in ledger.log:
+        # Every release here is central: `why_not_amplified` saw to it.
+        multiplier = effective_multiplier(
+            facts["central"] for facts in entry["zones"].values() if facts["central"] is not None
+        )
+        releases.append((multiplier, float(ledger.sampling["rate"])))
+    return {
+        adjacency: {
+            f"epsilon_{method}": value
+            for method, value in ledger.accountant.epsilon(releases, ledger.delta, adjacency).items()
+        }
+        for adjacency in ADJACENCIES
+    }
+
+
+def why_not_amplified(ledger: Ledger) -> str | None:
+    """Why sampling earns no credit; None if it does."""
+    costs = [cost for cost in ledger.costs.values() if cost.releases]
+    if ledger.sampling["scheme"] == "all":
+        return "all clients take part in every round"
+    if not costs:
+        return "no zone has noise"
+    if any(cost.central < cost.releases for cost in costs):
+        return "noise is added by the clients, and whoever sees an upload knows that its client took part"
+    if ledger.sampling["scheme"] == "fixed":
+        return "no accountant here covers samples of fixed size under zero-out adjacency"
+    if ledger.sampling.get("source", "secure") == "reproducible":
+        return "who takes part follows from the recipe's seed, and sampling helps only while that is secret"
+    if ledger.accountant is None:
+        return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
+    return None
+
+
+def is_reproducible(ledger: Ledger) -> bool:
+    """Whether any noise of the run follows from the recipe's seed."""
+    return any(
+        release["source"] == "reproducible"
+        for entry in ledger.log
+        for facts in entry["zones"].values()
+        for release in facts["releases"]
+    )
+
+
+# -- one function for each adversary: a guarantee, or the reason why there is none
+
+
+def _aggregator(ledger: Ledger) -> Guarantee | str:
+    """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
+    noised, bare = _noised(ledger), _bare(ledger)
+    if seen := [zone for zone in bare if zone not in ledger.sealed]:
+        return f"sees the {_list(seen)} zone of every upload, without noise"
+    if seen := [zone for zone in bare if zone in ledger.opened]:
+        return f"sees decrypted sums of the {_list(seen)} zone, without noise"
+    if seen := [zone for zone, cost in noised.items() if cost.central]:
+        return f"is trusted: adds the noise of the {_list(seen)} zone itself and sees what is below it"
+    plain = {zone: cost for zone, cost in noised.items() if zone not in ledger.sealed}
+    sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
+    if not plain and not ledger.opened.intersection(sealed):
+        zero = np.zeros(ledger.num_clients)
+        return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds")
+    # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
+    own = _sum(ledger, [*(cost.own for cost in plain.values()), *(cost.total for cost in sealed.values())])
+    because = f"sees the {_list([*plain])} zone of every upload, after the noise" if plain else "sees noised sums"
+    if ledger.sealed:
+        because += "; the rest as ciphertexts, as long as the encryption holds"
+    if ledger.feedback.any():
+        because += (
+            f"; includes what other clients' noised uploads may reveal of a client whose un-noised {_list(bare)} zone "
+            "they were trained on"
+        )
+    return Guarantee(own + ledger.feedback, 4 * own + ledger.feedback, because)
+
+
+def _key_holder(ledger: Ledger) -> Guarantee | str:
+    """Whoever can decrypt: the key server, which is sent sums only, or every client."""
+    if not ledger.sealed:
+        return "nothing is encrypted, so nobody holds a key"
+    if "clients" in ledger.key_holders.values():
+        return _everybody(ledger, "peer", "every client holds the key, and sees the sums")
+    if central := [zone for zone, cost in _noised(ledger).items() if cost.central and zone in ledger.sealed]:
+        return f"opens sums of the {_list(central)} zone before the noise is added"
+    return _everybody(ledger, "total", f"is sent sums of at least {ledger.min_clients} updates, never single ones")
+
+
+def _collusion(ledger: Ledger) -> Guarantee | str:
+    """The aggregation server together with a client and that client's keys."""
+    noised, bare = _noised(ledger), _bare(ledger)
+    if bare:
+        return f"sees the {_list(bare)} zone without noise, {_how_bare(ledger, bare)}"
+    if central := [zone for zone, cost in noised.items() if cost.central]:
+        return f"the server adds the noise of the {_list(central)} zone itself and sees what is below it"
+    own = _sum(ledger, [cost.own for cost in noised.values()])
+    return Guarantee(own, 4 * own, "sees every upload after the noise, decrypted where a client has the key")
+
+
+def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:
+    """Whoever sees the sums of every zone."""
+    if bare := _bare(ledger):
+        return f"sees sums of the {_list(bare)} zone without noise"
+    cost = _sum(ledger, [getattr(cost, attribute) for cost in _noised(ledger).values()])
+    return Guarantee(cost, 4 * cost, because)
+
+
+def _noised(ledger: Ledger) -> dict[str, ZoneCost]:
+    return {zone: cost for zone, cost in ledger.costs.items() if cost.releases}
+
+
+def _bare(ledger: Ledger) -> list[str]:
+    return [zone for zone, cost in ledger.costs.items() if cost.bare]
+
+
+def _how_bare(ledger: Ledger, zones: list[str]) -> str:
+    if all(ledger.key_holders.get(zone) == "key_server" for zone in zones):
+        return "as decrypted sums"
+    return "each client's own upload where it is plain or a client has the key"
+
+
+def _sum(ledger: Ledger, costs: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.sum(costs, axis=0) if costs else np.zeros(ledger.num_clients)
+
+
+def _epsilons(cost: float, delta: float) -> dict[str, float]:
+    """Exact epsilon and its RDP bound of Gaussian releases whose 1/multiplier^2 add up to `cost`."""
+    multiplier = math.inf if cost == 0 else 1 / math.sqrt(cost)
+    return {
+        "epsilon_exact": gaussian_epsilon(multiplier, delta),
+        "epsilon_rdp": gaussian_rdp_epsilon(multiplier, delta),
+    }
+
+
+def _list(zones: list[str]) -> str:
+    return " and ".join(zones)

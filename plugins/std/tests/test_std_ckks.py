@@ -1,0 +1,137 @@
+"""CKKS sums: accurate, within the modulus, and free of the noise that would give the key away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.context import Client, Context, KeyServer, Party, Server
+from fedplug.errors import ProtectionError
+from fedplug.types import Block, Layout
+from fedplug_std import _tenseal
+from fedplug_std.ckks import PROFILES, Ckks, GridNumbers
+from fedplug_std.quantise import round_to_grid
+
+
+def make(**options: Any) -> Ckks:
+    return Ckks(Ckks.Options.model_validate(options))
+
+
+def keyed(component: Ckks, num_clients: int) -> tuple[Context, Context, Context]:
+    """Contexts of the server, the key server and a client that hold their keys."""
+    server, key_server, client = Server(), KeyServer(), Client(client_id=0)
+
+    def context(party: Party) -> Context:
+        return Context(
+            round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=num_clients,
+            min_clients=2, seed=0, digest="", party=party,
+        )  # fmt: skip
+
+    made = component.make_keys(key_server, num_clients)
+    server.memory(component).update(context=made["adding"], terms=made["terms"])
+    component.adopt_keys(client, made["keys"], made["terms"])
+    return context(server), context(key_server), context(client)
+
+
+def sum_of(component: Ckks, updates: Any, contexts: tuple[Context, Context, Context]) -> Block:
+    at_server, at_key_server, at_client = contexts
+    client: Any = at_client.party
+    plain = (Block("encrypted", len(update), np.asarray(update, np.float32)) for update in updates)
+    blocks = {index: component.protect(block, client, at_client) for index, block in enumerate(plain)}
+    return component.postprocess(component.add_blocks(blocks, at_server), at_key_server)
+
+
+@pytest.mark.parametrize("profile", ["compact", "tutorial"])
+def test_the_mean_of_20_clients_is_within_1e_5(profile: str) -> None:
+    component = make(profile=profile)
+    updates = np.random.default_rng(0).uniform(-1, 1, (20, 5000)).astype(np.float32)
+    mean = sum_of(component, updates, keyed(component, 20)).mean()
+    assert np.abs(mean - updates.astype(np.float64).mean(0)).max() < 1e-5
+
+
+def test_what_is_released_depends_on_the_values_alone() -> None:
+    """Two encryptions of the same updates open to the same bits: no noise of the scheme is left in them."""
+    component = make()
+    updates = np.random.default_rng(1).normal(0, 0.1, (20, 4000)).astype(np.float32)
+    contexts = keyed(component, 20)
+    first, second = (sum_of(component, updates, contexts).plain() for _ in range(2))
+    assert np.array_equal(first, second)
+    other_keys = sum_of(component, updates, keyed(component, 20)).plain()
+    assert np.array_equal(first, other_keys)
+    plain = sum(round_to_grid(update, 1.0, 2.0**-17)[0] for update in updates)
+    assert np.array_equal(first, np.asarray(plain).astype(np.float32))
+
+
+def test_raw_decryptions_do_carry_noise() -> None:
+    """Without the grid the test above would fail, so it tests something."""
+    context, _ = make().new_keys(20)
+    row = np.random.default_rng(2).uniform(-1, 1, (1, 2048))
+    raw = [_tenseal.decrypt("ckks", context, _tenseal.encrypt("ckks", context, row), 2048) for _ in range(2)]
+    assert not np.array_equal(raw[0], raw[1])
+
+
+@pytest.mark.parametrize("key_holder", ["key_server", "clients"])
+@pytest.mark.parametrize("profile", ["compact", "tutorial"])
+def test_worst_case_sums_of_the_largest_cohort_decrypt(profile: str, key_holder: str) -> None:
+    component = make(profile=profile, key_holder=key_holder)
+    context, terms = component.new_keys(31)
+    numbers = component.codec(terms)
+    for sign in (1.0, -1.0):
+        row = np.full(component.slots, sign)
+        slots = _tenseal.probe("ckks", context, row, 31)
+        assert np.array_equal(numbers.decode(slots, component.slots, 31), 31 * row)
+
+
+def test_sums_that_exceed_the_modulus_are_refused() -> None:
+    make().agree(31)
+    with pytest.raises(ProtectionError) as caught:
+        make().agree(32)
+    for word in ("max_clients=32", "range=1", "< 32", "lower range to 0.99", "tutorial", "std.bfv"):
+        assert word in str(caught.value)
+    make(range=0.5).agree(63)
+    make(profile="tutorial", range=1000.0).agree(10_000)
+
+
+def test_exceeding_the_modulus_would_really_wrap() -> None:
+    context, _ = make().new_keys(20)
+    slots = _tenseal.probe("ckks", context, np.ones(2048), 40)
+    assert np.abs(slots - 40).min() > 1
+
+
+def test_a_grid_finer_than_the_noise_is_refused() -> None:
+    with pytest.raises(ProtectionError, match=r"grid_bits=24 is too fine.* lower grid_bits to"):
+        make(grid_bits=24).new_keys(20)
+    make(grid_bits=22, profile="tutorial").new_keys(20)
+    made = make(grid_bits=24).make_keys(KeyServer(), 20)
+    assert "too fine" in made["error"]
+
+
+def test_a_range_below_the_grid_is_refused() -> None:
+    with pytest.raises(ProtectionError, match="raise grid_bits"):
+        make(range=1e-4, grid_bits=10).agree(3)
+
+
+@pytest.mark.parametrize("max_clients", [1, 2, 3, 20, 31, 300])
+def test_counts_are_read_to_the_nearest_number(max_clients: int) -> None:
+    numbers = GridNumbers(1.0, 2.0**-17, max_clients)
+    assert max_clients * numbers.count_unit <= 1
+    noise = np.random.default_rng(3).normal(0, 1e-6, max_clients + 1)
+    whole = np.arange(max_clients + 1)
+    assert np.array_equal(numbers.counts(whole * numbers.count_unit + noise), whole)
+    odd = np.array([0.5, -1.0, np.nan, 1e300]) * numbers.count_unit
+    assert np.array_equal(numbers.counts(odd), [-1, -1, -1, -1])
+
+
+@pytest.mark.filterwarnings("error")
+def test_impossible_sums_are_refused() -> None:
+    numbers = GridNumbers(1.0, 2.0**-17, 20)
+    for bad in (3.1, -3.1, np.nan):
+        with pytest.raises(ProtectionError, match="3 updates of range 1 cannot exceed"):
+            numbers.decode(np.array([0.0, bad]), 2, 3)
+
+
+def test_profiles_are_within_the_security_standard() -> None:
+    """At most 109 bits of modulus at degree 4096 and 218 at 8192 for 128-bit security."""
+    for degree, coeff_bits, _ in PROFILES.values():
+        assert sum(coeff_bits) <= {4096: 109, 8192: 218}[degree]

@@ -1,0 +1,131 @@
+"""The Gaussian curve against worked numbers, an independent implementation and its own laws."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from fedplug.accounting import (
+    effective_multiplier,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+    gaussian_rdp_epsilon,
+    geometric_schedule,
+    replace_one_multiplier,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_ndtr
+
+DELTA = 1e-5
+multipliers = st.floats(1e-2, 1e3)
+deltas = st.floats(1e-12, 0.5)
+
+
+def test_worked_numbers_of_the_specification() -> None:
+    """`specs/protocols.md`, section 3, column `exact`."""
+    assert math.sqrt(10) * gaussian_noise_multiplier(1, DELTA) == pytest.approx(11.7973, abs=5e-5)
+    assert gaussian_noise_multiplier(1, DELTA) == pytest.approx(3.7306, abs=5e-5)
+    assert gaussian_epsilon(1.1 / math.sqrt(10), DELTA) == pytest.approx(15.7827, abs=5e-5)
+    assert gaussian_epsilon(effective_multiplier([1.5, 2, 3, 8]), DELTA) == pytest.approx(3.9069, abs=5e-5)
+    assert gaussian_epsilon(200 / math.sqrt(10), DELTA) == pytest.approx(0.045, abs=5e-4)
+    replaced = replace_one_multiplier(11.8 / math.sqrt(10))
+    assert gaussian_epsilon(replaced, DELTA) == pytest.approx(2.15, abs=5e-3)
+
+
+def test_yuan_schedule_of_the_specification() -> None:
+    total = gaussian_noise_multiplier(1, DELTA)
+    schedule = geometric_schedule(total, 10, 0.9)
+    assert (schedule[0], schedule[-1]) == (pytest.approx(20.7, abs=0.05), pytest.approx(8.02, abs=0.005))
+    assert effective_multiplier(schedule) == pytest.approx(total, rel=1e-12)
+
+
+@given(st.floats(0, 20), multipliers)
+def test_delta_is_the_formula_of_balle_and_wang(epsilon: float, multiplier: float) -> None:
+    first = log_ndtr(0.5 / multiplier - epsilon * multiplier)
+    second = epsilon + log_ndtr(-0.5 / multiplier - epsilon * multiplier)
+    # Where the two terms nearly cancel the textbook form keeps few digits; ours is compared within what it keeps.
+    assert gaussian_delta(epsilon, multiplier) == pytest.approx(
+        math.exp(first) - math.exp(second), rel=1e-9, abs=1e-12 * math.exp(first)
+    )
+
+
+@given(multipliers, deltas)
+def test_epsilon_inverts_delta_from_above(multiplier: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(multiplier, delta)
+    assert gaussian_delta(epsilon, multiplier) <= delta
+    if epsilon > 1e-6:
+        assert gaussian_delta(epsilon * (1 - 1e-9), multiplier) >= delta * (1 - 1e-6)
+
+
+@given(st.floats(1e-2, 1e3), deltas)
+def test_calibration_is_sufficient_and_no_larger_than_needed(epsilon: float, delta: float) -> None:
+    multiplier = gaussian_noise_multiplier(epsilon, delta)
+    assert gaussian_delta(epsilon, multiplier) <= delta
+    assert gaussian_delta(epsilon, multiplier * (1 - 1e-9)) > delta * (1 - 1e-12)
+
+
+@given(multipliers, multipliers, deltas)
+def test_epsilon_falls_with_noise_and_grows_with_rounds(one: float, other: float, delta: float) -> None:
+    """Item 21."""
+    assert gaussian_epsilon(max(one, other), delta) <= gaussian_epsilon(min(one, other), delta)
+    assert gaussian_epsilon(effective_multiplier([one] * 5), delta) >= gaussian_epsilon(one, delta)
+
+
+@given(st.lists(multipliers, min_size=1, max_size=8))
+def test_composition_knows_no_order_and_no_splitting(multipliers: list[float]) -> None:
+    """Item 22, as far as it concerns Gaussians: order, splitting one release in two, joint at least each."""
+    joint = effective_multiplier(multipliers)
+    assert effective_multiplier(reversed(multipliers)) == pytest.approx(joint, rel=1e-12)
+    halves = [multipliers[0] * math.sqrt(2)] * 2
+    assert effective_multiplier([*halves, *multipliers[1:]]) == pytest.approx(joint, rel=1e-12)
+    assert gaussian_epsilon(joint, DELTA) >= max(gaussian_epsilon(m, DELTA) for m in multipliers) * (1 - 1e-12)
+
+
+@given(multipliers, deltas)
+def test_rdp_is_an_upper_bound(multiplier: float, delta: float) -> None:
+    assert gaussian_rdp_epsilon(multiplier, delta) >= gaussian_epsilon(multiplier, delta) * (1 - 1e-12)
+
+
+@given(multipliers, st.floats(1.0001, 1000))
+def test_rdp_takes_the_best_order(multiplier: float, order: float) -> None:
+    """Lemma 2 of SelectiveShield at any order is no better than what is returned."""
+    lemma = order / (2 * multiplier**2) + math.log((order - 1) / order)
+    lemma -= (math.log(DELTA) + math.log(order)) / (order - 1)
+    assert gaussian_rdp_epsilon(multiplier, DELTA) <= max(0.0, lemma) * (1 + 1e-9) + 1e-12
+
+
+def test_no_noise_and_no_release() -> None:
+    assert gaussian_epsilon(0, DELTA) == gaussian_rdp_epsilon(0, DELTA) == math.inf
+    assert gaussian_epsilon(math.inf, DELTA) == gaussian_rdp_epsilon(math.inf, DELTA) == 0
+    assert gaussian_delta(1, 0) == 1
+    assert gaussian_delta(1, math.inf) == 0
+    assert gaussian_noise_multiplier(math.inf, DELTA) == 0
+    assert effective_multiplier([]) == math.inf
+    assert effective_multiplier([2.0, 0.0]) == 0
+    assert effective_multiplier([2.0, math.inf]) == 2
+
+
+@pytest.mark.parametrize("multiplier", [1e-120, 1e-8, 1e-3, 1e6])
+def test_extreme_noise_gives_finite_numbers(multiplier: float) -> None:
+    epsilon = gaussian_epsilon(multiplier, 1e-9)
+    assert 0 <= epsilon < math.inf
+    assert epsilon <= gaussian_rdp_epsilon(multiplier, 1e-9) < math.inf
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gaussian_noise_multiplier(0, DELTA), "epsilon=0 must be > 0"),
+        (lambda: gaussian_noise_multiplier(1, 0), "delta=0 must lie between 0 and 1"),
+        (lambda: gaussian_epsilon(-1, DELTA), "noise_multiplier=-1 must be >= 0"),
+        (lambda: gaussian_epsilon(math.nan, DELTA), "noise_multiplier=nan"),
+        (lambda: gaussian_delta(-1, 1), "epsilon=-1 must be >= 0"),
+        (lambda: geometric_schedule(1, 0, 0.9), "rounds=0 must be >= 1"),
+        (lambda: geometric_schedule(1, 10_000, 0.5), "use a decay closer to 1"),
+    ],
+)
+def test_bad_numbers_are_refused_with_value_and_rule(call: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()  # type: ignore[operator]

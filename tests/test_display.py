@@ -1,0 +1,296 @@
+"""The displays: what a person reads of a run, in a log and in a terminal."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug import units
+from fedplug.display import PlainDisplay, make_display, resume_command, thin_out
+from fedplug.display_live import LiveDisplay, clock_time
+from rich.console import Console
+
+PLAN = [
+    ("negotiate_mask", "paraaegis.vote", "encrypt 30% [of the model]"),
+    ("protect encrypted", "std.ckks", "4096 [40, 40]"),
+]
+FACTS = {"name": "demo [red]x", "clients": 10, "rounds": 4, "engine": "local"}
+
+
+def a_row(round: int, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "round": round, "accuracy": 0.5 + round / 100, "loss": 1.25, "zones": {"encrypted": 0.3, "noised": 0.7},
+        "clients": {"asked": 10, "answered": 9, "dropped": {"3": "boom"}}, "seconds": {"train": 9.0, "wall": 2.0},
+        "bytes": {"up": {"total": 1_234_567}, "down": {"total": 950}}, "epsilon": 1.5,
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def live(out: io.StringIO, clock: Clock) -> LiveDisplay:
+    return LiveDisplay(Console(file=out, force_terminal=True, width=100, height=30), clock, refresh=0)
+
+
+def picture(display: LiveDisplay) -> str:
+    console = Console(file=io.StringIO(), width=100, height=30)
+    console.print(display.picture())
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def without_codes(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_plain_prints_the_plan_then_one_line_a_round(out: io.StringIO) -> None:
+    display = PlainDisplay(out)
+    display.start(PLAN, FACTS)
+    before = len(out.getvalue().splitlines())
+    for done in range(50):
+        display.phase(1, "train", done, 50)
+    display.round_done(a_row(1))
+    display.round_done(a_row(2, accuracy=None, loss=math.nan, epsilon=math.inf))
+    lines = out.getvalue().splitlines()
+    assert "4096 [40, 40]" in lines[2]
+    bytes_ = "HE 30.0%  up 1.2 MB  down 950 B"
+    assert lines[before:] == [
+        f"round 1/4  accuracy 0.510  loss 1.250  {bytes_}  epsilon 1.500  clients 9/10  time 2.0 s",
+        f"round 2/4  loss NaN  {bytes_}  epsilon ∞  clients 9/10  time 2.0 s",
+    ]
+
+
+def test_plain_ends_with_totals_verdict_and_paths(out: io.StringIO) -> None:
+    PlainDisplay(out).finish([a_row(1), a_row(2, accuracy=0.4)], "NO end-to-end DP", Path("r/report.html"), Path("r"))
+    assert out.getvalue().splitlines() == [
+        "rounds: 2", "accuracy: 0.400 (best 0.510 after round 1)", "bytes: 2.5 MB up, 1.9 kB down", "epsilon: 1.500",
+        "time: 4.0 s", "verdict: NO end-to-end DP", "run folder: r", "report: r/report.html",
+    ]  # fmt: skip
+
+
+def test_plain_flushes_every_line() -> None:
+    class Buffered(io.StringIO):
+        flushed = 0
+
+        def flush(self) -> None:
+            self.flushed += 1
+
+    stream = Buffered()
+    PlainDisplay(stream).round_done(a_row(1))
+    assert stream.flushed == 1
+
+
+def test_plain_survives_a_stream_that_cannot_hold_a_sign() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
+    PlainDisplay(stream).note("ε is ∞")
+    assert raw.getvalue() == b"note: ? is ?\n"
+
+
+def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
+    display = PlainDisplay(out, quiet=True)
+    display.start(PLAN, FACTS)
+    display.round_done(a_row(1))
+    assert out.getvalue() == ""
+    display.note("client 3 dropped")
+    display.finish([], "none", Path("report.html"), Path("r"))
+    assert "note: client 3 dropped\n" in out.getvalue()
+    assert "verdict: none\n" in out.getvalue()
+
+
+def test_resume_command_can_be_pasted(out: io.StringIO) -> None:
+    assert resume_command(Path("runs/a b")) == "fedplug resume 'runs/a b'"
+    PlainDisplay(out).interrupted(3, Path("runs/a b"))
+    assert "up to round 3 is saved" in out.getvalue()
+    assert out.getvalue().rstrip().endswith("fedplug resume 'runs/a b'")
+
+
+def test_live_prints_plan_and_facts_without_reading_markup(live: LiveDisplay, out: io.StringIO) -> None:
+    live.start(PLAN, FACTS)
+    live.close()
+    text = without_codes(out.getvalue())
+    assert "demo [red]x" in text
+    assert "encrypt 30% [of the model]" in text
+    assert text.index("what it does here") < text.index("round 1 of 4")
+
+
+def test_live_shows_the_next_round_while_the_last_waits_for_its_accuracy(live: LiveDisplay, clock: Clock) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 10, 10)
+    clock.now += 6
+    live.phase(2, "train", 7, 10)
+    shown = picture(live)
+    assert "round 2 of 4" in shown
+    assert "7 of 10 clients" in shown
+    assert re.search(r"^ +1 +on its way", shown, re.MULTILINE)
+    live.round_done(a_row(1))
+    shown = picture(live)
+    assert "on its way" not in shown
+    assert re.search(r"^ +1 +0\.510 .*30\.0% .*1\.2 MB .*1\.500 .*9/10", shown, re.MULTILINE)
+    live.close()
+
+
+def test_live_expects_the_end_from_whole_rounds(live: LiveDisplay, clock: Clock) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 0, 10)
+    assert live.seconds_left() is None
+    clock.now += 6
+    live.phase(2, "train", 0, 10)
+    clock.now += 2
+    # Six seconds a round, two of them gone, two more rounds to come.
+    assert live.seconds_left() == pytest.approx(4 + 12)
+    assert live.rounds_done() == pytest.approx(1 + 2 / 6)
+    assert "0:08 so far, about 0:16 left" in picture(live)
+    clock.now += 100
+    assert live.seconds_left() == pytest.approx(12)
+    assert live.rounds_done() == pytest.approx(1.95)
+    live.close()
+
+
+def test_live_resumed_in_the_middle(live: LiveDisplay, clock: Clock) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(3, "train", 0, 10)
+    clock.now += 5
+    live.phase(4, "train", 0, 10)
+    assert live.seconds_left() == pytest.approx(5)
+    assert "round 4 of 4" in picture(live)
+    live.close()
+
+
+def test_live_keeps_notes_and_ends_with_table_verdict_and_paths(live: LiveDisplay, out: io.StringIO) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 1, 10)
+    live.note("client 3 dropped: [boom]")
+    live.round_done(a_row(1, loss=math.nan, accuracy=None))
+    folder = Path("runs") / ("x" * 120)
+    live.finish([a_row(i) for i in range(1, 31)], "NO end-to-end DP", folder / "report.html", folder)
+    live.close()
+    text = without_codes(out.getvalue())
+    assert "client 3 dropped: [boom]" in text
+    assert "12 of 30 rounds" in text
+    assert "NO end-to-end DP" in text
+    assert str(folder / "report.html") in text, "a path is never wrapped"
+    assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h"), "the cursor is shown again"
+
+
+def test_live_interrupted_says_how_to_go_on(live: LiveDisplay, out: io.StringIO) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(3, "protect", 1, 10)
+    live.interrupted(2, Path("runs/a b"))
+    assert "fedplug resume 'runs/a b'" in without_codes(out.getvalue())
+    assert "up to round 2 is saved" in without_codes(out.getvalue())
+
+
+def test_interrupted_before_anything_was_saved(out: io.StringIO) -> None:
+    PlainDisplay(out).interrupted(0, Path("r"))
+    assert out.getvalue() == "Interrupted in the first round. To go on: fedplug resume r\n"
+
+
+def test_live_draws_odd_rows(live: LiveDisplay) -> None:
+    live.start(PLAN, {})
+    for row in ({}, {"round": 1, "bytes": None, "zones": None, "seconds": {"wall": "long"}}, a_row(2, loss=-math.inf)):
+        live.round_done(row)
+    assert "-∞" in picture(live)
+    live.close()
+
+
+def test_phase_is_cheap(out: io.StringIO) -> None:
+    display = LiveDisplay(Console(file=out, force_terminal=True, width=100))
+    display.start(PLAN, FACTS)
+    began = time.perf_counter()
+    for i in range(20_000):
+        display.phase(1, "train", i, 20_000)
+    spent = time.perf_counter() - began
+    display.close()
+    assert spent / 20_000 < 100e-6
+    assert len(out.getvalue()) < 200_000, "drawn a few times a second, not once a call"
+
+
+def test_no_terminal_gives_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert isinstance(make_display(quiet=False), PlainDisplay)
+
+
+def test_terminal_gives_the_live_display_unless_quiet_or_dumb(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(make_display(quiet=False), LiveDisplay)
+    assert isinstance(make_display(quiet=True), PlainDisplay)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_display(quiet=False), PlainDisplay)
+
+
+def test_thin_out_keeps_the_ends() -> None:
+    rows = [{"round": i} for i in range(200)]
+    thin = [row["round"] for row in thin_out(rows, 12)]
+    assert thin[0] == 0
+    assert thin[-1] == 199
+    assert len(set(thin)) == 12
+    assert thin_out(rows[:12], 12) == rows[:12]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (41.9, "0:41"), (725, "12:05"), (3723, "1:02:03"), (-1, "0:00")]
+)
+def test_clock_time(seconds: float, text: str) -> None:
+    assert clock_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (999.6, "1.0 kB"), (999_949, "999.9 kB"), (999_950, "1.0 MB"), (34_500_000, "34.5 MB"),
+     (1e12, "1.0 TB"), (2.5e15, "2500.0 TB"), (None, "–"), (math.nan, "–")],
+)  # fmt: skip
+def test_size(value: Any, text: str) -> None:
+    assert units.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 ms"), (0.0041, "4.1 ms"), (0.35, "350 ms"), (0.9999, "1.0 s"), (2, "2.0 s"), (59.99, "1 min 00 s"),
+     (200, "3 min 20 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min"), (math.inf, "–")],
+)  # fmt: skip
+def test_duration(value: Any, text: str) -> None:
+    assert units.duration(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (math.nan, "NaN"), (math.inf, "∞"), (-math.inf, "-∞"), (0, "0.000"), (0.83149, "0.831"),
+     (1e-5, "1.00e-05"), (3e30, "3.00e+30"), (12.3, "12.300"), ("NaN", "NaN")],
+)  # fmt: skip
+def test_number(value: Any, text: str) -> None:
+    assert units.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0.0%"), (0.3, "30.0%"), (0.0001, "<0.1%"), (1, "100.0%"), (None, "–")]
+)
+def test_percent(share: Any, text: str) -> None:
+    assert units.percent(share) == text

@@ -1,0 +1,338 @@
+"""The ledger: worked epsilons, what each adversary's view may claim, and that nothing is claimed too cheaply."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fedplug.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
+from fedplug.ledger import Ledger
+from fedplug.types import Release, SideChannel
+from hypothesis import given
+from hypothesis import strategies as st
+
+DELTA = 1e-5
+SIGMA = math.sqrt(10) * gaussian_noise_multiplier(1, DELTA)
+LOCAL = Release("gaussian", SIGMA, 1.0)
+CENTRAL = Release("gaussian", SIGMA, 1.0, trust="central")
+CLIENTS = 20
+
+
+class FakeAccountant:
+    """Tells what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[tuple[float, float]], float, str]] = []
+
+    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
+        self.asked.append((releases, delta, adjacency))
+        return {"pld": 0.5, "rdp": 0.6}
+
+
+def ledger_of(**facts: Any) -> Ledger:
+    given = {"recipe_name": "test", "num_clients": CLIENTS, "rounds": 10, "min_clients": 2, "delta": DELTA}
+    return Ledger(**{**given, **facts})
+
+
+def enter(
+    ledger: Ledger,
+    zone_sizes: Mapping[str, float],
+    releases: Mapping[str, list[Release]],
+    rounds: int = 10,
+    charged: list[int] | None = None,
+    weights: Mapping[int, float] | None = None,
+) -> Ledger:
+    for round in range(rounds):
+        asked = list(range(ledger.num_clients)) if charged is None else charged
+        arrived = dict.fromkeys(asked, 1.0) if weights is None else dict(weights)
+        ledger.record(
+            round,
+            charged=asked,
+            zone_sizes=zone_sizes,
+            total=1000,
+            releases=releases,
+            contributors=dict.fromkeys(zone_sizes, len(arrived)),
+            weights=arrived,
+        )
+    return ledger
+
+
+def exact(ledger: Ledger, view: str, adjacency: str = "zero_out") -> float:
+    epsilon = ledger.to_json()["views"][view][adjacency]["epsilon_exact"]
+    return math.inf if epsilon == "inf" else float(epsilon)
+
+
+def reason(ledger: Ledger, view: str) -> str:
+    found = ledger.to_json()["views"][view]
+    assert found["epsilon"] == "none", f"{view} claims {found}"
+    return str(found["reason"])
+
+
+# -- worked cases ------------------------------------------------------------------------------------------------------
+
+
+def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [LOCAL]})
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert exact(ledger, "aggregator") == exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
+    assert exact(ledger, "aggregator", "replace_one") == pytest.approx(2.1547, abs=1e-3)
+    assert ledger.verdict() == (
+        "DP: ε=1.00, δ=1e-05 (client, local, zero-out; replace-one ε=2.15) for everything released of the updates in "
+        "10 rounds."
+    )
+    # Twenty equal noises add up in the sum; another client knows one of them.
+    assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * math.sqrt(20 / 10), DELTA))
+    assert exact(ledger, "client") == pytest.approx(gaussian_epsilon(SIGMA * math.sqrt(19 / 10), DELTA))
+    assert "nobody holds a key" in reason(ledger, "key_holder")
+
+
+def test_hybrid_has_no_end_to_end_dp() -> None:
+    mask = SideChannel("mask", ("aggregator", "clients"))
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, side_channels=[mask])
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    assert ledger.verdict() == (
+        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; DP zone ε=1.00 (client, local, "
+        "zero-out) given the UNACCOUNTED mask."
+    )
+    for view in ("key_holder", "client", "client_and_aggregator", "released_model"):
+        assert "without noise" in reason(ledger, view)
+    assert exact(ledger, "aggregator") > 1, "un-noised values come back in what others upload"
+
+
+def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> None:
+    """19 other uploads in each of rounds 2 to 10, each moved by at most twice the clipping norm."""
+    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    expected = effective_multiplier([SIGMA] * 10 + [SIGMA / 2] * (19 * 9))
+    assert exact(ledger, "aggregator") == pytest.approx(gaussian_epsilon(expected, DELTA))
+    one_round = enter(
+        ledger_of(key_holders={"encrypted": "clients"}),
+        {"encrypted": 100, "noised": 900},
+        {"noised": [LOCAL]},
+        rounds=1,
+    )
+    assert exact(one_round, "aggregator") == pytest.approx(gaussian_epsilon(SIGMA, DELTA))
+
+
+def test_a_key_server_that_answers_the_aggregator_leaves_it_no_guarantee() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "key_server"})
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    assert "decrypted sums of the encrypted zone" in reason(ledger, "aggregator")
+
+
+@pytest.mark.parametrize("holder", ["clients", "key_server"])
+def test_encryption_alone_is_no_dp(holder: str) -> None:
+    ledger = enter(ledger_of(key_holders={"encrypted": holder}), {"encrypted": 1000}, {})
+    assert ledger.epsilon() is None
+    assert ledger.verdict().startswith("NO DP: 100.0% of coordinates released un-noised for 10 rounds")
+    if holder == "clients":
+        assert exact(ledger, "aggregator") == 0
+
+
+def test_no_protection_is_no_dp() -> None:
+    ledger = enter(ledger_of(), {"clear": 1000}, {})
+    assert ledger.verdict() == "NO DP: 100.0% of coordinates released un-noised for 10 rounds."
+    assert all(view["epsilon"] == "none" for view in ledger.to_json()["views"].values())
+
+
+def test_noise_below_encryption_protects_from_everybody() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
+    assert ledger.verdict().startswith("DP: ε=1.00")
+    assert exact(ledger, "aggregator") == 0
+    assert exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
+    assert exact(ledger, "key_holder") == exact(ledger, "client") < exact(ledger, "client_and_aggregator")
+
+
+def test_central_noise_needs_a_trusted_server() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]})
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert exact(ledger, "released_model") == exact(ledger, "client") == pytest.approx(1.0)
+    assert "is trusted" in reason(ledger, "aggregator")
+    assert "below it" in reason(ledger, "client_and_aggregator")
+    assert "(client, central, zero-out" in ledger.verdict()
+
+
+def test_reproducible_noise_protects_nobody() -> None:
+    release = Release("gaussian", SIGMA, 1.0, source="reproducible")
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+    assert ledger.verdict().startswith("NO DP: reproducible noise protects nobody: anyone who knows the seed")
+    for view in ("aggregator", "client", "client_and_aggregator", "released_model"):
+        assert "knows the seed" in reason(ledger, view)
+
+
+def test_zones_of_one_client_compose() -> None:
+    releases = {"noised": [LOCAL], "head": [Release("gaussian", 3.0, 1.0)]}
+    ledger = enter(ledger_of(), {"noised": 900, "head": 100}, releases)
+    joint = effective_multiplier([SIGMA] * 10 + [3.0] * 10)
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(joint, DELTA))
+    zones = ledger.to_json()["zones"]
+    assert zones["noised"]["epsilon"]["zero_out"]["epsilon_exact"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        (Release("gaussian", SIGMA, 1.0, literal=True), "paper's own formula"),
+        (Release("laplace", SIGMA, 1.0), "counts as no noise"),
+        (Release("gaussian", SIGMA, 1.0, source="reproducible"), "knows the seed"),
+    ],
+)
+def test_what_deserves_a_warning_gets_one(release: Release, said: str) -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+    assert any(said in warning for warning in ledger.to_json()["warnings"])
+
+
+def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
+    for release in (Release("laplace", SIGMA, 1.0), Release("gaussian", 0.0, 1.0)):
+        ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+        assert ledger.epsilon() == math.inf
+        assert ledger.verdict().startswith("NO DP: the noise does not protect")
+        assert exact(ledger, "aggregator") == math.inf
+
+
+def test_delta_must_be_below_one_over_clients() -> None:
+    assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).to_json()["warnings"])
+    assert ledger_of().to_json()["warnings"] == []
+
+
+def test_empty_and_retained_zones_cost_nothing() -> None:
+    ledger = enter(ledger_of(), {"encrypted": 0, "noised": 0, "retained": 1000}, {"noised": [LOCAL]})
+    assert ledger.epsilon() is None
+    assert ledger.verdict() == "NO DP: no coordinate was released."
+    assert ledger_of().verdict() == "NO DP STATEMENT: no round was recorded."
+
+
+def test_a_round_without_noise_spoils_the_run() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [LOCAL]}, rounds=9)
+    enter(ledger, {"noised": 1000}, {}, rounds=1)
+    assert "without noise" in reason(ledger, "released_model")
+    assert ledger.verdict().startswith("NO end-to-end DP: 100.0% of coordinates released un-noised for 1 round;")
+
+
+def test_a_repeated_round_is_paid_for_twice() -> None:
+    ledger = enter(enter(ledger_of(), {"noised": 1000}, {"noised": [LOCAL]}), {"noised": 1000}, {"noised": [LOCAL]}, 1)
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(SIGMA / math.sqrt(11), DELTA))
+    assert any("were repeated" in warning for warning in ledger.to_json()["warnings"])
+
+
+# -- sampling ----------------------------------------------------------------------------------------------------------
+
+
+def test_local_noise_earns_no_credit_for_sampling() -> None:
+    accountant = FakeAccountant()
+    ledger = ledger_of(sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, charged=[0, 3])
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, rounds=5, charged=[3])
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(SIGMA / math.sqrt(15), DELTA)), (
+        "client 3 took part 15 times"
+    )
+    assert accountant.asked == []
+    assert "knows that its client took part" in ledger.to_json()["sampling"]["why"]
+
+
+def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() -> None:
+    accountant = FakeAccountant()
+    ledger = ledger_of(sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    two = {"noised": [CENTRAL], "head": [Release("gaussian", 3.0, 1.0, trust="central")]}
+    enter(ledger, {"noised": 900, "head": 100}, two, charged=[0])
+    assert ledger.epsilon() == 0.5
+    # One coin a client and round: the zones of a round are one release, then sampled.
+    expected = [(pytest.approx(effective_multiplier([SIGMA, 3.0])), 0.1)] * 10
+    assert accountant.asked[0] == (expected, DELTA, "zero_out")
+    released = ledger.to_json()["views"]["released_model"]["zero_out"]
+    assert (released["epsilon_pld"], released["epsilon_rdp"]) == (0.5, 0.6)
+    unsampled = gaussian_epsilon(effective_multiplier([SIGMA, 3.0]) / math.sqrt(10), DELTA)
+    assert released["epsilon_without_sampling"] == exact(ledger, "client") == pytest.approx(unsampled)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"sampling": {"scheme": "fixed", "rate": 0.1}, "accountant": FakeAccountant()}, "fixed size"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.1}}, "names no accountant"),
+        (
+            {"sampling": {"scheme": "poisson", "rate": 0.1, "source": "reproducible"}, "accountant": FakeAccountant()},
+            "recipe's seed",
+        ),
+    ],
+)
+def test_sampling_without_a_proof_earns_no_credit(facts: dict[str, Any], why: str) -> None:
+    ledger = enter(ledger_of(**facts), {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0, 1])
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert why in ledger.to_json()["sampling"]["why"]
+    assert any(why in warning for warning in ledger.to_json()["warnings"])
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+shares = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)
+
+
+@given(shares, st.integers(0, 7))
+def test_dropping_a_client_after_its_noise_never_lowers_epsilon(weights: list[float], dropped: int) -> None:
+    """Item 41, in every view and for any weights."""
+    asked = list(range(len(weights)))
+    everyone = dict(enumerate(weights))
+    fewer = {client_id: weight for client_id, weight in everyone.items() if client_id != dropped % len(weights)}
+    facts = {"num_clients": len(weights), "key_holders": {"encrypted": "clients"}, "delta": 0.01}
+    zones, releases = {"encrypted": 500, "noised": 500}, {"encrypted": [LOCAL], "noised": [LOCAL]}
+    full = enter(ledger_of(**facts), zones, releases, 3, asked, everyone)
+    less = enter(ledger_of(**facts), zones, releases, 3, asked, fewer)
+    for view in full.to_json()["views"]:
+        assert exact(less, view) >= exact(full, view) * (1 - 1e-9)
+    assert less.epsilon() == full.epsilon()
+
+
+@given(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), st.data())
+def test_epsilon_follows_from_the_logged_multipliers_and_survives_a_restart(
+    multipliers: list[float], data: st.DataObject
+) -> None:
+    """Item 40."""
+    ledger = ledger_of(num_clients=4, key_holders={"encrypted": "clients"})
+    paid: dict[int, list[float]] = {client_id: [] for client_id in range(4)}
+    for round, multiplier in enumerate(multipliers):
+        charged = sorted(data.draw(st.sets(st.integers(0, 3), min_size=1)))
+        ledger.record(
+            round,
+            charged=charged,
+            zone_sizes={"encrypted": 10, "noised": 90},
+            total=100,
+            releases={"noised": [Release("gaussian", multiplier, 1.0)]},
+            contributors={"encrypted": len(charged), "noised": len(charged)},
+            weights=dict.fromkeys(charged, 1.0),
+        )
+        if round == len(multipliers) // 2:
+            restarted = ledger_of(num_clients=4, key_holders={"encrypted": "clients"})
+            restarted.restore(json.loads(json.dumps(ledger.state())))
+            assert restarted.to_json() == ledger.to_json()
+            ledger = restarted
+    for entry in ledger.to_json()["log"]:
+        for client_id in range(4) if entry["charged"] == "all" else entry["charged"]:
+            paid[client_id].append(entry["zones"]["noised"]["local"])
+    recomputed = max(gaussian_epsilon(effective_multiplier(paid[client_id]), DELTA) for client_id in paid)
+    assert ledger.epsilon() == pytest.approx(recomputed, rel=1e-9)
+    json.dumps(ledger.to_json(), allow_nan=False)
+
+
+@given(st.floats(0.1, 50), st.floats(0.1, 50), st.integers(1, 20))
+def test_epsilon_falls_with_noise_and_grows_with_rounds(one: float, other: float, rounds: int) -> None:
+    """Item 21, through the ledger."""
+
+    def epsilon(multiplier: float, rounds: int) -> float:
+        found = enter(ledger_of(), {"noised": 1}, {"noised": [Release("gaussian", multiplier, 1.0)]}, rounds).epsilon()
+        assert found is not None
+        return found
+
+    assert epsilon(max(one, other), rounds) <= epsilon(min(one, other), rounds)
+    assert epsilon(one, rounds) <= epsilon(one, rounds + 1)
+
+
+@given(shares)
+def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float]) -> None:
+    ledger = ledger_of(num_clients=len(weights), delta=0.01)
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, 3, weights=dict(enumerate(weights)))
+    assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_aggregator")

@@ -1,0 +1,318 @@
+"""The report: complete in itself, safe to open, and true to the rows whatever they hold."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.report import write_report
+from fedplug.report_canvas import ZONE_COLOURS
+from fedplug.report_figures import charts
+from fedplug.report_tables import render
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page; complains about tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []  # (innermost tag, text)
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((self.open[-1] if self.open else "", data.strip()))
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+    def visible(self) -> str:
+        return "\n".join(text for tag, text in self.texts if tag != "style")
+
+
+def a_row(round: int, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "round": round, "accuracy": 0.5 + round / 1000, "loss": 2.0 / round, "train_loss": 1.5 / round,
+        "client_accuracy": {"0": 0.4, "1": 0.9}, "clients": {"asked": 2, "answered": 2, "dropped": {}},
+        "zones": {"encrypted": 0.25, "noised": 0.75, "retained": 0.0, "clear": 0.0},
+        "seconds": {"train": 9.0, "protect": 1.0, "wall": 2.0},
+        "bytes": {
+            "up": {"total": 1_500_000, "phases": {"upload": 1_500_000},
+                   "zones": {"encrypted": 1_000_000, "other": 500_000}},
+            "down": {"total": 800, "phases": {"train": 800}, "zones": {"other": 800}},
+            "key_server": {"total": 0, "phases": {}, "zones": {}},
+        },
+        "messages": 4, "epsilon": 0.125 * round, "mask_churn": None if round == 1 else 0.2,
+        "log": {"std.bfv.saturated": 0.5},
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+LEDGER: dict[str, Any] = {
+    "verdict": "NO end-to-end DP: 25.0% of coordinates released un-noised.", "delta": 1e-5,
+    "warnings": ["mask UNACCOUNTED"],
+    "views": {"aggregator": {"epsilon": 1.25, "reason": "uploads"}, "released_model": {"epsilon": math.inf}},
+    "zones": [{"name": "noised", "clip": 1.0, "sizes": list(range(100, 130))}, {"name": "encrypted", "scheme": "ckks"}],
+    "side_channels": [{"what": "mask", "seen_by": ["aggregator", "clients"], "accounted": False}],
+    "noise": {"rng": "ChaCha20", "secure": True, "nested": {"deep": [{"a": None}, {"b": math.nan}]}}, "sampling": {},
+}  # fmt: skip
+
+
+def a_summary(**changes: Any) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "name": "demo", "digest": "ab" * 32, "recipe": {"name": "demo", "rounds": 3, "delta": 1e-5, "note": "é <b>"},
+        "plan": [("negotiate_mask", "paraaegis.vote", "encrypt 25%"), ("aggregate", "std.mean", "weighted")],
+        "versions": {"fedplug": "0.1.0"}, "engine": "local", "device": "cpu", "seconds_total": 6.5, "resumed": False,
+        "class_distribution": {"classes": ["cat", "dog"], "clients": {"0": [5, 7], "1": [0, 9]}},
+        "command": "fedplug run recipes/demo.yaml --set rounds=3", "noise_sources": {"std.gaussian": "secure"},
+    }  # fmt: skip
+    return {**summary, **changes}
+
+
+def written(folder: Path, rows: list[dict[str, Any]], ledger: dict[str, Any] = LEDGER, **changes: Any) -> str:
+    path = write_report(folder, rows, ledger, a_summary(**changes))
+    assert path == folder / "report.html"
+    assert [each.name for each in folder.iterdir()] == ["report.html"], "no draft is left behind"
+    return path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rows = [a_row(1), a_row(2, clients={"asked": 2, "answered": 1, "dropped": {"1": "ValueError: boom"}}), a_row(3)]
+    return written(tmp_path_factory.mktemp("run"), rows)
+
+
+def test_loads_nothing_and_runs_nothing(text: str) -> None:
+    assert not re.search(r"https?://|//\w+\.\w+|@import", text)
+    page = Page(text)
+    for tag, attributes in page.tags:
+        assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "href", "xlink:href", "data", "srcset", "poster"):
+            address = attributes.get(name)
+            assert address is None or address.startswith(("#", "data:image/")), f"{tag} {name}={address}"
+    for target in re.findall(r"url\(([^)]*)\)", text):
+        assert target.startswith("#")
+    assert any("default-src 'none'" in str(a.get("content")) for tag, a in page.tags if tag == "meta")
+
+
+def test_ids_are_unique_and_references_resolve(text: str) -> None:
+    page = Page(text)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {a["href"] for _, a in page.tags if a.get("href") and str(a["href"]).startswith("#")}
+    targets |= set(re.findall(r"url\((#[^)]*)\)", text))
+    assert targets
+    assert {str(target)[1:] for target in targets} <= set(ids)
+
+
+def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
+    shown = Page(text).visible()
+    for expected in (
+        LEDGER["verdict"], "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
+        "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.5 s",
+        "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "ChaCha20", "rounds: 3", "delta: 1.0e-05", "é <b>",
+        "training is 90.0% of the work", "5 of 6", "30 values", "∞", "aggregator, clients",
+    ):  # fmt: skip
+        assert expected in shown, expected
+    assert shown.index(LEDGER["verdict"]) < shown.index("Epsilon so far")
+    assert "Partial run" not in shown
+
+
+def test_is_accessible(text: str) -> None:
+    page = Page(text)
+    assert page.count("table") == page.count("caption") > 5
+    assert all(a.get("scope") for tag, a in page.tags if tag == "th")
+    pictures = [a for tag, a in page.tags if tag == "svg"]
+    assert len(pictures) == page.count("figure") == page.count("figcaption") == 8
+    for picture in pictures:
+        assert picture["role"] == "img"
+        assert len(str(picture["aria-label"])) > 20
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_follows_light_and_dark_and_paper(text: str) -> None:
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+    assert "#010203" not in text, "a stand-in colour was not replaced"
+    assert "fill: var(--ink)" in text
+    assert "fill: var(--muted)" in text
+
+
+def test_figures_use_one_colour_a_zone() -> None:
+    drawn = {chart.key: chart for chart in charts([a_row(1), a_row(2)], None)}
+    assert set(drawn) == {"accuracy", "loss", "zones", "seconds", "bytes", "epsilon", "churn"}
+    for key in ("zones", "bytes"):
+        assert ("encrypted", ZONE_COLOURS["encrypted"], "area") in drawn[key].legend
+        assert ZONE_COLOURS["encrypted"] in drawn[key].svg
+    assert "retained" not in [label for label, _, _ in drawn["zones"].legend], "an empty zone is not in the legend"
+    for label in ("round", "accuracy (share of test examples)"):
+        assert label in drawn["accuracy"].svg
+    assert "bytes per round (MB)" in drawn["bytes"].svg
+    assert "loss (nats)" in drawn["loss"].svg
+
+
+def test_a_zone_that_a_recipe_added_has_a_colour_of_its_own() -> None:
+    rows = [a_row(1, zones={"noised": 0.5, "hushed": 0.3, "bells": 0.2})]
+    colours = {label: colour for c in charts(rows, None) if c.key == "zones" for label, colour, _ in c.legend}
+    assert set(colours) == {"noised", "hushed", "bells"}
+    assert len(set(colours.values())) == 3
+    assert not {colours["hushed"], colours["bells"]} & set(ZONE_COLOURS.values())
+
+
+@pytest.mark.parametrize("place", ["name", "plan", "ledger", "row", "class", "recipe", "command", "versions", "engine"])
+def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
+    rows, ledger = [a_row(1)], dict(LEDGER)
+    changes: dict[str, Any] = {}
+    if place == "plan":
+        changes = {"plan": [(HOSTILE, HOSTILE, HOSTILE)]}
+    elif place == "ledger":
+        ledger = {"verdict": HOSTILE, "warnings": [HOSTILE], HOSTILE: {HOSTILE: {HOSTILE: [HOSTILE]}},
+                  "k": {HOSTILE: 1}}  # fmt: skip
+    elif place == "row":
+        rows = [{"round": HOSTILE, "accuracy": 0.5, "zones": {HOSTILE: 1.0}, "log": {HOSTILE: 1.0}, "messages": HOSTILE,
+                 "clients": {"asked": 1, "answered": 0, "dropped": {HOSTILE: HOSTILE}},
+                 "seconds": {HOSTILE: 1.0}, "groups": {HOSTILE: {"accuracy": 0.5}, "g1": {}},
+                 "bytes": {"up": {"total": 9, "zones": {HOSTILE: 9}, "phases": {HOSTILE: 9}}}}]  # fmt: skip
+    elif place == "class":
+        changes = {"class_distribution": {"classes": [HOSTILE, "$x_1$"], "clients": {HOSTILE: [1, 2]}}}
+    elif place == "recipe":
+        changes = {"recipe": {HOSTILE: HOSTILE}}
+    elif place == "versions":
+        changes = {"versions": {HOSTILE: HOSTILE}}
+    else:
+        changes = {place: HOSTILE}
+    text = written(tmp_path, rows, ledger, **changes)
+    page = Page(text)
+    assert page.count("script") == 0
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert "<script>alert" in page.visible(), "shown as text"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, "NaN", 1e300])
+def test_a_diverged_run_is_reported(tmp_path: Path, bad: Any) -> None:
+    ruined = a_row(2, loss=bad, train_loss=bad, accuracy=bad, epsilon=bad, client_accuracy={"0": bad}, mask_churn=bad,
+                   zones={"encrypted": bad}, seconds={"train": bad, "wall": bad}, log={"x": bad},
+                   bytes={"up": {"total": bad, "zones": {"encrypted": bad}}})  # fmt: skip
+    Page(written(tmp_path, [a_row(1), ruined, a_row(3)]))
+    (tmp_path / "report.html").unlink()
+    Page(written(tmp_path, [ruined]))
+
+
+def test_diverged_rounds_are_marked_not_left_out() -> None:
+    rows = [a_row(1), a_row(2, loss=math.nan), a_row(3, loss=None, train_loss=math.inf)]
+    loss = next(chart for chart in charts(rows, None) if chart.key == "loss")
+    assert "not finite in 2 of 3 rounds" in loss.alt
+    assert "not finite: diverged" in [label for label, _, _ in loss.legend]
+    unmeasured = next(chart for chart in charts([a_row(1), a_row(2, loss=None)], None) if chart.key == "loss")
+    assert "not finite" not in unmeasured.alt, "a loss that is not there yet has not diverged"
+
+
+def test_loss_over_many_decades_is_logarithmic() -> None:
+    rows = [a_row(i, loss=10.0**i) for i in range(1, 7)]
+    loss = next(chart for chart in charts(rows, None) if chart.key == "loss")
+    assert loss.note == "Logarithmic scale."
+    assert "$" not in loss.svg
+
+
+def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
+    shown = Page(written(tmp_path, [a_row(1), a_row(2, accuracy=None, loss=None, client_accuracy={})])).visible()
+    assert "2 of 3 planned rounds" in shown
+    assert "best 0.501 after round 1" in shown
+
+
+def test_no_round_at_all(tmp_path: Path) -> None:
+    text = written(tmp_path, [], {}, recipe={}, class_distribution=None, plan=[], versions={}, command=None)
+    assert "No round is complete." in text
+    assert Page(text).count("svg") == 0
+
+
+def test_rows_with_nothing_in_them(tmp_path: Path) -> None:
+    assert Page(written(tmp_path, [{}, {"round": 2, "bytes": None, "seconds": [], "zones": None}])).count("svg") == 1
+
+
+def test_groups_have_a_line_each() -> None:
+    groups = {"g0": {"accuracy": 0.4, "loss": 1.0}, "g1": {"accuracy": 0.6, "loss": 2.0}}
+    accuracy = charts([a_row(1, groups=groups), a_row(2, groups=groups)], None)[0]
+    assert "each group's model" in [label for label, _, _ in accuracy.legend]
+    one = charts([a_row(1, groups={"g0": groups["g0"]})], None)[0]
+    assert "each group's model" not in [label for label, _, _ in one.legend]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 41, 200])
+def test_any_number_of_rounds(tmp_path: Path, rounds: int) -> None:
+    text = written(tmp_path, [a_row(i) for i in range(1, rounds + 1)], recipe={"rounds": rounds})
+    assert Page(text).count("svg") == (8 if rounds > 1 else 7), "one round has no mask churn"
+    assert len(text) < 400_000
+    assert f">{rounds}<" in text
+
+
+def test_partition_picture_holds_every_count_and_many_clients() -> None:
+    small = charts([], {"classes": ["cat", "dog"], "clients": {"0": [5, 7], "1": [0, 1234]}})[0]
+    assert "2 clients hold 12 to 1234 training examples each, of 1 to 2 of 2 classes." in small.alt
+    for count in ("5", "7", "1234"):
+        assert f">{count}</text>" in small.svg
+    clients = {str(k): [k] * 100 for k in range(50)}
+    many = charts([], {"classes": [f"class {i}" for i in range(100)], "clients": clients})[0]
+    assert len(many.svg) < 100_000
+
+
+def test_same_rows_same_page(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert written(tmp_path / "a", [a_row(1)]) == written(tmp_path / "b", [a_row(1)])
+
+
+def test_writes_over_an_older_report(tmp_path: Path) -> None:
+    written(tmp_path, [a_row(1)])
+    assert "3 of 3" in written(tmp_path, [a_row(1), a_row(2), a_row(3)])
+
+
+def test_importing_the_report_does_not_import_matplotlib() -> None:
+    code = "import sys, fedplug.report, fedplug.display; print({'matplotlib', 'torch'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, "–"), (True, "yes"), (1e-5, "1e-05"), (math.inf, "∞"), (math.nan, "NaN"), ([], "none"), ([1, 2], "1, 2"),
+     (1234567, "1\u202f234\u202f567"), ("a<b", "a&lt;b"), ({}, "–")],
+)  # fmt: skip
+def test_plain_data(value: Any, expected: str) -> None:
+    assert render(value) == expected
+
+
+def test_records_become_one_table_with_every_column() -> None:
+    page = Page(render([{"a_b": 1}, {"c": [2, {"d": "x"}]}], "cap"))
+    assert [text for tag, text in page.texts if tag == "th"] == ["a b", "c", "1", "–"]
+    assert ("caption", "cap") in page.texts
+    nested = Page(render({"local_view": {"epsilon": 2.5}, "another": {"why": "x"}}))
+    assert [text for tag, text in nested.texts if tag == "th"] == ["epsilon", "why", "local view", "another"]
