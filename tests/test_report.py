@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedplug.ledger import Ledger
 from fedplug.report import write_report
 from fedplug.report_canvas import ZONE_COLOURS
 from fedplug.report_figures import charts
 from fedplug.report_tables import render
+from fedplug.types import Release, SideChannel
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
@@ -29,12 +31,14 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[tuple[str, str]] = []  # (innermost tag, text)
+        self.nested_tables = 0
         self.feed(text)
         self.close()
         assert not self.open, f"never closed: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self.nested_tables += tag == "table" and "table" in self.open
         if tag not in VOID:
             self.open.append(tag)
 
@@ -303,8 +307,8 @@ def test_importing_the_report_does_not_import_matplotlib() -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(None, "–"), (True, "yes"), (1e-5, "1e-05"), (math.inf, "∞"), (math.nan, "NaN"), ([], "none"), ([1, 2], "1, 2"),
-     (1234567, "1\u202f234\u202f567"), ("a<b", "a&lt;b"), ({}, "–")],
+    [(None, "–"), (True, "yes"), (1e-5, "1e-05"), (math.inf, "∞"), ("inf", "∞"), (math.nan, "NaN"), ([], "none"),
+     ([1, 2], "1, 2"), (1234567, "1\u202f234\u202f567"), (70000.0, "70\u202f000"), ("a<b", "a&lt;b"), ({}, "–")],
 )  # fmt: skip
 def test_plain_data(value: Any, expected: str) -> None:
     assert render(value) == expected
@@ -314,5 +318,27 @@ def test_records_become_one_table_with_every_column() -> None:
     page = Page(render([{"a_b": 1}, {"c": [2, {"d": "x"}]}], "cap"))
     assert [text for tag, text in page.texts if tag == "th"] == ["a b", "c", "1", "–"]
     assert ("caption", "cap") in page.texts
+    turned = Page(render({z: {f"k{i}": f"{z}{i}" for i in range(9)} for z in ("p", "q")}, "cap"))
+    assert [text for tag, text in turned.texts if tag == "th"] == ["p", "q", *(f"k{i}" for i in range(9))]
+    assert [text for tag, text in turned.texts if tag == "td"] == [f"{z}{i}" for i in range(9) for z in "pq"]
     nested = Page(render({"local_view": {"epsilon": 2.5}, "another": {"why": "x"}}))
     assert [text for tag, text in nested.texts if tag == "th"] == ["epsilon", "why", "local view", "another"]
+
+
+def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
+    ledger = Ledger("demo", 2, 3, 2, 1e-5, key_holders={"encrypted": "clients"},
+                    side_channels=[SideChannel("mask", ("aggregator",))])  # fmt: skip
+    for round in range(3):
+        ledger.record(round, charged=range(2), zone_sizes={"encrypted": 25, "noised": 75}, total=100,
+                      releases={"noised": [Release("gaussian", 3.5, 1.0)]}, contributors={"encrypted": 2, "noised": 2},
+                      weights={0: 1.0, 1: 1.0})  # fmt: skip
+    account = ledger.to_json()
+    page = Page(written(tmp_path, [a_row(1)], account))
+    shown = page.visible()
+    assert account["verdict"] in shown
+    for view, facts in account["views"].items():
+        assert view.replace("_", " ") in shown
+        assert facts["reason"] in shown
+    for heading in ("Views", "Zones", "Side channels", "Never covered", "Log, 3 entries"):
+        assert heading in shown
+    assert not page.nested_tables

@@ -1,6 +1,6 @@
 """fedplug: compose, run, attack and compare privacy protocols for federated learning.
 
-The names below are the public API for plugin authors. They are imported on first use, so that `fedplug list` stays fast.
+The names below are the public API for plugin authors. They are imported on first use: `fedplug list` stays fast.
 """
 
 from __future__ import annotations

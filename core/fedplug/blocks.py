@@ -34,8 +34,8 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
     for client_id, block in blocks.items():
         if (block.zone, block.sealed_by) != (first.zone, first.sealed_by):
             raise ProtectionError(
-                f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, others a {first.zone} block "
-                f"sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
+                f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, others a {first.zone} "
+                f"block sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
             )
     if first.sealed_by is not None:
         return ctx.component(first.sealed_by).add_blocks(blocks, ctx)  # type: ignore[no-any-return]

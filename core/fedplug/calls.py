@@ -1,8 +1,8 @@
 """What a message to a client or to the key server holds: a list of calls, and how the receiver runs them.
 
-A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components from
-its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off a
-protection. A call with a sequence number is run once, however often it arrives.
+A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components
+from its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off
+a protection. A call with a sequence number is run once, however often it arrives.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Call:
 def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Counter[str]]:
     """A message of several calls, and its bytes per zone.
 
-    `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and has
-    done less answers how far it is, and runs nothing.
+    `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and
+    has done less answers how far it is, and runs nothing.
     """
     zones: Counter[str] = Counter()
     for call in calls:

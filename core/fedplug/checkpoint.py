@@ -1,4 +1,4 @@
-"""Checkpoints: one complete folder a round, made visible by a rename, so that a kill at any moment loses a round at most.
+"""Checkpoints: one complete folder a round, made visible by a rename: a kill at any moment loses a round at most.
 
     RUN/checkpoint/round-0007/   server.state, client-0.state, ..., key_server.state, each framed with a checksum
 
@@ -52,7 +52,7 @@ class Checkpoints:
         return final
 
     def read(self, round: int | None = None) -> tuple[int, dict[str, Any], Path] | None:
-        """The server's state of a checkpoint (the last one by default), its round, and its folder; None if there is none.
+        """A checkpoint (the last one by default): its round, the server's state, its folder. None if there is none.
 
         Raises:
             CheckpointError: it is damaged, or there is none of that round.

@@ -56,7 +56,10 @@ class PostOffice:
         for client_id, held in self._held.items():
             self._held[client_id] = [call for call in held if call.sequence]
 
-    def tell(self, client_ids: Iterable[int], method: Callable[..., Any], payload: tuple[Any, ...], lasting: bool) -> None:
+    def tell(
+        self, client_ids: Iterable[int], method: Callable[..., Any], payload: tuple[Any, ...], lasting: bool
+    ) -> None:
+        """Holds a call back until the next question to each of these clients."""
         if lasting:
             self._sequence += 1
         call = Call.of(method, payload, "client", self.round, self._sequence if lasting else 0)

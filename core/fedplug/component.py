@@ -1,7 +1,7 @@
 """How a component is written: typed options, markers for methods that run elsewhere, and what it declares.
 
 A component is a class with a one-line summary as the first line of its docstring, a nested `Options` class, an
-`__init__(self, options)`, and one or more methods marked `@hookimpl` (see `fedplug.hookspecs`). No base class is needed.
+`__init__(self, options)`, and one or more methods marked `@hookimpl` (see `fedplug.hookspecs`). It needs no base class.
 The run gives each component instance a `name` attribute, under which recipes, messages and state refer to it.
 
 Modules that define components must not import torch, tenseal or other heavy libraries at the top: `fedplug check` and

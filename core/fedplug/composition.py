@@ -134,6 +134,9 @@ def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
         # pluggy names the plugin object, which would be printed with its address; the rest shows the hook's signature.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise PluginError(f"component {name}: {'; '.join(lines[1:] or lines)}") from error
+    except (TypeError, ValueError) as error:
+        # pluggy keeps components in sets; a dataclass with eq=True has no hash, and equals its twin.
+        raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
 
 
 def hook_problems(component_class: type, group: str) -> list[str]:

@@ -45,9 +45,11 @@ def override(source: Source, assignments: Iterable[str]) -> None:
         origin = f"--set {dotted}"
         value = read_text(text, origin, in_file=False)
         source.problems.extend(value.problems)
-        message = _assign(source, tuple(dotted.split(".")), value.data) if equals else None
-        if not equals or not all(dotted.split(".")):
-            message = f"write path=value, not {assignment!r}; for instance --set rounds=5"
+        keys = tuple(dotted.split("."))
+        if not equals or not all(keys):
+            message: str | None = f"write path=value, not {assignment!r}; for instance --set rounds=5"
+        else:
+            message = None if value.problems else _assign(source, keys, value.data)
         if message:
             source.problems.append(Problem(Position(origin), message))
 

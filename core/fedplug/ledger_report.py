@@ -106,7 +106,7 @@ def warnings(ledger: Ledger) -> list[str]:
         found.append(f"sampling earns no credit: {why}")
     if ledger.feedback.any():
         found.append(
-            "the un-noised zone shapes what other clients train and upload next; the aggregator's epsilon includes that, "
+            "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
             "that of the DP zone covers a client's own uploads only"
         )
     counts: dict[int, int] = {}
@@ -161,18 +161,19 @@ def _trust(ledger: Ledger) -> str:
 
 def _bare_share(ledger: Ledger) -> str:
     """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
-    shares = []
+    shares, rounds = [], set()
     for entry in ledger.log:
         bare = {z: f["size"] for z, f in entry["zones"].items() if f["local"] is None and f["central"] is None}
         if bare:
             shares.append(sum(bare.values()) / entry["total"])
+            rounds.add(entry["round"])
     if not shares:
         return ""
     most = 100 * max(shares)
     number = "<0.1%" if most < 0.05 else f"{most:.1f}%"
     if f"{100 * min(shares):.1f}" != f"{most:.1f}":
         number = f"up to {number}"
-    return f"{number} of coordinates released un-noised for {len(shares)} round{'' if len(shares) == 1 else 's'}"
+    return f"{number} of coordinates released un-noised for {len(rounds)} round{'' if len(rounds) == 1 else 's'}"
 
 
 def _unaccounted(ledger: Ledger) -> str:

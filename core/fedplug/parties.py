@@ -1,8 +1,8 @@
 """Clients and the key server at work: what the protocol itself asks of them, and the host that runs them.
 
-A host holds some parties of one process. The local engine has one host for the clients and one for the key server; each
-worker of the process engine has a host of its own. The steps below are the protocol's own methods at a client; everything
-that differs between protocols is in the recipe's components.
+A host holds some parties of one process. The local engine has one host for the clients and one for the key server;
+each worker of the process engine has a host of its own. The steps below are the protocol's own methods at a client;
+everything that differs between protocols is in the recipe's components.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Steps:
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
         """Draws the cohort secret and seals a copy for each client; runs at one client."""
-        secret = secrets.system.token_bytes(32)
+        secret = secrets.draw()
         return {
             client_id: secrets.seal(secret, key, _secret_purpose(client.ctx.digest, client_id))
             for client_id, key in public_keys.items()

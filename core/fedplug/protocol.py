@@ -209,9 +209,11 @@ class Protocol:
         if sampling is None:
             return self.client_ids
         # Amplification needs a cohort that nobody can predict, so the system's randomness is the default.
-        rng = stream(self.recipe.seed, "cohort", round) if sampling.source == "reproducible" else np.random.default_rng()
+        secure = sampling.source == "secure"
+        rng = np.random.default_rng() if secure else stream(self.recipe.seed, "cohort", round)
         if sampling.scheme == "poisson":
-            return [client_id for client_id, coin in enumerate(rng.random(len(self.client_ids))) if coin < sampling.rate]
+            coins = rng.random(len(self.client_ids))
+            return [client_id for client_id, coin in zip(self.client_ids, coins, strict=True) if coin < sampling.rate]
         count = max(1, int(sampling.rate * len(self.client_ids) + 0.5))
         return sorted(int(c) for c in rng.choice(len(self.client_ids), count, replace=False))
 
@@ -230,7 +232,8 @@ class Protocol:
     ) -> None:
         """Enters into the ledger what each zone's chain released this round."""
         sizes = {
-            zone: sum(reply["blocks"][zone].size for reply in uploads.values() if zone in reply["blocks"]) / len(uploads)
+            zone: sum(upload["blocks"][zone].size for upload in uploads.values() if zone in upload["blocks"])
+            / len(uploads)
             for zone in self.recipe.zones
         }
         self.server.state["fedplug"]["zone_sizes"] = sizes
@@ -255,7 +258,13 @@ class Protocol:
             return
         sizes = self.server.state["fedplug"].get("zone_sizes") or dict.fromkeys(releases, float(self.layout.size))
         self.ledger.record(
-            round, charged=charged, zone_sizes=sizes, total=self.layout.size, releases=releases, contributors={}, weights={}
+            round,
+            charged=charged,
+            zone_sizes=sizes,
+            total=self.layout.size,
+            releases=releases,
+            contributors={},
+            weights={},
         )
 
     def _releases(self, round: int) -> dict[str, list[Release]]:
@@ -275,8 +284,9 @@ class Protocol:
     def _hear(self, client_id: int, reports: dict[str, Any], answered: int, asked: int) -> None:
         self._reports.append((client_id, reports))
         self.watch.phase(self.office.round + 1, self.office.phase, answered, asked)
-        if client_id in self.office.dropped:
-            self.watch.note(f"round {self.office.round + 1}: client {client_id} dropped out: {self.office.dropped[client_id]}")
+        reason = self.office.dropped.get(client_id)
+        if reason:
+            self.watch.note(f"round {self.office.round + 1}: client {client_id} dropped out: {reason}")
         if answered == asked and self.office.round < self.recipe.rounds and self._evaluations():
             self._complete_row()
 
@@ -312,6 +322,7 @@ class Protocol:
         # In the order of ids, so that sums do not depend on who answered first.
         reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
         logs = [report["log"] for report in reports if "log" in report]
+        logged = sorted({key for log in logs for key in log})
         shares = [report["zones"] for report in reports if "zones" in report]
         self.awaiting = {
             "round": round + 1,
@@ -328,7 +339,7 @@ class Protocol:
             **self._costs(round, clock),
             "epsilon": self.ledger.epsilon(),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
-            "log": {key: _mean(log[key] for log in logs if key in log) for key in sorted({k for log in logs for k in log})},
+            "log": {key: _mean(log[key] for log in logs if key in log) for key in logged},
         }
         self._reports = []
 

@@ -242,12 +242,16 @@ def _extended(source: Source, folder: Path) -> Source:
         if parent.data is None and len(parent.problems) == 1 and not parent.problems[0].position.line:
             # The file cannot be read at all: the place to look at is the line that names it.
             parent.problems = [yaml_source.Problem(where, f"{folder / name}: {parent.problems[0].message}")]
-        if isinstance(parent.data, dict) and "extends" in parent.data:
+    if parent is None or not isinstance(parent.data, dict) or "extends" in parent.data:
+        # Without the parent nobody can say what is missing or wrong in the child.
+        source.problems += parent.problems if parent else []
+        if parent and isinstance(parent.data, dict):
             source.complain(("extends",), f"{name} extends another recipe itself; only one level is allowed")
-    if parent is not None:
-        source = layers.extend(parent, source)
-    if isinstance(source.data, dict):
-        source.data.pop("extends", None)
+        elif not source.problems:
+            source.complain(("extends",), f"{name} is no recipe: it must be a mapping of keys")
+        raise RecipeError(_in_order(source))
+    source = layers.extend(parent, source)
+    del source.data["extends"]
     return source
 
 
@@ -258,7 +262,7 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
     if isinstance(source.data, Mapping):
         draft = read_draft(source, catalog or Catalog.discover())
         for path, message in find_problems(draft):
-            source.complain(path, message)
+            source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
         if draft.recipe is not None and not source.problems:
             return draft.recipe
     elif not source.problems:

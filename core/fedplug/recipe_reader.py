@@ -241,7 +241,7 @@ class _Reader:
         if entry is None:
             near = [other for other in self.defined if other != use]
             hint = self.catalog.suggest(slot.group, use)
-            if not raw and (close := closest(use, near)).startswith("did"):
+            if not raw and "did you mean" not in hint and (close := closest(use, near)).startswith("did"):
                 hint = f"{close.removesuffix('?')} (a component of this recipe)?"
             self.source.complain(at, f"unknown {slot.group} component {use!r}; {hint}")
             self.unknown.add(name)

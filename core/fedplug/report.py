@@ -20,14 +20,18 @@ from fedplug.report_figures import DIRECTIONS, Chart, charts
 from fedplug.report_tables import render, table, text, title_of, zone_label
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# In this order; what the ledger holds besides follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
+    "epsilon": "Epsilon of the zones with noise, for both adjacencies.",
     "views": "What each adversary may learn, and why.",
     "zones": "How each zone of the model was protected.",
     "layers": "Budget and noise of each layer.",
-    "sampling": "Which clients take part, and whether that lowers epsilon.",
+    "encryption": "Who can open which zone.",
     "noise": "Where the noise came from.",
+    "sampling": "Which clients take part, and whether that lowers epsilon.",
     "side_channels": "What else depends on the data and is visible to somebody.",
-}  # and, in this order, what comes first
+}
+_LOG = "log"
 _SHOWN_ELSEWHERE = {"name", "digest", "recipe", "plan", "versions", "class_distribution", "command"}
 
 
@@ -242,7 +246,7 @@ def _ledger(ledger: Mapping[str, Any]) -> str:
     if warnings:
         items = "".join(f"<li>{render(warning)}</li>" for warning in warnings)
         parts.append(f'<h3>Warnings</h3><ul class="warnings">{items}</ul>')
-    rest = {key: value for key, value in ledger.items() if key not in ("verdict", "warnings")}
+    rest = {key: value for key, value in ledger.items() if key not in ("verdict", "warnings", _LOG)}
     simple = {key: value for key, value in rest.items() if not isinstance(value, Mapping | list | tuple)}
     if simple:
         parts.append(render(simple))
@@ -250,6 +254,9 @@ def _ledger(ledger: Mapping[str, Any]) -> str:
     for key in ordered:
         if key not in simple and rest[key] not in ([], (), {}):
             parts.append(f"<h3>{text(title_of(key))}</h3>{render(rest[key], _LEDGER_CAPTIONS.get(key, ''))}")
+    if log := ledger.get(_LOG):
+        entries = render(log, "What each round released. Everything above can be recomputed from it.")
+        parts.append(f"<details class=log><summary>Log, {len(log)} entries</summary>{entries}</details>")
     return "".join(parts)
 
 

@@ -36,43 +36,62 @@ def zone_label(name: str) -> str:
 
 
 def render(value: Any, caption: str = "") -> str:
-    """Any plain data as HTML: mappings and lists of mappings become tables, the rest text."""
+    """Any plain data as HTML: mappings of mappings and lists of mappings become a table, the rest lists and text.
+
+    Tables do not nest: what is deeper than one becomes lists in its cells.
+    """
+    if isinstance(value, Mapping) and value and all(isinstance(inner, Mapping) for inner in value.values()):
+        return _records([{"": _words(key), **inner} for key, inner in value.items()], caption)
+    if isinstance(value, list | tuple) and value and all(isinstance(inner, Mapping) for inner in value):
+        return _records(value, caption)
+    return _cell(value)
+
+
+def _records(records: Sequence[Mapping[str, Any]], caption: str) -> str:
+    """Records as one table with the union of their keys: a row a record, or a row a key where those are many."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    body = [[_cell(record[key]) if key in record else units.NOTHING for key in keys] for record in records]
+    header = [_words(key) for key in keys]
+    if len(keys) > 8 and len(records) <= 4:
+        columns = list(zip(*body, strict=True))
+        body = [[text(title), *cells] for title, cells in zip(header[1:], columns[1:], strict=True)]
+        return table(caption or header[0], ["", *(_words(next(iter(record.values()))) for record in records)], body)
+    count = f"{len(records)} {'entry' if len(records) == 1 else 'entries'}"
+    return table(caption or count, header, body)
+
+
+def _cell(value: Any) -> str:
     if value is None:
         return units.NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}".replace(",", "\u202f")
-    if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else units.number(value)
+    if isinstance(value, int | float):
+        return _number(value)
     if isinstance(value, Mapping):
-        if value and all(isinstance(inner, Mapping) for inner in value.values()):
-            return _records([{"": _words(key), **inner} for key, inner in value.items()], caption)
-        items = "".join(f"<dt>{text(_words(key))}</dt><dd>{render(inner)}</dd>" for key, inner in value.items())
+        items = "".join(f"<dt>{text(_words(key))}</dt><dd>{_cell(inner)}</dd>" for key, inner in value.items())
         return f'<dl class="facts">{items}</dl>' if items else units.NOTHING
     if isinstance(value, list | tuple):
-        return _sequence(value, caption)
-    return zone_label(str(value))
+        return _list(value)
+    return "∞" if value == "inf" else zone_label(str(value))
 
 
-def _sequence(values: Sequence[Any], caption: str) -> str:
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return units.number(value)
+    if abs(value) < 1e15 and value == int(value):
+        return f"{int(value):,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(int(value))
+    return f"{value:.6g}"
+
+
+def _list(values: Sequence[Any]) -> str:
     if not values:
         return "none"
-    if all(isinstance(value, Mapping) for value in values):
-        return _records(values, caption)
     if any(isinstance(value, Mapping | list | tuple) for value in values) or max(len(str(v)) for v in values) > 40:
-        return f"<ul>{''.join(f'<li>{render(value)}</li>' for value in values)}</ul>"
-    joined = ", ".join(map(render, values))
+        return f"<ul>{''.join(f'<li>{_cell(value)}</li>' for value in values)}</ul>"
+    joined = ", ".join(map(_cell, values))
     if len(values) <= _INLINE:
         return joined
     return f"<details><summary>{len(values)} values</summary>{joined}</details>"
-
-
-def _records(records: Sequence[Mapping[str, Any]], caption: str) -> str:
-    """Records as one table, with the union of their keys as columns."""
-    keys = list(dict.fromkeys(key for record in records for key in record))
-    body = [[render(record[key]) if key in record else units.NOTHING for key in keys] for record in records]
-    return table(caption or f"{len(records)} entries", [_words(key) for key in keys], body)
 
 
 def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False) -> str:

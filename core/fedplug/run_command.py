@@ -57,7 +57,7 @@ def resume(run_dir: Path, settings: Settings, round: int | None = None, catalog:
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
-        raise CheckpointError(f"{run_dir} is no run folder (it has no recipe.yaml); fedplug run prints the folder of a run")
+        raise CheckpointError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
     recipe = load_recipe(file, (), catalog)
     checkpoint = Checkpoints(run_dir).read(round)
     return Run(recipe, run_dir, settings, catalog).execute(checkpoint)
@@ -201,10 +201,10 @@ class Run:
         )
 
     def _engine(self, device: str, composition: Composition) -> Engine:
-        entry = self.catalog.get("engine", self.settings.engine) or Catalog.discover().get("engine", self.settings.engine)
+        name, installed = self.settings.engine, Catalog.discover()
+        entry = self.catalog.get("engine", name) or installed.get("engine", name)
         if entry is None:
-            hint = Catalog.discover().suggest("engine", self.settings.engine)
-            raise SetupError(f"there is no engine {self.settings.engine!r}; {hint}")
+            raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
         job = Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
@@ -286,9 +286,8 @@ class Run:
 
 def needs_key_server(recipe: Recipe, composition: Composition) -> bool:
     """Whether some zone is opened by the key server."""
-    return any(
-        site_of(composition.components[use.name]) == "key_server" for chain in recipe.postprocess.values() for use in chain
-    )
+    opened_by = [composition.components[use.name] for chain in recipe.postprocess.values() for use in chain]
+    return any(site_of(component) == "key_server" for component in opened_by)
 
 
 def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, str]]:

@@ -28,6 +28,11 @@ def key_pair() -> tuple[bytes, bytes]:
     return private.private_bytes_raw(), private.public_key().public_bytes_raw()
 
 
+def draw() -> bytes:
+    """A fresh secret of 32 bytes from the system's randomness."""
+    return system.token_bytes(32)
+
+
 def seal(secret: bytes, public_key: bytes, purpose: bytes) -> bytes:
     """Encrypts `secret` so that only the holder of the private key can read it, and only for this purpose."""
     return _SUITE.encrypt(secret, X25519PublicKey.from_public_bytes(public_key), purpose)

@@ -147,4 +147,7 @@ def read_wire(path: Path) -> list[Message]:
         MessageError: the file is damaged.
     """
     rows = codec.decode(codec.unframe(path.read_bytes()))
-    return [Message(*row[:5], len(row[4]), row[5]) for row in rows]
+    return [
+        Message(sender, receiver, round, phase, data, len(data), zones)
+        for sender, receiver, round, phase, data, zones in rows
+    ]

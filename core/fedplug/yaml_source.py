@@ -107,7 +107,8 @@ _core_rules(_Dumper)
 
 def dump(data: Any) -> str:
     """YAML text that `read_text` gives back unchanged. (`yaml.safe_dump` would write the text "1e5" without quotes.)"""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    # Not allow_unicode: PyYAML then leaves line separators such as U+0085 bare, and reads them back as blanks.
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 def read(path: Path) -> Source:

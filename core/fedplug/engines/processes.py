@@ -70,9 +70,10 @@ class ProcessEngine:
             yield from send_next(number)
         while running:
             for pipe in wait(list(running)):
-                number, address = running.pop(pipe)  # type: ignore[arg-type]
+                assert isinstance(pipe, Connection)  # nothing else is waited for
+                number, address = running.pop(pipe)
                 try:
-                    yield address, pipe.recv_bytes()  # type: ignore[union-attr]
+                    yield address, pipe.recv_bytes()
                 except (EOFError, OSError):
                     yield address, self._lost(number)
                 yield from send_next(number)
@@ -159,8 +160,8 @@ class Worker:
         except (EOFError, OSError) as error:
             self.process.join(_CLOSE_SECONDS)
             raise SetupError(
-                f"{self.process.name} ended during {command} with code {self.process.exitcode}; is there enough memory? "
-                "try --workers 1 or --engine local"
+                f"{self.process.name} ended during {command} with code {self.process.exitcode}; is there enough "
+                "memory? try --workers 1 or --engine local"
             ) from error
         if failure:
             raise SetupError(f"{self.process.name} could not {command}: {failure}")

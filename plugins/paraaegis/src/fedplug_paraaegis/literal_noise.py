@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from typing import ClassVar
 
 import fedplug
+import numpy as np
 from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Release, at_client, hookimpl
 from fedplug.errors import ProtectionError
 
@@ -14,14 +14,16 @@ from fedplug.errors import ProtectionError
 class LiteralNoise:
     """Gaussian noise scaled as in the paper's Remark 1 (literal; far weaker than its epsilon says).
 
-    std = s * sqrt(2 q T ln(1/delta)) / epsilon with s = 2 C / |D_k|. The sensitivity 2C/|D_k| is that of an average over
-    records; an update clipped as a whole has sensitivity C, so the true client-level epsilon is larger by orders of
-    magnitude. The ledger states the true one. `std.gaussian` is the correct mechanism.
+    std = s * sqrt(2 q T ln(1/delta)) / epsilon with s = 2 C / |D_k|. The sensitivity 2C/|D_k| is that of an average
+    over records; an update clipped as a whole has sensitivity C, so the true client-level epsilon is larger by orders
+    of magnitude. The ledger states the true one. `std.gaussian` is the correct mechanism.
     """
 
     name: str
     provides = frozenset({"noise"})
-    requires = {"l2_bound": "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"}  # noqa: RUF012
+    requires: ClassVar[dict[str, str]] = {
+        "l2_bound": "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
+    }
 
     class Options(fedplug.Options):
         epsilon: float = Field(gt=0, description="the epsilon that the paper claims for all rounds")

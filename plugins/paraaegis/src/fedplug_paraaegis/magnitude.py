@@ -1,12 +1,11 @@
-"""ParaAegis' scores: how large a scalar's update is, or one of the ablation's alternatives (paper, Sec. 3 and Table 2)."""
+"""ParaAegis' scores: how large a scalar's update is, or an alternative of the ablation (paper, Sec. 3 and Table 2)."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
 import fedplug
+import numpy as np
 from fedplug import Client, Context, Field, hookimpl
 from fedplug.types import Scores
 
@@ -14,9 +13,9 @@ from fedplug.types import Scores
 class Magnitude:
     """Score each scalar by the size of its update (ParaAegis, Sec. 3).
 
-    The clients nominate the highest scores. `max` is the paper's choice; `min` and `random` are the ablation of Table 2.
-    The paper speaks of the norm of a parameter without saying of what: `element` takes each scalar's magnitude, the
-    literal alternative `tensor` gives every scalar the L2 norm of its tensor.
+    The clients nominate the highest scores. `max` is the paper's choice; `min` and `random` are the ablation of
+    Table 2. The paper speaks of the norm of a parameter without saying of what: `element` takes each scalar's
+    magnitude, the literal alternative `tensor` gives every scalar the L2 norm of its tensor.
     """
 
     name: str

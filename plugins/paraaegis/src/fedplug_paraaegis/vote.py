@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import fedplug
+import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
 from fedplug.types import ENCRYPTED
+from numpy.typing import NDArray
 
 from fedplug_paraaegis.secret_ballot import IndexCipher, tally
 
@@ -18,19 +17,19 @@ from fedplug_paraaegis.secret_ballot import IndexCipher, tally
 class Vote:
     """Encrypt the scalars that most clients nominate (ParaAegis, Sec. 3).
 
-    Each client nominates the share p_t of the model that scores highest with it. Its ballot holds these indices, encrypted
-    deterministically under a key that only the clients know, so that the server can count votes without learning for
-    what. The share p_t of indices with most votes is encrypted, the rest gets differential privacy. In the dynamic
-    variant the share decays: p_t = ratio * decay^t.
+    Each client nominates the share p_t of the model that scores highest with it. Its ballot holds these indices,
+    encrypted deterministically under a key that only the clients know, so that the server can count votes without
+    learning for what. The share p_t of indices with most votes is encrypted, the rest gets differential privacy. In the
+    dynamic variant the share decays: p_t = ratio * decay^t.
     """
 
     name: str
     needs_cohort_secret = True
 
     class Options(fedplug.Options):
-        ratio: float = Field(0.3, ge=0, le=1, description="p_0, share of the model that is encrypted in the first round")
+        ratio: float = Field(0.3, ge=0, le=1, description="p_0, share of the model encrypted in the first round")
         decay: float = Field(1.0, gt=0, le=1, description="p_t = ratio * decay^t; 1 keeps the share fixed")
-        by: str | None = Field(None, description="scorer whose scores decide the nominations; the recipe's first if unset")
+        by: str | None = Field(None, description="scorer that decides the nominations; the recipe's first if unset")
         rest: str = Field("noised", description="zone of the scalars that are not encrypted")
 
     def __init__(self, options: Options) -> None:
@@ -49,7 +48,7 @@ class Vote:
         names = [use.name for use in recipe.score_parameters]
         if self.options.by is not None and self.options.by not in names:
             return [f"by: {self.options.by!r} is no scorer of this recipe; it has {names or 'none'}"]
-        if 0 < self.options.ratio and self.zones != {ENCRYPTED} and not names:
+        if self.options.ratio > 0 and self.zones != {ENCRYPTED} and not names:
             return ["the vote needs scores; add score_parameters: [{use: paraaegis.magnitude}]"]
         return []
 
@@ -111,7 +110,7 @@ class Vote:
 
     def describe(self) -> str:
         decay = "" if self.options.decay == 1 else f", times {self.options.decay:g} each round"
-        return f"vote: {self.options.ratio:.1%} encrypted{decay}; the rest is {self.options.rest}; ballots under AES-256"
+        return f"{self.options.ratio:.1%} encrypted{decay}, the rest {self.options.rest}; ballots under AES-256"
 
 
 def per_scalar(scores: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]:

@@ -6,7 +6,8 @@ import collections
 import math
 import warnings
 
-from fedplug import Field, Options
+import fedplug
+from fedplug import Field
 from fedplug.accounting import replace_one_multiplier
 
 _ORDERS = (
@@ -23,7 +24,7 @@ class Pld:
     an upper bound. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it.
     """
 
-    class Options(Options):
+    class Options(fedplug.Options):
         """Options of `std.pld`."""
 
         interval: float = Field(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Field, Options, hookimpl
+from fedplug import Block, Client, Context, Field, hookimpl
 from fedplug.errors import ProtectionError
 
 
@@ -18,7 +19,7 @@ class Clip:
     to this norm, and so the guarantee is for the client as a whole, which implies the same for each of its records.
     """
 
-    class Options(Options):
+    class Options(fedplug.Options):
         """Options of `std.clip`."""
 
         norm: float = Field(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-from fedplug import Block, Client, Context, Field, Options, Release, hookimpl
+import fedplug
+from fedplug import Block, Client, Context, Field, Release, hookimpl
 from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
@@ -15,7 +16,7 @@ from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
 
-class NoiseOptions(Options):
+class NoiseOptions(fedplug.Options):
     """How much noise, and where it comes from; shared by both components."""
 
     epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, at q=1; with delta")
@@ -79,9 +80,8 @@ class NoiseOptions(Options):
         try:
             if self.noise_multiplier is not None:
                 return [self.noise_multiplier * self.decay**t for t in range(rounds)]
-            total = gaussian_noise_multiplier(
-                self.epsilon or math.nan, self.delta or math.nan
-            )  # neither is None or 0 here
+            # Validation leaves neither None nor 0 here.
+            total = gaussian_noise_multiplier(self.epsilon or math.nan, self.delta or math.nan)
             return geometric_schedule(total, rounds, self.decay)
         except ValueError as error:
             raise ProtectionError(str(error)) from error

@@ -11,9 +11,9 @@ from fedplug import Block, Context, Field, SideChannel, add_blocks, hookimpl
 class Mean:
     """Average the clients' updates (FedAvg).
 
-    Every position is divided by the weight of those clients that sent it. `examples` weighs a client by its share of the
-    training examples, as in McMahan et al. 2017 (the server learns how many examples each client has); `uniform` weighs
-    all alike, which is what client-level differential privacy in the central model assumes.
+    Every position is divided by the weight of those clients that sent it. `examples` weighs a client by its share of
+    the training examples, as in McMahan et al. 2017 (the server learns how many examples each client has); `uniform`
+    weighs all alike, which is what client-level differential privacy in the central model assumes.
     """
 
     class Options(fedplug.Options):

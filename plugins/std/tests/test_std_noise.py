@@ -1,0 +1,290 @@
+"""Clipping and Gaussian noise: norms, distributions, independence, grids, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Client, Context, Layout, Server
+from fedplug.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.errors import ProtectionError
+from fedplug_std.clip import Clip
+from fedplug_std.gaussian import CentralGaussian, Gaussian
+from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from pydantic import ValidationError
+from scipy import stats  # type: ignore[import-untyped]
+
+SIZE = 20_000
+
+
+def named(component: Any, name: str) -> Any:
+    component.name = name
+    return component
+
+
+def context(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Context:
+    by_name = {component.name: component for component in components}
+    layout = Layout.of([("weight", (SIZE,))])
+    return Context(round, rounds, layout, ("noised",), 4, 2, seed, "digest", Server(), by_name)
+
+
+def client(client_id: int = 0, **where: Any) -> Client:
+    return Client(client_id=client_id, ctx=context(**where))
+
+
+def block(values: Any, l2_bound: float | None = None) -> Block:
+    values = np.asarray(values, np.float32)
+    return Block("noised", len(values), values, l2_bound=l2_bound)
+
+
+def clip(norm: float) -> Clip:
+    return named(Clip(Clip.Options(norm=norm)), "std.clip")  # type: ignore[no-any-return]
+
+
+def gaussian(**options: Any) -> Gaussian:
+    return named(Gaussian(Gaussian.Options(**options)), "std.gaussian")  # type: ignore[no-any-return]
+
+
+def noised(values: Any, client_id: int = 0, round: int = 0, norm: float = 2.0, **options: Any) -> np.ndarray[Any, Any]:
+    party = client(client_id, round=round)
+    return gaussian(**options).protect(block(values, norm), party, party.ctx).plain()
+
+
+# -- clip --------------------------------------------------------------------------------------------------------------
+
+finite = st.floats(-1e6, 1e6, width=32)
+
+
+@given(arrays(np.float32, st.integers(0, 50), elements=finite), st.floats(1e-3, 1e6))
+def test_clipped_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged(values: Any, norm: float) -> None:
+    """Item 17."""
+    party = client()
+    clipped = clip(norm).protect(block(values), party, party.ctx)
+    before = float(np.linalg.norm(values.astype(np.float64)))
+    after = float(np.linalg.norm(clipped.plain().astype(np.float64)))
+    assert clipped.plain().dtype == np.float32
+    assert clipped.l2_bound == norm
+    assert after <= norm
+    if before <= norm:
+        assert np.array_equal(clipped.plain(), values)
+        assert party.log == {"std.clip.clipped": 0.0}
+    else:
+        assert after >= norm * (1 - 1e-6)
+        assert np.allclose(clipped.plain() * before, values * norm, rtol=1e-5, atol=norm * before * 1e-7)
+
+
+def test_clip_bounds_values_whose_squares_overflow_float32() -> None:
+    party = client()
+    clipped = clip(1.0).protect(block([3e38, -3e38]), party, party.ctx)
+    assert clipped.plain() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], rel=1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_clip_refuses_a_diverged_update(bad: float) -> None:
+    party = client(3)
+    with pytest.raises(ProtectionError, match=r"client 3: .* 1 NaN or infinite values.*; .*lower lr"):
+        clip(1.0).protect(block([0.0, bad]), party, party.ctx)
+
+
+def test_infinite_norm_clips_nothing_and_bounds_nothing() -> None:
+    party = client()
+    free = clip(math.inf).protect(block([3.0, 4.0]), party, party.ctx)
+    assert free.plain().tolist() == [3, 4]
+    with pytest.raises(ProtectionError, match=r"L2 bound inf is no clipping norm; .*std\.clip"):
+        gaussian(noise_multiplier=1).protect(free, party, party.ctx)
+    assert gaussian(noise_multiplier=0).protect(free, party, party.ctx).plain().tolist() == [3, 4]
+
+
+# -- the distribution of the noise -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "size"), [("secure", SIZE), ("reproducible", SIZE), ("exact", 4000)])
+def test_noise_is_gaussian_with_the_stated_deviation(source: str, size: int) -> None:
+    """Item 18. A right sampler fails with probability below 1e-8; the exact one is slow, hence fewer samples."""
+    values = np.linspace(-0.01, 0.01, size)
+    noise = noised(values, noise_multiplier=1.5, source=source) - values.astype(np.float32)
+    statistic = float(np.sum((noise / 3.0) ** 2))
+    low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], size)
+    assert low < statistic < high
+    assert abs(noise.mean()) < 6 * 3.0 / math.sqrt(size)
+    assert stats.kstest(noise / 3.0, "norm").pvalue > 1e-9
+
+
+@pytest.mark.parametrize("source", ["secure", "reproducible"])
+def test_noise_is_independent_across_clients_rounds_and_zones(source: str) -> None:
+    """Item 18. Streams that coincide would correlate fully."""
+    party = client()
+    other_zone = Block("head", SIZE, np.zeros(SIZE, np.float32), l2_bound=2.0)
+    noise = gaussian(noise_multiplier=1, source=source)
+    draws = [noised(np.zeros(SIZE), client_id, round, noise_multiplier=1, source=source)
+             for client_id in range(2) for round in range(2)]  # fmt: skip
+    draws.append(noise.protect(other_zone, party, party.ctx).plain())
+    correlation = np.corrcoef(draws) - np.eye(len(draws))
+    assert np.abs(correlation).max() < 6 / math.sqrt(SIZE)
+
+
+def test_reproducible_noise_repeats_and_secure_noise_never_does() -> None:
+    again = {source: [noised(np.zeros(100), noise_multiplier=1, source=source) for _ in range(2)]
+             for source in ("reproducible", "secure")}  # fmt: skip
+    assert np.array_equal(again["reproducible"][0], again["reproducible"][1])
+    assert not np.any(again["secure"][0] == again["secure"][1])
+
+
+def test_noise_does_not_touch_the_rest_of_the_update() -> None:
+    values = np.ones(10, np.float32)
+    noised(values, noise_multiplier=1)
+    assert np.all(values == 1)
+
+
+# -- the grid ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(1e-4, 1e4), st.floats(1e-3, 1e4), st.sampled_from(["secure", "reproducible"]), st.integers(0, 2**32))
+def test_results_lie_on_a_grid_that_float32_holds(norm: float, multiplier: float, source: str, seed: int) -> None:
+    grid = default_grid(norm, norm * multiplier)
+    values = np.full(64, norm / 8, np.float32)
+    result = add_noise(values, norm * multiplier, grid, source, np.random.default_rng(seed))
+    assert result.dtype == np.float32
+    steps = result.astype(np.float64) / grid
+    assert math.frexp(grid)[0] == 0.5
+    assert np.array_equal(steps, np.rint(steps))
+    assert np.abs(steps).max() <= 2**24
+
+
+def test_exact_noise_lies_on_the_grid_and_accepts_nothing_coarse() -> None:
+    grid = default_grid(1.0, 3.0)
+    result = add_noise(np.full(50, 0.1, np.float32), 3.0, grid, "exact", np.random.default_rng())
+    assert np.array_equal(np.rint(result / grid), result / grid)
+    assert add_noise(np.zeros(0, np.float32), 3.0, grid, "exact", np.random.default_rng()).shape == (0,)
+    with pytest.raises(ProtectionError, match=r"grid=1 must be at most std / 2\^15"):
+        add_noise(np.zeros(5, np.float32), 3.0, 1.0, "exact", np.random.default_rng())
+
+
+def test_discrete_and_rounded_gaussian_differ_as_stated() -> None:
+    """The divergence behind `exact_slack`, computed from the two distributions themselves at 4 steps a deviation."""
+    steps, std = np.arange(-60, 61), 4.0
+    discrete = np.exp(-(steps**2) / (2 * std**2))
+    discrete /= discrete.sum()
+    # Both tails are taken on the left, where the distribution function keeps its digits.
+    rounded = stats.norm.cdf((0.5 - abs(steps)) / std) - stats.norm.cdf((-0.5 - abs(steps)) / std)
+    divergence = float(np.sum(discrete * np.log(discrete / rounded)))
+    assert divergence == pytest.approx(1 / (576 * std**4), rel=0.1)
+    distance = 0.5 * float(np.abs(discrete - rounded).sum())
+    assert distance < exact_slack(std, 1)
+
+
+def test_a_grid_too_fine_for_float32_is_refused() -> None:
+    with pytest.raises(ProtectionError, match=r"grid=9.3132\S+ must be at least \S+, or float32 cannot hold"):
+        noised(np.zeros(5), noise_multiplier=1, grid=2.0**-30)
+    coarse = noised(np.zeros(50), noise_multiplier=1, grid=0.25)
+    assert np.array_equal(np.rint(coarse * 4), coarse * 4)
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epsilon": 0, "delta": 1e-5}, r"epsilon=0 must be > 0; to switch the noise off, write noised: \[\]"),
+        ({"epsilon": -1.5, "delta": 1e-5}, r"epsilon=-1.5 must be > 0"),
+        ({}, "neither of epsilon and noise_multiplier given"),
+        ({"epsilon": 1, "delta": 1e-5, "noise_multiplier": 1}, "both of epsilon and noise_multiplier given"),
+        ({"epsilon": 1}, "epsilon needs a delta"),
+        ({"noise_multiplier": 1, "delta": 1e-5}, "delta belongs to epsilon"),
+        ({"epsilon": 1, "delta": 1}, "less than 1"),
+        ({"noise_multiplier": 1, "grid": 0.3}, "grid=0.3 must be a power of two, such as 0.25"),
+        ({"noise_multiplier": 1, "source": "fast"}, "'secure', 'exact' or 'reproducible'"),
+    ],
+)
+def test_bad_options_say_value_rule_and_remedy(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Gaussian.Options(**options)
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_all_rounds_together_cost_epsilon(decay: float) -> None:
+    noise = gaussian(epsilon=2, delta=1e-5, decay=decay)
+    ctx = context(noise)
+    released = [noise.release(round, ctx).noise_multiplier for round in range(10)]
+    assert gaussian_epsilon(effective_multiplier(released), 1e-5) == pytest.approx(2)
+    assert released[1] / released[0] == pytest.approx(decay)
+
+
+def test_epsilon_infinity_is_no_noise() -> None:
+    assert noised([1.0, 2.0], epsilon=math.inf, delta=1e-5).tolist() == [1, 2]
+
+
+# -- what the ledger and the checks are told ---------------------------------------------------------------------------
+
+
+def test_release_names_norm_source_and_trust() -> None:
+    noise, exact = gaussian(noise_multiplier=2), gaussian(noise_multiplier=2, source="exact")
+    release = noise.release(0, context(clip(0.5), noise))
+    assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("gaussian", 2, 0.5)
+    assert (release.trust, release.source) == ("local", "secure")
+    assert math.isnan(noise.release(0, context(noise)).clipping_norm)
+    release = exact.release(0, context(clip(0.5), exact))
+    assert release.mechanism == "discrete_gaussian"
+    assert "delta grows by less than (1 + e^epsilon)" in release.note
+    seeded = gaussian(noise_multiplier=2, source="reproducible")
+    assert "subtract" in seeded.release(0, context(seeded)).note
+
+
+def test_noise_follows_a_clip_and_comes_once() -> None:
+    assert "l2_bound" in Clip.provides
+    assert "std.clip" in Gaussian.requires["l2_bound"]
+    assert set(Gaussian.forbids_before) == set(Clip.forbids_before) == {"noise", "encryption"}
+    party = client()
+    with pytest.raises(ProtectionError, match=r"zone noised: L2 bound None .*std\.clip"):
+        gaussian(noise_multiplier=1).protect(block([1.0]), party, party.ctx)
+    assert gaussian(noise_multiplier=1).protect(block([1.0], 1.0), party, party.ctx).l2_bound is None
+
+
+# -- central noise -----------------------------------------------------------------------------------------------------
+
+
+def central(**options: Any) -> CentralGaussian:
+    return named(CentralGaussian(CentralGaussian.Options(**options)), "std.central_gaussian")  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("source", ["secure", "reproducible"])
+def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
+    total = block(np.full(SIZE, 5.0)).replace(contributors=20, divisor=12.5, weighted=True)
+    noise = central(norm=0.5, noise_multiplier=4, source=source)
+    result = noise.postprocess(total, context(noise))
+    assert (result.divisor, result.contributors) == (12.5, 20)
+    low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], SIZE)
+    assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
+    release = noise.release(0, context(noise))
+    assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
+
+
+def test_central_noise_refuses_what_it_cannot_protect() -> None:
+    noise = central(norm=0.5, noise_multiplier=4)
+    sealed = Block("noised", 2, ciphertexts=(b"x",), sealed_by="std.ckks")
+    with pytest.raises(ProtectionError, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
+        noise.postprocess(sealed, context(noise))
+    with pytest.raises(ProtectionError, match=r"clipped to 1, but norm=0\.5"):
+        noise.postprocess(block([1.0], 1.0), context(noise))
+    with pytest.raises(ValidationError, match="'secure' or 'reproducible'"):
+        central(norm=0.5, noise_multiplier=4, source="exact")
+
+
+@pytest.mark.parametrize(("norm", "said"), [(None, "has no clip"), (2.0, "is clipped to 2"), (0.5, None)])
+def test_central_noise_checks_the_clip_of_its_zone(norm: float | None, said: str | None) -> None:
+    noise = central(norm=0.5, noise_multiplier=4)
+    clips = [] if norm is None else [SimpleNamespace(name="std.clip", options=Clip.Options(norm=norm))]
+    recipe = SimpleNamespace(
+        protect={"noised": clips, "encrypted": []},
+        postprocess={"noised": [SimpleNamespace(name="std.central_gaussian")], "encrypted": []},
+    )
+    complaints = noise.check(recipe)
+    assert len(complaints) == (said is not None)
+    assert said is None or (said in complaints[0] and "{use: std.clip, norm: 0.5}" in complaints[0])

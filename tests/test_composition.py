@@ -1,0 +1,160 @@
+"""Components at work: one object each, one call at a time, every call visible to extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Options, hookimpl
+from fedplug.catalog import Catalog
+from fedplug.composition import Composition, hook_problems
+from fedplug.errors import PluginError
+from fedplug.recipe import Recipe
+
+
+@pytest.fixture
+def recipe(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> Recipe:
+    protect = {
+        "encrypted": [{"use": "std.clip", "norm": 1}, "std.ckks"],
+        "noised": [{"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "epsilon": 8}],
+    }
+    scorers = ["std.size", {"use": "std.size", "name": "size2"}]
+    changes = {"protect": protect, "score_parameters": scorers, "extensions": ["std.spy"], "accountant": "std.book"}
+    return Recipe.from_plain(plain_recipe | changes, fake_catalog)
+
+
+def block(*values: float, zone: str = "noised") -> Block:
+    return Block(zone, len(values), np.array(values, np.float32))
+
+
+def names(recipe: Recipe, zone: str) -> list[str]:
+    return [use.name for use in recipe.protect[zone]]
+
+
+def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalog: Catalog) -> None:
+    composition = Composition(recipe, fake_catalog)
+    assert set(composition.components) == set(recipe.components)
+    assert {
+        "std.clip",
+        "std.clip@noised",
+        "std.digits",
+        "std.dirichlet",
+        "std.mlp",
+        "std.sgd",
+        "std.book",
+        "std.spy",
+    } < set(composition.components)
+    assert all(component.name == name for name, component in composition.components.items())
+    assert composition.components["std.clip"] is not composition.components["std.clip@noised"]
+    assert composition.components["std.gaussian"].options.epsilon == 8
+    assert Composition(recipe, fake_catalog).components["std.ckks"] is not composition.components["std.ckks"]
+
+
+def test_one_calls_exactly_the_component_named(recipe: Recipe, fake_catalog: Catalog) -> None:
+    composition = Composition(recipe, fake_catalog)
+    for name, expected in (("std.clip", 2.0), ("std.gaussian", 5.0), ("std.ckks", -4.0), ("std.clip", 2.0)):
+        result = composition.one("protect", name, block=block(4), client=None, ctx=None)
+        assert result.plain().tolist() == [expected], name
+    assert composition.one("postprocess", "std.ckks", block=block(-4), ctx=None).plain().tolist() == [4.0]
+
+
+def test_a_chain_hands_the_block_on_in_order(recipe: Recipe, fake_catalog: Catalog) -> None:
+    composition = Composition(recipe, fake_catalog)
+    noised = composition.chain("protect", names(recipe, "noised"), block(4), client=None, ctx=None)
+    assert noised.plain().tolist() == [3.0]  # 4 / 2 + 1, and not (4 + 1) / 2
+    sealed = composition.chain("protect", names(recipe, "encrypted"), block(4), client=None, ctx=None)
+    assert (sealed.plain().tolist(), sealed.sealed_by) == ([-2.0], "std.ckks")
+    untouched = block(4)
+    assert composition.chain("protect", [], untouched, client=None, ctx=None) is untouched
+
+
+def test_each_gives_values_by_name(recipe: Recipe, fake_catalog: Catalog) -> None:
+    composition = Composition(recipe, fake_catalog)
+    scores = composition.each("score_parameters", ["std.size", "size2"], client=None, ctx=None)
+    assert list(scores) == ["std.size", "size2"]
+    assert composition.each("score_parameters", [], client=None, ctx=None) == {}
+
+
+def test_extensions_see_every_call_and_one_value(recipe: Recipe, fake_catalog: Catalog) -> None:
+    composition = Composition(recipe, fake_catalog)
+    composition.chain("protect", names(recipe, "noised"), block(4), client=None, ctx=None)
+    composition.one("protect", "std.ckks", block=block(1, zone="encrypted"), client=None, ctx=None)
+    assert composition.components["std.spy"].seen == [
+        "noised: [4.0] -> [2.0]", "noised: [2.0] -> [3.0]", "encrypted: [1.0] -> [-1.0]",
+    ]  # fmt: skip
+
+
+class Faulty:
+    """A base that keeps options."""
+
+    class Options(Options):
+        """None."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+
+class Nothing(Faulty):
+    """Gives nothing."""
+
+    @hookimpl
+    def aggregate(self, blocks: Any) -> None:
+        return None
+
+
+def test_a_hook_that_gives_nothing_is_named(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
+) -> None:
+    fake_classes["aggregate"]["acme.nothing"] = Nothing
+    catalog = Catalog.of(fake_classes)
+    composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog), catalog)
+    with pytest.raises(PluginError, match=r"acme\.nothing gave nothing from its hook aggregate"):
+        composition.one("aggregate", "acme.nothing", blocks={}, weights={}, ctx=None)
+    # The negotiation is the one hook that gives no value: plans live at the clients.
+    assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
+
+
+def test_a_component_that_is_gone_is_named(recipe: Recipe, fake_classes: dict[str, dict[str, type]]) -> None:
+    del fake_classes["aggregate"]["std.mean"]
+    with pytest.raises(PluginError, match=r"aggregate component std\.mean is not installed"):
+        Composition(recipe, Catalog.of(fake_classes))
+
+
+def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
+) -> None:
+    class Usurper(Faulty):
+        """Answers itself."""
+
+        @hookimpl
+        def protect(self, block: Block) -> Block:
+            return block
+
+    class WrapsAsProtector(Faulty):
+        """Wraps, but claims to protect."""
+
+        @hookimpl(wrapper=True)
+        def protect(self, block: Block) -> Generator[None, Block, Block]:
+            return (yield)
+
+    assert "must be a wrapper" in hook_problems(Usurper, "extension")[0]
+    assert "must not be a wrapper" in hook_problems(WrapsAsProtector, "protect")[0]
+    assert hook_problems(WrapsAsProtector, "extension") == []
+    assert "wraps no hook" in hook_problems(Faulty, "extension")[0]
+    fake_classes["extension"]["acme.usurper"] = Usurper
+    with pytest.raises(Exception, match="must be a wrapper"):
+        Recipe.from_plain(plain_recipe | {"extensions": ["acme.usurper"]}, Catalog.of(fake_classes))
+
+
+def test_methods_of_groups_that_are_no_hooks() -> None:
+    class Partition(Faulty):
+        """Misses an argument."""
+
+        def assign(self, labels: Any, num_clients: int) -> None: ...
+
+    (problem,) = hook_problems(Partition, "partition")
+    assert problem.endswith("the group partition asks for assign(labels, num_clients, rng)")
+    (problem,) = hook_problems(Partition, "trainer")
+    assert problem.startswith("has no method train(client, ctx)")
