@@ -45,7 +45,6 @@ class Checkpoints:
         if final.exists():  # left by a run that was killed after the rename and resumed from an earlier round
             shutil.rmtree(final)
         os.replace(draft, final)
-        _sync(self.folder)
         engine.saved(final)
         for old in self.rounds()[:-KEPT]:
             shutil.rmtree(self.path(old), ignore_errors=True)
@@ -76,11 +75,3 @@ class Checkpoints:
         if earlier:
             return f"go back one: fedplug resume {self.folder.parent} --round {earlier[-1]}"
         return f"there is no earlier one; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

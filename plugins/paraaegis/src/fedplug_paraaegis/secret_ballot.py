@@ -1,9 +1,9 @@
 """Deterministic encryption of parameter indices, under a key that the clients share and the server does not know.
 
-The index i is encrypted with AES-256; the rank of its ciphertext among the ciphertexts of all P indices is a secret
-permutation of 0..P-1, fresh in every round. A set of encrypted indices is then a bitmap of P bits: the server sees
-equal ciphertexts as equal positions, and nothing of where in the model they lie. It costs P/8 bytes a ballot, where the
-16-byte ciphertexts themselves would cost 16 bytes a vote.
+The index i gets a pseudorandom tag, the i-th 64-bit word of an AES-256-CTR keystream under a key of this round. The
+rank of its tag among all P tags is its ciphertext: a secret permutation of 0..P-1, fresh in every round. A set of
+encrypted indices is then a bitmap of P bits: the server sees equal ciphertexts as equal positions, and nothing of where
+in the model they lie. It costs P/8 bytes a ballot, where 16-byte AES blocks would cost 16 bytes a vote.
 """
 
 from __future__ import annotations
@@ -28,20 +28,18 @@ class IndexCipher:
 
     @classmethod
     def of(cls, key: bytes, size: int) -> IndexCipher:
-        """Builds the permutation from one bulk AES call.
+        """Builds the permutation from one bulk AES call and one sort.
 
         Args:
             key: 32 bytes, used for one round only.
             size: P.
         """
-        plain = np.zeros((size, 2), np.uint64)
-        plain[:, 0] = np.arange(size, dtype=np.uint64)
-        encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # distinct blocks, one key a round: a PRP
-        tags = np.frombuffer(encryptor.update(plain.tobytes()), np.uint64)[::2]
+        keystream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()  # one key a round: no nonce needed
+        tags = np.frombuffer(keystream.update(bytes(8 * size)), np.uint64)
         # Sorting 64-bit words that carry the index in their low bits is several times faster than argsort, and the
         # 40 or more tag bits above it leave practically no ties.
         bits = np.uint64(max(1, int(size - 1).bit_length()))
-        words = np.sort((tags >> bits << bits) | plain[:, 0])
+        words = np.sort((tags >> bits << bits) | np.arange(size, dtype=np.uint64))
         return cls((words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64))
 
     def encrypt(self, indices: NDArray[Any]) -> NDArray[np.uint8]:

@@ -46,7 +46,9 @@ class Clip:
             ProtectionError: the update holds NaN or infinity, which no scaling can bound.
         """
         values, limit = block.plain(), self.options.norm
-        norm = float(np.linalg.norm(values.astype(np.float64)))  # float32 squares would overflow from 2e19 on
+        # In float64, because float32 squares overflow from 2e19 on; and not by BLAS, whose threads cost more than they
+        # save at this size when several processes share the cores.
+        norm = math.sqrt(float(np.square(values, dtype=np.float64).sum()))
         if not math.isfinite(norm):
             raise ProtectionError(
                 f"client {client.client_id}: the update of zone {block.zone} holds "
