@@ -16,7 +16,7 @@ def client_data(
 ) -> ClientData:
     """The data of one client.
 
-    Its own test examples are about 1/K of the test set, drawn with the class mix of its training examples, each
+    Its own test examples are about 1/K of the test set (see `own_test_size`), drawn with the class mix of its training examples, each
     client for itself: two clients may be tested on the same example, but never train on one of them.
 
     Args:
@@ -33,7 +33,7 @@ def client_data(
         raise ValueError(f"client {client_id} of {num_clients} has no share in an assignment to {len(assignment)}")
     train = dataset.train.take(assignment[client_id])
     rng = stream(seed, "own_test", client_id)
-    own = matched_test(train.labels, dataset.test.labels, max(1, len(dataset.test) // num_clients), rng)
+    own = matched_test(train.labels, dataset.test.labels, own_test_size(len(dataset.test), num_clients), rng)
     return ClientData(
         train=train,
         own_test=dataset.test.take(own),
@@ -42,6 +42,11 @@ def client_data(
         mean=dataset.mean,
         std=dataset.std,
     )
+
+
+def own_test_size(test_examples: int, num_clients: int) -> int:
+    """About 1/K of the test set, at least 1 and at most 250: the standard error is then at most 3 points."""
+    return min(250, max(1, test_examples // num_clients))
 
 
 def matched_test(

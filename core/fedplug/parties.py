@@ -11,9 +11,12 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedplug import codec, secrets
 from fedplug.calls import Receiver
@@ -98,9 +101,9 @@ class Steps:
                 f"client {client.client_id} has no plan in round {client.ctx.round + 1}; the negotiation must set "
                 "client.plan"
             )
-        plan, blocks = client.plan, {}
+        plan, blocks, sizes = client.plan, {}, client.plan.sizes()
         with client.timed("protect"):
-            for zone, size in plan.sizes().items():
+            for zone, size in sizes.items():
                 if zone == RETAINED or not size:
                     continue
                 where = plan.positions(zone)
@@ -112,9 +115,9 @@ class Steps:
         upload: dict[str, Any] = {"blocks": blocks}
         if self.recipe.buffers == "mean":
             upload["buffers"] = client.state["fedplug"]["buffers"]
-        client.reports["zones"] = {zone: size / plan.labels.size for zone, size in plan.sizes().items()}
+        client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if client.previous_plan is not None:
-            client.reports["churn"] = float((plan.labels != client.previous_plan.labels).mean())
+            client.reports["churn"] = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
         client.reports["log"] = dict(client.log)
         client.log.clear()
         return upload
@@ -134,7 +137,7 @@ class Steps:
                         raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                     where = client.plan.positions(zone)
                 vector[where] += block.mean()
-        client.vector, client.update = vector, None
+        client.take_vector(vector)
         client.forget_model()
         if buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
@@ -223,14 +226,23 @@ class HostedClient(Client):
         reports, self.reports = self.reports, {}
         return reports
 
-    def save(self) -> bytes:
-        """Everything this client needs to go on after a restart."""
-        return codec.encode({"state": self.state, "vector": self.vector, "plan": self.plan})
+    def take_vector(self, vector: NDArray[np.float32]) -> None:
+        """Adopts a global model; clients of one process that hold equal models share one array."""
+        self.vector, self.update = self._host.shared(vector), None
 
-    def load(self, data: bytes) -> None:
+    def save(self, share: Callable[[NDArray[Any]], str]) -> bytes:
+        """Everything this client needs to go on after a restart; `share` stores an array that others may store too."""
+        plan = self.plan and {
+            "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
+        }  # fmt: skip
+        return codec.encode({"state": self.state, "vector": share(self.vector), "plan": plan})
+
+    def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
         saved = codec.decode(data)
-        self.state, self.vector, self.plan = saved["state"], saved["vector"], saved["plan"]
-        self.update, self.scores, self.cache = None, {}, {}
+        self.state, plan = saved["state"], saved["plan"]
+        self.take_vector(fetch(saved["vector"]))
+        self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), frozenset(plan["shared"]))
+        self.scores, self.cache = {}, {}
         self.weight = self.state["fedplug"].get("weight", 1.0)
 
 
@@ -259,6 +271,7 @@ class ClientHost:
         model_component = composition.components[recipe.model.name]
         self.model: Model = model_component.build(data.shape, len(data.classes), recipe.seed, device)
         self.model_user: HostedClient | None = None
+        self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
         self.clients: dict[str, HostedClient] = {}
         for client_id in client_ids:
@@ -278,13 +291,39 @@ class ClientHost:
         client = self.clients[address]
         return self._receiver.handle(data, client, lambda round: self._at_round(client, round))
 
+    def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The array with these values that was adopted last in this process, or else this one."""
+        if self._last_vector is None or not np.array_equal(vector, self._last_vector, equal_nan=True):
+            self._last_vector = vector
+        return self._last_vector
+
     def save(self, folder: Path) -> None:
+        """Writes a file a client, and one file for each array that several of them hold."""
+        stored: list[tuple[NDArray[Any], str]] = []
+
+        def share(array: NDArray[Any]) -> str:
+            for known, name in stored:
+                if known is array or np.array_equal(known, array):
+                    return name
+            name = f"{file_name(self.addresses[0])[:-6]}-array-{len(stored)}.state"
+            write_file(folder / name, codec.encode(array))
+            stored.append((array, name))
+            return name
+
         for address, client in self.clients.items():
-            write_file(folder / file_name(address), client.save())
+            write_file(folder / file_name(address), client.save(share))
 
     def load(self, folder: Path) -> None:
+        """Reads what `save` wrote."""
+        fetched: dict[str, NDArray[Any]] = {}
+
+        def fetch(name: str) -> NDArray[Any]:
+            if name not in fetched:
+                fetched[name] = codec.decode(read_file(folder / name))
+            return fetched[name]
+
         for address, client in self.clients.items():
-            client.load(read_file(folder / file_name(address)))
+            client.load(read_file(folder / file_name(address)), fetch)
             self._at_round(client, -1)
         self.model_user = None
 

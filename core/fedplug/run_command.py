@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from fedplug import yaml_source
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.composition import Composition
@@ -44,7 +44,7 @@ def run(recipe_path: Path, sets: list[str], settings: Settings) -> int:
 def start(recipe: Recipe, settings: Settings, catalog: Catalog | None = None) -> tuple[int, Path]:
     """Runs a recipe from the start; gives the exit code and the run folder."""
     run_dir = new_folder(Path(settings.output), recipe.name)
-    write_text(run_dir / "recipe.yaml", yaml.safe_dump(recipe.to_plain(), sort_keys=False, allow_unicode=True))
+    write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
     code = Run(recipe, run_dir, settings, catalog).execute(None)
     return code, run_dir
 

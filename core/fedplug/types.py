@@ -129,8 +129,7 @@ class Plan:
 
     def sizes(self) -> dict[str, int]:
         """Number of scalars in each zone."""
-        counts = np.bincount(self.labels, minlength=len(self.zones))
-        return {zone: int(count) for zone, count in zip(self.zones, counts, strict=True)}
+        return {zone: int(np.count_nonzero(self.labels == label)) for label, zone in enumerate(self.zones)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,6 +186,8 @@ class Block:
         Raises:
             ValueError: the block is encrypted.
         """
+        if isinstance(self.divisor, float) and self.divisor == 1.0:
+            return self.plain()
         total = self.plain().astype(np.float64)
         divisor = np.asarray(self.divisor, np.float64)
         return np.divide(total, divisor, out=np.zeros_like(total), where=divisor > 0).astype(np.float32)

@@ -80,7 +80,7 @@ class Vote:
     def adopt(self, client: Client, winners: NDArray[np.uint8], tied: NDArray[np.uint8], remaining: int) -> None:
         """Decrypts the winners; among those tied for the last seats the lowest indices win, at every client alike."""
         cipher = self._cipher(client)
-        encrypted = np.concatenate([cipher.decrypt(winners), cipher.decrypt(tied)[:remaining]])
+        encrypted = np.concatenate([cipher.decrypt(winners), np.sort(cipher.decrypt(tied))[:remaining]])
         size, zones = client.ctx.layout.size, client.ctx.zones
         client.plan = Plan.of(self.options.rest, size, zones, shared=zones, **{ENCRYPTED: encrypted})
 
