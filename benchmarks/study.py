@@ -3,8 +3,8 @@
     FEDPLUG_DATA=... python benchmarks/study.py --seeds 1 2 3 --output study.jsonl
 
 MLP 784-256-128-10, 20 clients, Dirichlet 0.5, 10 rounds of 5 local epochs, batch 32, learning rate 0.01. Differential
-privacy is honest: client level, local, epsilon over all rounds. One line of JSON a run is appended to the output, so that
-an interrupted study goes on where it stopped; the table is printed from all lines.
+privacy is honest: client level, local, epsilon over all rounds. One line of JSON a run is appended to the output, so
+that an interrupted study goes on where it stopped; the table is printed from all lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ BASE: dict[str, Any] = {
     "train": {"use": "std.sgd", "epochs": 5, "batch_size": 32, "lr": 0.01},
     "aggregate": {"use": "std.mean"},
 }
-CKKS = {"protect": {"encrypted": [{"use": "std.ckks", "key_holder": "clients"}]}, "postprocess": {"encrypted": ["std.ckks"]}}
+CKKS: dict[str, Any] = {
+    "protect": {"encrypted": [{"use": "std.ckks", "key_holder": "clients"}]},
+    "postprocess": {"encrypted": ["std.ckks"]},
+}
 
 
 def noised(epsilon: float, norm: float) -> list[dict[str, Any]]:
@@ -41,7 +44,9 @@ def single(zone: str) -> dict[str, Any]:
     return {"negotiate_mask": {"use": "std.single_zone", "zone": zone}}
 
 
-def paraaegis(epsilon: float, norm: float, strategy: str = "max", ratio: float = 0.1, decay: float = 1.0) -> dict[str, Any]:
+def paraaegis(
+    epsilon: float, norm: float, strategy: str = "max", ratio: float = 0.1, decay: float = 1.0
+) -> dict[str, Any]:
     """ParaAegis with a strategy, a ratio and a decay."""
     return {
         "score_parameters": [{"use": "paraaegis.magnitude", "strategy": strategy}],

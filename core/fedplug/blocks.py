@@ -56,13 +56,14 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
 
 
 def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: int) -> Block:
-    total, divisor = np.zeros(size, np.float64), np.zeros(size, np.float64)
+    total, divisor, counts = np.zeros(size, np.float64), np.zeros(size, np.float64), np.zeros(size, np.uint32)
     for client_id, block in blocks.items():
         if block.positions is None:
             raise ProtectionError(f"client {client_id} sent a {block.zone} block without positions, others with")
         where, weight = block.positions, weights[client_id]
         total[where] += block.plain() * np.float64(1.0 if block.weighted else weight)
         divisor[where] += weight
+        counts[where] += 1
     positions = np.flatnonzero(divisor).astype(np.uint32)
     return Block(
         zone=next(iter(blocks.values())).zone,
@@ -71,5 +72,5 @@ def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: in
         positions=positions,
         divisor=divisor[positions],
         weighted=True,
-        contributors=len(blocks),
+        contributors=int(counts[positions].min(initial=len(blocks))),
     )

@@ -16,8 +16,8 @@ def client_data(
 ) -> ClientData:
     """The data of one client.
 
-    Its own test examples are about 1/K of the test set (see `own_test_size`), drawn with the class mix of its training examples, each
-    client for itself: two clients may be tested on the same example, but never train on one of them.
+    Its own test examples are about 1/K of the test set (see `own_test_size`), drawn with the class mix of its training
+    examples, each client for itself: two clients may be tested on the same example, but never train on one of them.
 
     Args:
         dataset: the whole data set.

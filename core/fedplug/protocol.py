@@ -147,7 +147,8 @@ class Protocol:
                 blocks = {c: reply["blocks"][zone] for c, reply in replies.items() if zone in reply["blocks"]}
                 if blocks:
                     opened[zone] = self._aggregate(zone, blocks, weights, ctx, clock)
-                    contributors[zone] = min(contributors.get(zone, len(blocks)), len(blocks))
+                    fewest = opened[zone].contributors
+                    contributors[zone] = min(contributors.get(zone, fewest), fewest)
             if opened:
                 members.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
         self._charge(round, charged, uploads, contributors, weights)

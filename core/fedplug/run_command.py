@@ -30,7 +30,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
 from fedplug.settings import Settings
-from fedplug.types import Layout
+from fedplug.types import Layout, SideChannel
 from fedplug.views import View, Wire, read_wire, write_wire
 
 INTERRUPTED = 130
@@ -79,7 +79,6 @@ class Run:
         self.catalog = catalog or Catalog.discover()
         self.checkpoints = Checkpoints(run_dir)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
-        self.started = time.monotonic()
 
     def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
         """Runs what is left of the recipe; gives the exit code."""
@@ -180,6 +179,11 @@ class Run:
             if hasattr(component, "side_channels")
             for channel in component.side_channels(ctx)
         ]
+        note = "training loss, accuracy counts and component logs, sent in the clear for the report"
+        channels.append(SideChannel("client metrics", ("server",), note=note))
+        if recipe.buffers == "mean":
+            note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
+            channels.append(SideChannel("batch-norm statistics", ("server", "client"), note=note))
         sealers = {
             zone: component
             for zone, chain in recipe.protect.items()
@@ -255,7 +259,6 @@ class Run:
     def _report(self, protocol: Protocol | None) -> Path:
         """Writes ledger.json, summary.json and report.html with what there is."""
         ledger = protocol.ledger.to_json() if protocol else {}
-        self.summary["seconds_total"] = time.monotonic() - self.started
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
         write_text(self.run_dir / "summary.json", json.dumps(self.summary, indent=2))
         return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary)

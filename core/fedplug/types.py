@@ -147,7 +147,7 @@ class Block:
         positions: uint32 (size,) global positions; None when they follow from a plan that the cohort shares.
         ciphertexts: serialised ciphertexts; empty while plain.
         sealed_by: name of the component that encrypted it; None while plain.
-        contributors: how many updates are in it: 1 in an upload.
+        contributors: how many updates are behind every value: 1 in an upload; the fewest where positions differ.
         divisor: what to divide by to obtain the mean: total weight, a scalar or one value a position.
         weighted: True once the client's weight has been multiplied in (a protector that encrypts does so).
         l2_bound: what a clip promises of the L2 norm of one client's values; None without a clip.

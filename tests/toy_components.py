@@ -1,0 +1,408 @@
+"""Small components that misbehave in known ways, and a way to run a recipe without the command line.
+
+The classes live in a module of their own, because worker processes import them by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Block, Client, Cohort, Context, Field, Plan, at_client, codec, hookimpl
+from fedplug.catalog import Catalog, Entry
+from fedplug.composition import Composition
+from fedplug.engines.base import Engine, Job
+from fedplug.engines.local import LocalEngine
+from fedplug.engines.processes import ProcessEngine
+from fedplug.ledger import Ledger
+from fedplug.parties import read_file
+from fedplug.protocol import Protocol
+from fedplug.recipe import Recipe
+from fedplug.run_command import needs_key_server
+from fedplug.types import CLEAR, RETAINED, Scores
+from fedplug.views import AttackReport, Message, View, Wire
+from numpy.typing import NDArray
+
+
+class Toy:
+    """Keeps its options."""
+
+    name: str
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+
+class Push(Toy):
+    """Instead of training, move every parameter by a known amount: see `pushed`."""
+
+    class Options(fedplug.Options):
+        """How far."""
+
+        scale: float = Field(0.01, ge=0, description="standard deviation of the move")
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        """Sets the model to the global one plus the move of this client and round."""
+        move = self.options.scale * client.rng(self).standard_normal(ctx.layout.size)
+        client.model.set_vector(client.vector + move.astype(np.float32))
+        return {"loss": 0.0}
+
+
+def pushed(vector: NDArray[np.float32], seed: int, client_id: int, round: int, scale: float = 0.01) -> Any:
+    """The update that `toy.push` gives: float32 (P,)."""
+    rng = fedplug.stream(seed, client_id, round, "toy.push")
+    return vector + (scale * rng.standard_normal(len(vector))).astype(np.float32) - vector
+
+
+class Fail(Toy):
+    """Raise, or kill the worker process, at one client in one round; otherwise do nothing."""
+
+    class Options(fedplug.Options):
+        """Where and how."""
+
+        clients: tuple[int, ...] = Field((), description="at which clients")
+        rounds: tuple[int, ...] = Field((0,), description="in which rounds, 0-based")
+        how: Literal["raise", "kill", "send_object"] = Field("raise", description="what happens")
+
+    def _fail(self, client: Client) -> None:
+        if client.client_id in self.options.clients and client.ctx.round in self.options.rounds:
+            if self.options.how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("the toy broke")
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """Fails after training."""
+        self._fail(client)
+        return np.zeros(ctx.layout.size, np.float32)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Fails before the upload, or puts something into it that may not travel."""
+        if self.options.how == "send_object" and client.client_id in self.options.clients:
+            return block.replace(meta={"oops": object()})
+        self._fail(client)
+        return block
+
+
+class Own(Toy):
+    """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
+
+    zones = frozenset({CLEAR, RETAINED})
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells every client to make its own plan."""
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        keep = np.arange(size) % client.ctx.num_clients == client.client_id
+        client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: keep})
+
+
+class Silent(Toy):
+    """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
+
+    zones = frozenset({CLEAR, RETAINED})
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells every client to make its own plan."""
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        client.plan = Plan.of(RETAINED if client.client_id == 0 else CLEAR, size, zones)
+
+
+class Groups(Toy):
+    """Two groups, of clients with even and with odd numbers; everything in one zone."""
+
+    class Options(fedplug.Options):
+        """The zone."""
+
+        zone: str = Field(CLEAR, description="the zone that holds every scalar")
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({self.options.zone})
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Regroups once, and tells every client the plan."""
+        if ctx.round == 0:
+            everyone = range(ctx.num_clients)
+            cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
+
+
+class Asks(Toy):
+    """Everything in the clear, after a question that says what a component sees at a client."""
+
+    zones = frozenset({CLEAR})
+
+    class Options(fedplug.Options):
+        """The question."""
+
+        question: Literal["model", "first", "unmarked", "nothing"] = Field("nothing", description="what is asked")
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Asks, and keeps the answers in the server's memory."""
+        if self.options.question == "unmarked":
+            cohort.ask(self.unmarked)
+        elif self.options.question == "first":
+            cohort.only(cohort.client_ids[:1]).ask(self.see)
+        elif self.options.question == "model":
+            answers = cohort.ask(self.see)
+            cohort.server.memory(self)[str(ctx.round)] = list(answers.values())
+        if self.options.question != "nothing":
+            cohort.tell(self.choose)
+
+    @at_client
+    def see(self, client: Client) -> str:
+        """A digest of the local model, buffers included."""
+        digest = hashlib.sha256(client.model.get_vector().tobytes())
+        for name, value in sorted(client.model.get_buffers().items()):
+            digest.update(name.encode() + value.tobytes())
+        return digest.hexdigest()
+
+    def unmarked(self, client: Client) -> int:
+        """What a server may not call."""
+        return client.num_examples
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+
+
+class Spy(Toy):
+    """Count what the view of an attack holds."""
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """How many messages and uploads there are, and how much of them can be read."""
+        uploads = [block for _, _, blocks in view.uploads() for block in blocks.values()]
+        return AttackReport("success", {
+            "messages": len(view.messages),
+            "bytes": sum(message.size for message in view.messages),
+            "to_clients": sum(message.receiver.startswith("client:") for message in view.messages),
+            "uploads": len({(round, client_id) for round, client_id, _ in view.uploads()}),
+            "readable": sum(block.values is not None for block in uploads),
+            "sealed": sum(block.values is None for block in uploads),
+        })  # fmt: skip
+
+
+TOYS: dict[str, dict[str, type]] = {
+    "trainer": {"toy.push": Push},
+    "score_parameters": {"toy.fail": Fail},
+    "protect": {"toy.fail": Fail},
+    "negotiate_mask": {"toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks},
+    "attack": {"toy.spy": Spy},
+}
+
+
+def toy_catalog() -> Catalog:
+    """The installed components and the toys."""
+    installed = Catalog.discover()
+    for group, classes in TOYS.items():
+        for name, found in classes.items():
+            value = f"{found.__module__}:{found.__qualname__}"
+            installed.groups[group][name] = Entry(name, group, value, "toys", "0", found)
+    return installed
+
+
+# -- recipes -----------------------------------------------------------------------------------------------------------
+
+
+def recipe_of(zone: str = CLEAR, chain: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """The whole model in one zone: FedAvg unless told otherwise. 4 clients, a linear model on digits, 2 rounds."""
+    chain = chain or []
+    sealed = [use["use"] for use in chain if isinstance(use, dict) and use["use"] in ("std.bfv", "std.ckks")]
+    plain: dict[str, Any] = {
+        "name": "toy", "seed": 7, "rounds": 2,
+        "data": {"use": "std.digits", "clients": 4, "partition": {"use": "std.dirichlet", "alpha": 0.5}},
+        "model": {"use": "std.mlp", "hidden": []},
+        "train": {"use": "std.sgd", "epochs": 1, "batch_size": 32, "lr": 0.05},
+        "negotiate_mask": {"use": "std.single_zone", "zone": zone},
+        "protect": {zone: chain},
+        "aggregate": {"use": "std.mean"},
+        "postprocess": {zone: sealed} if sealed else {},
+    }  # fmt: skip
+    return plain | changes
+
+
+def paraaegis(
+    ratio: float = 0.3, *, seal: dict[str, Any] | None = None, noised: list[Any] | None = None, **changes: Any
+) -> dict[str, Any]:
+    """ParaAegis in the same small setting, with BFV and reproducible noise unless told otherwise."""
+    seal = seal or {"use": "std.bfv", "key_holder": "clients"}
+    noise = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}
+    noised = [{"use": "std.clip", "norm": 1.0}, noise] if noised is None else noised
+    decay = changes.pop("decay", 1.0)
+    zones: dict[str, Any] = {"encrypted": [seal]} if ratio > 0 else {}
+    if ratio < 1 or decay < 1:
+        zones["noised"] = noised
+    plain = recipe_of(
+        negotiate_mask={"use": "paraaegis.vote", "ratio": ratio, "decay": decay},
+        score_parameters=[{"use": "paraaegis.magnitude"}],
+        protect=zones,
+        postprocess={"encrypted": [seal["use"]]} if ratio > 0 else {},
+    )
+    return plain | changes
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Collects what a display would show."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        """Nothing to show."""
+
+    def note(self, text: str) -> None:
+        """Kept for the test."""
+        self.notes.append(text)
+
+
+@dataclasses.dataclass(eq=False)
+class Outcome:
+    """A finished run: everything that a test may want to look at."""
+
+    protocol: Protocol
+    wire: Wire
+    notes: list[str]
+    vectors: dict[int, NDArray[np.float32]]
+    files: dict[str, bytes]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics, one a round."""
+        return self.protocol.rows
+
+    @property
+    def vector(self) -> NDArray[np.float32]:
+        """The final model, on which all clients agree."""
+        vectors = list(self.vectors.values())
+        assert all(np.array_equal(vectors[0], vector) for vector in vectors), "the clients hold different models"
+        return vectors[0]
+
+    def sent(self, receiver: str | None = None, sender: str | None = None, round: int | None = None) -> list[Message]:
+        """The recorded messages to or from somebody, in a round."""
+        return [
+            message
+            for message in self.wire.messages
+            if receiver in (None, message.receiver) and sender in (None, message.sender)
+            and round in (None, message.round)
+        ]  # fmt: skip
+
+
+def build(
+    plain: Mapping[str, Any], engine: str = "local", *, workers: int = 2, server_plain: Mapping[str, Any] | None = None
+) -> tuple[Protocol, Engine, Watch]:
+    """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(server_plain or plain, catalog)
+    composition = Composition(recipe, catalog)
+    parties = Recipe.from_plain(plain, catalog)
+    key_server = needs_key_server(recipe, composition)
+    job = Job(parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog)
+    running: Engine = {"local": LocalEngine, "processes": ProcessEngine}[engine](job)
+    components = composition.components
+    data = components[recipe.data.name].load(None)
+    model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+    ledger = Ledger(recipe.name, recipe.clients, recipe.rounds, recipe.min_clients, recipe.delta)
+    watch = Watch()
+    return Protocol(recipe, composition, running, model.layout, Wire(keep=True), ledger, watch), running, watch
+
+
+def run_protocol(
+    plain: Mapping[str, Any],
+    engine: str = "local",
+    *,
+    workers: int = 2,
+    server_plain: Mapping[str, Any] | None = None,
+    prepare: Callable[[Protocol, Engine], None] | None = None,
+) -> Outcome:
+    """Runs a recipe from set-up to end.
+
+    Args:
+        plain: the recipe.
+        engine: `local` or `processes`.
+        workers: worker processes.
+        server_plain: what the server believes to be the recipe, if that differs.
+        prepare: called before the set-up, for a test to hang something in.
+    """
+    protocol, running, watch = build(plain, engine, workers=workers, server_plain=server_plain)
+    try:
+        if prepare:
+            prepare(protocol, running)
+        protocol.setup()
+        protocol.run()
+        with tempfile.TemporaryDirectory() as folder:
+            running.save(Path(folder))
+            vectors, files = read_saved(Path(folder))
+    finally:
+        running.close()
+    return Outcome(protocol, protocol.wire, watch.notes, vectors, files)
+
+
+def read_saved(folder: Path) -> tuple[dict[int, NDArray[np.float32]], dict[str, bytes]]:
+    """The clients' models in the files that an engine wrote, and all of those files."""
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    vectors = {}
+    for name in files:
+        if name.startswith("client-") and "array" not in name:
+            saved = codec.decode(read_file(folder / name))
+            vectors[int(name[7:-6])] = codec.decode(read_file(folder / saved["vector"]))
+    return dict(sorted(vectors.items())), files
+
+
+def initial_vector(plain: Mapping[str, Any]) -> NDArray[np.float32]:
+    """The model before round 1."""
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(plain, catalog)
+    components = Composition(recipe, catalog).components
+    data = components[recipe.data.name].load(None)
+    vector: NDArray[np.float32] = (
+        components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu").get_vector()
+    )
+    return vector
+
+
+def weights_of(outcome: Outcome) -> dict[int, float]:
+    """The aggregator's weight of each client, as the server holds them."""
+    weights: dict[int, float] = outcome.protocol.server.state["fedplug"]["weights"]
+    return weights
+
+
+def calls_of(message: Message) -> list[str]:
+    """`component.method` of each call in a message to a client or to the key server."""
+    return [f"{component}.{method}" for _, _, component, method, _ in message.decode()["calls"]]
