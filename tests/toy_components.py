@@ -334,7 +334,7 @@ def build(
     parties = Recipe.from_plain(plain, catalog)
     key_server = needs_key_server(recipe, composition)
     job = Job(parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog)
-    running: Engine = {"local": LocalEngine, "processes": ProcessEngine}[engine](job)
+    running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     components = composition.components
     data = components[recipe.data.name].load(None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")

@@ -61,6 +61,8 @@ def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: in
         if block.positions is None:
             raise ProtectionError(f"client {client_id} sent a {block.zone} block without positions, others with")
         where, weight = block.positions, weights[client_id]
+        if len(where) and int(where.max()) >= size:
+            raise ProtectionError(f"client {client_id} sent {block.zone} position {int(where.max())} of {size}")
         total[where] += block.plain() * np.float64(1.0 if block.weighted else weight)
         divisor[where] += weight
         counts[where] += 1

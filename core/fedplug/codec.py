@@ -135,6 +135,8 @@ def _block_fields(block: Block) -> dict[str, Any]:
 
 def _pack_positions(positions: np.ndarray[Any, Any]) -> Any:
     """A bitmap where that is shorter than four bytes a position."""
+    if not (positions[1:] > positions[:-1]).all():
+        raise MessageError("positions must be strictly ascending, as those of a plan are; sort them with their values")
     extent = int(positions[-1]) + 1 if len(positions) else 0
     if len(positions) * 4 <= extent // 8 + 16:
         return positions.astype(np.uint32)
@@ -145,6 +147,8 @@ def _pack_positions(positions: np.ndarray[Any, Any]) -> Any:
 
 def _unpack_positions(packed: Any) -> Any:
     if isinstance(packed, dict):
+        if not 0 <= packed["extent"] <= 8 * len(packed["bits"]):  # numpy would make room for any number
+            raise MessageError(f"a bitmap of {len(packed['bits'])} bytes cannot hold {packed['extent']} positions")
         return np.flatnonzero(np.unpackbits(packed["bits"], count=packed["extent"])).astype(np.uint32)
     return packed
 

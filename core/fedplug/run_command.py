@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -45,8 +46,12 @@ def start(recipe: Recipe, settings: Settings, catalog: Catalog | None = None) ->
     """Runs a recipe from the start; gives the exit code and the run folder."""
     run_dir = new_folder(Path(settings.output), recipe.name)
     write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
-    code = Run(recipe, run_dir, settings, catalog).execute(None)
-    return code, run_dir
+    try:
+        return Run(recipe, run_dir, settings, catalog).execute(None), run_dir
+    except FedplugError:
+        if not Checkpoints(run_dir).rounds():  # nothing ran, so there is nothing to keep
+            shutil.rmtree(run_dir, ignore_errors=True)
+        raise
 
 
 def resume(run_dir: Path, settings: Settings, round: int | None = None, catalog: Catalog | None = None) -> int:

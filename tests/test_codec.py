@@ -1,0 +1,264 @@
+"""The codec: what may travel comes back equal, everything else is refused, and every byte is accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from fedplug import codec
+from fedplug.errors import MessageError
+from fedplug.types import BASE_ZONES, Block, Plan
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+DTYPES = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(endianness="?"),
+    hnp.unsigned_integer_dtypes(endianness="?"),
+    hnp.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+)
+ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    """Plain and sealed blocks, with positions as a bitmap (dense) or a list (scattered) or none."""
+    positions = None
+    if draw(st.booleans()):
+        highest = draw(st.sampled_from([40, 100_000]))
+        chosen = draw(st.sets(st.integers(0, highest), max_size=30))
+        positions = np.array(sorted(chosen), np.uint32)
+    size = len(positions) if positions is not None else draw(st.integers(0, 30))
+    sealed = draw(st.booleans())
+    divisor = draw(st.floats(0.01, 100))
+    return Block(
+        zone=draw(st.sampled_from(BASE_ZONES)),
+        size=size,
+        values=None if sealed else draw(hnp.arrays(np.float32, size)),
+        positions=positions,
+        ciphertexts=tuple(draw(st.lists(st.binary(max_size=20), max_size=3))) if sealed else (),
+        sealed_by="std.bfv" if sealed else None,
+        contributors=draw(st.integers(1, 300)),
+        divisor=divisor if draw(st.booleans()) else np.full(size, divisor),
+        weighted=draw(st.booleans()),
+        l2_bound=draw(st.none() | st.floats(0.1, 10)),
+        meta=draw(st.dictionaries(st.text(max_size=5), st.integers() | st.binary(max_size=9), max_size=2)),
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    labels = draw(hnp.arrays(np.uint8, st.integers(0, 30), elements=st.integers(0, 3)))
+    return Plan(labels, BASE_ZONES, frozenset(draw(st.sets(st.sampled_from(BASE_ZONES)))))
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-(2**300), 2**300), st.floats(), st.text(),
+    st.binary(max_size=50), ARRAYS, blocks(), plans(),
+)  # fmt: skip
+DATA = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4)
+    | st.tuples(inner, inner)
+    | st.dictionaries(st.text(max_size=5) | st.integers(-(2**63), 2**64 - 1), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal in type, dtype, shape and every bit; tuples come back as lists."""
+    if isinstance(left, np.ndarray):
+        return (
+            isinstance(right, np.ndarray)
+            and (left.dtype, left.shape) == (right.dtype, right.shape)
+            and left.tobytes() == right.tobytes()
+        )
+    if isinstance(left, Block):
+        return (
+            isinstance(right, Block)
+            and isinstance(right.ciphertexts, tuple)
+            and all(same(getattr(left, name), getattr(right, name)) for name in left.__dataclass_fields__)
+        )
+    if isinstance(left, Plan):
+        return (
+            isinstance(right, Plan)
+            and same(left.labels, right.labels)
+            and (left.zones, left.shared) == (right.zones, right.shared)
+        )
+    if isinstance(left, list | tuple):
+        return isinstance(right, list | tuple) and len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict):
+        return isinstance(right, dict) and list(left) == list(right) and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, float) and left != left:
+        return isinstance(right, float) and right != right
+    return type(left) is type(right) and bool(left == right)
+
+
+@given(DATA)
+@settings(max_examples=150, deadline=None)
+@example({-1: (1, [2**64, -(2**63) - 1]), "a": b"", 7: np.zeros(())})
+def test_what_may_travel_comes_back_equal(value: Any) -> None:
+    assert same(value, codec.decode(codec.encode(value)))
+
+
+@given(DATA)
+@settings(max_examples=80, deadline=None)
+def test_zone_counts_of_sender_and_receiver_agree_and_never_exceed_the_message(value: Any) -> None:
+    sent: Counter[str] = Counter()
+    received: Counter[str] = Counter()
+    data = codec.encode(value, sent)
+    codec.decode(data, received)
+    assert +sent == +received
+    assert 0 <= sum(sent.values()) <= len(data)
+
+
+def test_zone_counts_are_the_bytes_of_the_blocks() -> None:
+    big = Block("noised", 5000, np.arange(5000, dtype=np.float32))
+    sealed = Block("encrypted", 8, ciphertexts=(b"c" * 7000,), sealed_by="std.bfv")
+    zones: Counter[str] = Counter()
+    data = codec.encode({"blocks": {"noised": big, "encrypted": sealed}, "rest": "x" * 100}, zones)
+    assert 20_000 <= zones["noised"] < 20_100
+    assert 7_000 <= zones["encrypted"] < 7_100
+    assert 100 < len(data) - sum(zones.values()) < 200  # what belongs to no block
+
+
+@pytest.mark.parametrize("scalar", [np.float32(1.5), np.int64(-3), np.uint64(2**64 - 1), np.bool_(True)])
+def test_numpy_scalars_become_plain_numbers(scalar: Any) -> None:
+    value = codec.decode(codec.encode([scalar]))[0]
+    assert value == scalar
+    assert type(value) in (bool, int, float)
+
+
+def test_arrays_in_any_memory_order_travel() -> None:
+    array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    for view in (array.T, array[::-1, :, ::2], np.asfortranarray(array)):
+        back = codec.decode(codec.encode(view))
+        assert np.array_equal(back, view)
+        assert back.dtype == view.dtype
+
+
+@pytest.mark.parametrize(("highest", "count"), [(1000, 900), (10_000_000, 10)])
+def test_positions_take_the_shorter_form(highest: int, count: int) -> None:
+    positions = np.sort(np.random.default_rng(1).choice(highest, count, replace=False)).astype(np.uint32)
+    block = Block("clear", count, np.zeros(count, np.float32), positions)
+    data = codec.encode(block)
+    assert np.array_equal(codec.decode(data).positions, positions)
+    assert len(data) - 4 * count < min(4 * count, highest / 8) + 150
+
+
+def test_positions_out_of_order_are_refused_by_the_sender() -> None:
+    for wrong in ([3, 1], [2, 2]):
+        block = Block("clear", 2, np.zeros(2, np.float32), np.array(wrong, np.uint32))
+        with pytest.raises(MessageError, match="ascending"):
+            codec.encode(block)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), lambda: 0, {1, 2}, 1 + 2j, datetime.date(2026, 1, 1), np.array([object()]), np.array(["text"]),
+     np.zeros(2, np.complex64), np.zeros(2, "datetime64[s]"), np.zeros(2, [("a", "f4")]), Path("x"), ValueError("x"),
+     "\ud800"],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_may_not_travel_is_refused_by_the_sender(value: Any) -> None:
+    with pytest.raises(MessageError):
+        codec.encode({"payload": [value]})
+
+
+def test_a_key_that_cannot_be_one_is_refused_by_the_receiver() -> None:
+    with pytest.raises(MessageError, match="unreadable"):
+        codec.decode(codec.encode({(1, 2): 3}))  # tuples become lists
+
+
+def test_nothing_is_ever_unpickled() -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return pytest.fail, ("code ran",)
+
+    payload = pickle.dumps(Bomb())
+    for data in (payload, msgpack.packb(msgpack.ExtType(1, payload)), msgpack.packb(msgpack.ExtType(3, payload))):
+        with pytest.raises(MessageError):
+            codec.decode(data)
+    array = msgpack.packb(["|O", [1], b"\x00" * 8])
+    with pytest.raises(MessageError, match="object"):
+        codec.decode(msgpack.packb(msgpack.ExtType(1, array)))
+
+
+def packed(code: int, body: Any) -> bytes:
+    return bytes(msgpack.packb(msgpack.ExtType(code, msgpack.packb(body))))
+
+
+def array_of(*numbers: int) -> Any:
+    array = np.array(numbers, np.uint8)
+    return msgpack.ExtType(1, msgpack.packb([array.dtype.str, list(array.shape), array.tobytes()]))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", packed(1, ["<f4", [3], b"\x00" * 8]), packed(1, ["<f4", [-1, -1], b"\x00" * 4]),
+     packed(1, ["nonsense", [1], b"\x00"]), packed(1, 5), packed(4, [5, [], []]), packed(9, 0),
+     packed(3, {"zone": "clear"}), packed(3, {"zone": "clear", "size": 3, "values": array_of(1, 2)}),
+     packed(3, {"zone": "clear", "size": 1, "surprise": 1}), packed(3, {"zone": "clear", "size": 1, "values": 5}),
+     packed(3, {"zone": "clear", "size": 1, "positions": {"bits": array_of(1), "extent": 2**40}}),
+     packed(4, [array_of(9), ["clear"], []]), b"\x91" * 100_000],
+    ids=str,
+)  # fmt: skip
+def test_bytes_of_no_message_give_one_kind_of_error(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        codec.decode(data)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_decode_or_give_a_message_error(data: bytes) -> None:
+    for read in (codec.decode, codec.unframe):
+        with contextlib.suppress(MessageError):
+            read(data)
+
+
+@given(DATA, st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_truncated_or_altered_body_never_gives_another_error(value: Any, data: st.DataObject) -> None:
+    body = bytearray(codec.encode(value))
+    bit = data.draw(st.integers(0, 8 * len(body) - 1))
+    body[bit // 8] ^= 1 << bit % 8
+    for wrong in (bytes(body), bytes(body[: bit // 8])):
+        with contextlib.suppress(MessageError):
+            codec.decode(wrong)
+
+
+@given(st.binary(max_size=100), st.data())
+@settings(max_examples=150, deadline=None)
+def test_every_truncated_or_altered_frame_is_refused(body: bytes, data: st.DataObject) -> None:
+    framed = codec.frame(body)
+    assert codec.unframe(framed) == body
+    bit = data.draw(st.integers(0, 8 * len(framed) - 1))
+    altered = bytearray(framed)
+    altered[bit // 8] ^= 1 << bit % 8
+    for wrong in (bytes(altered), framed[: bit // 8], framed + b"x"):
+        with pytest.raises(MessageError):
+            codec.unframe(wrong)
+
+
+def test_the_message_says_what_happened() -> None:
+    framed = codec.frame(codec.encode({"a": 1}))
+    with pytest.raises(MessageError, match="truncated message: 2 of 4 bytes arrived"):
+        codec.unframe(framed[:-2])
+    with pytest.raises(MessageError, match="altered on the way"):
+        codec.unframe(framed[:-1] + b"\x00")
+    with pytest.raises(MessageError, match="no fedplug message"):
+        codec.unframe(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_decoded_arrays_are_read_only() -> None:
+    array = codec.decode(codec.encode(np.zeros(3)))
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1

@@ -1,0 +1,80 @@
+"""Layouts, plans and blocks keep themselves consistent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fedplug.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED, Block, Layout, Parameter, Plan
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+LABELS = hnp.arrays(np.uint8, st.integers(0, 60), elements=st.integers(0, 3))
+
+
+def test_a_layout_lays_shapes_end_to_end() -> None:
+    layout = Layout.of([("fc1.weight", (3, 2)), ("fc1.bias", (3,)), ("scale", ()), ("bn.running.weight", (4,))])
+    assert [p.slice for p in layout.parameters] == [slice(0, 6), slice(6, 9), slice(9, 10), slice(10, 14)]
+    assert layout.size == 14
+    assert layout.layers == ("fc1", "scale", "bn.running")
+    assert layout.layer_slices() == {
+        "fc1": [slice(0, 6), slice(6, 9)], "scale": [slice(9, 10)], "bn.running": [slice(10, 14)]
+    }  # fmt: skip
+    assert Layout(()).size == 0
+
+
+def test_a_layout_with_a_gap_is_refused() -> None:
+    with pytest.raises(ValueError, match="b starts at 5, expected 4"):
+        Layout((Parameter("a", (4,), 0, "a"), Parameter("b", (2,), 5, "b")))
+
+
+@given(LABELS)
+def test_zones_are_disjoint_and_complete(labels: np.ndarray) -> None:
+    plan = Plan(labels, BASE_ZONES)
+    positions = [plan.positions(zone) for zone in BASE_ZONES]
+    assert sorted(np.concatenate(positions).tolist()) == list(range(len(labels)))
+    assert all((where[1:] > where[:-1]).all() and where.dtype == np.uint32 for where in positions)
+    assert plan.sizes() == {zone: len(where) for zone, where in zip(BASE_ZONES, positions, strict=True)}
+
+
+@given(st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)))
+def test_a_plan_is_the_rest_with_zones_on_top(encrypted: set[int], retained: set[int]) -> None:
+    mask = np.isin(np.arange(30), list(retained))
+    where = np.array(sorted(encrypted), np.int64)
+    plan = Plan.of(NOISED, 30, BASE_ZONES, shared=[NOISED], encrypted=where, retained=mask)
+    assert set(plan.positions(RETAINED)) == retained
+    assert set(plan.positions(ENCRYPTED)) == encrypted - retained  # later zones win
+    assert plan.sizes()[CLEAR] == 0
+    assert plan.shared == {NOISED}
+
+
+def test_a_single_zone_is_shared() -> None:
+    plan = Plan.single(NOISED, 5, BASE_ZONES)
+    assert plan.sizes() == {ENCRYPTED: 0, NOISED: 5, RETAINED: 0, CLEAR: 0}
+    assert plan.shared == set(BASE_ZONES)
+
+
+def test_wrong_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="label 4 refers to no zone"):
+        Plan(np.array([0, 4], np.uint8), BASE_ZONES)
+    for labels in (np.zeros(3, np.int64), np.zeros((2, 2), np.uint8)):
+        with pytest.raises(ValueError, match=r"must be uint8\[P\]"):
+            Plan(labels, BASE_ZONES)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not in tuple"):
+        Plan.of("nowhere", 3, BASE_ZONES)
+
+
+def test_the_mean_divides_each_position_by_its_own_weight() -> None:
+    total = np.array([3, 8, 0], np.float32)
+    assert Block(CLEAR, 3, total, divisor=2.0).mean().tolist() == [1.5, 4, 0]
+    block = Block(CLEAR, 3, total, divisor=np.array([3.0, 0.5, 0.0]))
+    assert block.mean().tolist() == [1, 16, 0]  # nobody contributed to the last
+    assert block.mean().dtype == np.float32
+    assert Block(CLEAR, 3, total).mean().tolist() == total.tolist()
+
+
+def test_an_encrypted_block_shows_nothing() -> None:
+    sealed = Block(ENCRYPTED, 3, ciphertexts=(b"?",), sealed_by="std.bfv")
+    for read in (sealed.plain, sealed.mean):
+        with pytest.raises(ValueError, match=r"encrypted by std\.bfv"):
+            read()
