@@ -57,7 +57,8 @@ class Site:
     """One receiver with its party."""
 
     def __init__(self, site: str = "client", digest: str = "d" * 64) -> None:
-        self.component, self.party, self.rounds = Component(), Reporter(), []
+        self.component, self.party = Component(), Reporter()
+        self.rounds: list[int] = []
         self.receiver = Receiver(site, {"toy": self.component}, digest)
 
     def deliver(self, *calls: Call, digest: str = "d" * 64, known: int = 0) -> dict[str, Any]:
@@ -189,6 +190,7 @@ def test_zones_of_a_request_are_those_of_its_calls() -> None:
 
 
 def test_a_reply_without_its_fields_is_refused() -> None:
-    for body in ([], {"value": 1}, 5):
+    bodies: list[Any] = [[], {"value": 1}, {"done": 1, "saved": 0}, 5]
+    for body in bodies:
         with pytest.raises(MessageError, match="without the fields of a reply"):
             read_reply(codec.frame(codec.encode(body)))

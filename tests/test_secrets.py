@@ -14,7 +14,8 @@ def test_only_the_receiver_opens_a_sealed_secret_and_only_for_its_purpose() -> N
     assert b"s" * 8 not in sealed
     other, _ = secrets.key_pair()
     for wrong in ((sealed, other, b"client 3"), (sealed, private, b"client 4"), (sealed[:-1], private, b"client 3"),
-                  (bytes([sealed[0] ^ 1]) + sealed[1:], private, b"client 3"), (b"", private, b"client 3")):  # fmt: skip
+                  (bytes([sealed[0] ^ 1]) + sealed[1:], private, b"client 3"),
+                  (b"", private, b"client 3")):  # fmt: skip
         with pytest.raises(MessageError, match="does not open"):
             secrets.unseal(*wrong)
 

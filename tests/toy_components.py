@@ -23,10 +23,10 @@ from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
 from fedplug.ledger import Ledger
-from fedplug.parties import read_file
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.run_command import needs_key_server
+from fedplug.state_files import read_file
 from fedplug.types import CLEAR, RETAINED, Scores
 from fedplug.views import AttackReport, Message, View, Wire
 from numpy.typing import NDArray
@@ -176,7 +176,8 @@ class Asks(Toy):
         elif self.options.question == "first":
             cohort.only(cohort.client_ids[:1]).ask(self.see)
         elif self.options.question == "model":
-            answers = cohort.ask(self.see)
+            cohort.ask(self.see)
+            answers = cohort.ask(self.see)  # a message of its own, after the process has served other clients
             cohort.server.memory(self)[str(ctx.round)] = list(answers.values())
         if self.options.question != "nothing":
             cohort.tell(self.choose)

@@ -63,14 +63,14 @@ def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Coun
 
 
 def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
-    """The content of a reply (`value` or `error`, `done`, `reports`), and its bytes per zone.
+    """The content of a reply (`value` or `error`, `done`, `saved`, `reports`), and its bytes per zone.
 
     Raises:
         MessageError: the bytes are no reply.
     """
     zones: Counter[str] = Counter()
     reply = codec.decode(codec.unframe(data), zones)
-    if not isinstance(reply, dict) or "done" not in reply:
+    if not isinstance(reply, dict) or not {"done", "saved", "reports"} <= reply.keys():
         raise MessageError("a reply without the fields of a reply")
     return reply, zones
 
@@ -95,18 +95,21 @@ class Receiver:
 
         Args:
             data: the framed message.
-            party: passed to each method; its `state["fedplug"]["done"]` remembers the last lasting call.
+            party: passed to each method; its `state["fedplug"]` remembers the last lasting call, as `done`, and which
+                was the last one when the party was last saved, as `saved`.
             at_round: called before each call with the round it belongs to.
         """
         memory = party.state.setdefault("fedplug", {})
         memory.setdefault("done", 0)
+        memory.setdefault("saved", 0)
         reply: dict[str, Any] = {}
         running = "the message"
         started = time.perf_counter()
         try:
             message = self._open(data)
             if memory["done"] < message["known"]:
-                return codec.frame(codec.encode({"behind": True, "done": memory["done"], "reports": {}}))
+                behind = {"behind": True, "done": memory["done"], "saved": memory["saved"], "reports": {}}
+                return codec.frame(codec.encode(behind))
             for body in message["calls"]:
                 sequence, round, component, name, payload = codec.decode(body)
                 running = f"{component}.{name}"
@@ -120,13 +123,14 @@ class Receiver:
                 memory["done"] = sequence or memory["done"]
         except Exception as error:
             reply = {"error": {"call": running, "kind": type(error).__name__, "message": describe(error)}}
-        reply["done"] = memory["done"]
+        reply["done"], reply["saved"] = memory["done"], memory["saved"]
         reply["reports"] = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}
         try:
             return codec.frame(codec.encode(reply))
         except MessageError as error:
             failure = {"call": running, "kind": "MessageError", "message": str(error)}
-            return codec.frame(codec.encode({"error": failure, "done": memory["done"], "reports": {}}))
+            failed = {"error": failure, "done": memory["done"], "saved": memory["saved"], "reports": {}}
+            return codec.frame(codec.encode(failed))
 
     def _open(self, data: bytes) -> dict[str, Any]:
         message = codec.decode(codec.unframe(data))

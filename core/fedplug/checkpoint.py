@@ -16,7 +16,7 @@ from typing import Any
 from fedplug import codec
 from fedplug.engines.base import Engine
 from fedplug.errors import CheckpointError
-from fedplug.parties import read_file, write_file
+from fedplug.state_files import read_file, write_file
 
 KEPT = 2
 
@@ -43,7 +43,10 @@ class Checkpoints:
         engine.save(draft)
         write_file(draft / "server.state", codec.encode(server_state))
         if final.exists():  # left by a run that was killed after the rename and resumed from an earlier round
-            shutil.rmtree(final)
+            stale = final.with_suffix(".old.tmp")  # so that a kill leaves no half of it behind
+            shutil.rmtree(stale, ignore_errors=True)
+            os.replace(final, stale)
+            shutil.rmtree(stale)
         os.replace(draft, final)
         engine.saved(final)
         for old in self.rounds()[:-KEPT]:

@@ -114,7 +114,7 @@ class PostOffice:
         self.wire.record(client_address(client_id), SERVER, self.round, self.phase, answer, zones)
         self._done[client_id] = reply["done"]
         if "behind" not in reply:
-            self._held[client_id] = [call for call in self._held[client_id] if call.sequence]
+            self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply["saved"]]
         if "error" in reply:
             raise ClientError(f"{reply['error']['call']}: {reply['error']['message']}")
         return reply
@@ -123,17 +123,20 @@ class PostOffice:
         """Raises TooFewClients if fewer than `min_clients` clients are left, with the reasons."""
         if answered >= self.min_clients:
             return
-        reasons = "; ".join(
-            f"{reason} (client {', '.join(str(c) for c, r in self.dropped.items() if r == reason)})"
-            for reason in dict.fromkeys(self.dropped.values())
-        )
         raise TooFewClients(
             f"round {self.round + 1}: {answered} clients are left, min_clients is {self.min_clients}. "
-            + (f"Dropped out: {reasons}" if reasons else "Nobody else was in the cohort.")
+            + (f"Dropped out: {self.reasons()}" if self.dropped else "Nobody else was in the cohort.")
         )
 
-    # What a checkpoint needs. Lasting calls stay held until a checkpoint covers them: a worker that dies is restored
-    # from the last checkpoint and told again whatever it had done since.
+    def reasons(self) -> str:
+        """Why clients dropped out of this round, each reason with its clients."""
+        return "; ".join(
+            f"{reason} (client {', '.join(str(c) for c, r in sorted(self.dropped.items()) if r == reason)})"
+            for reason in dict.fromkeys(self.dropped.values())
+        )
+
+    # What a checkpoint needs. Lasting calls stay held until the client says that it was saved after them: a worker that
+    # dies is restored from the last checkpoint and told again whatever it had done since.
 
     def state(self) -> dict[str, Any]:
         lasting = {call.sequence: call for held in self._held.values() for call in held if call.sequence}
@@ -149,11 +152,6 @@ class PostOffice:
         self._done = dict(state["done"])
         lasting = {number: Call(body, Counter(zones), number) for number, body, zones in state["calls"]}
         self._held = {client_id: [lasting[number] for number in numbers] for client_id, numbers in state["held"]}
-
-    def checkpointed(self) -> None:
-        """A checkpoint was written: forgets the lasting calls that each client had done by then."""
-        for client_id, held in self._held.items():
-            self._held[client_id] = [call for call in held if call.sequence > self._done[client_id]]
 
 
 class Cohort:

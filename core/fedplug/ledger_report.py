@@ -92,7 +92,7 @@ def warnings(ledger: Ledger) -> list[str]:
             "delta, publishing one whole client at random would pass"
         )
     if is_reproducible(ledger):
-        found.append(SEED_IS_KNOWN + "; write source: secure")
+        found.append(SEED_IS_KNOWN)
     releases = _releases(ledger)
     for zone, release in releases:
         if release["literal"]:

@@ -1,15 +1,12 @@
-"""Clients and the key server at work: what the protocol itself asks of them, and the host that runs them.
+"""Clients and the key server in a process: the hosts that hold them, run their messages and save their state.
 
 A host holds some parties of one process. The local engine has one host for the clients and one for the key server;
-each worker of the process engine has a host of its own. The steps below are the protocol's own methods at a client;
-everything that differs between protocols is in the recipe's components.
+each worker of the process engine has a host of its own. What the protocol asks of them is in `fedplug.steps`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,169 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug import codec, secrets
+from fedplug import codec
 from fedplug.calls import Receiver
-from fedplug.client_data import client_data, slice_of_test
-from fedplug.component import at_client, at_key_server
+from fedplug.client_data import client_data
 from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
-from fedplug.errors import CheckpointError, ProtectionError
 from fedplug.model import Model
 from fedplug.recipe import Recipe
-from fedplug.types import RETAINED, Block, Layout, Plan
+from fedplug.state_files import file_name, read_file, write_file
+from fedplug.steps import Steps
+from fedplug.types import Layout, Plan
 from fedplug.views import KEY_SERVER, client_address
-
-
-class Steps:
-    """What the protocol itself runs at the clients and at the key server."""
-
-    name = "fedplug"
-
-    def __init__(self, recipe: Recipe, composition: Composition) -> None:
-        self.recipe, self.composition = recipe, composition
-
-    @at_client
-    def join(self, client: HostedClient, wants_secret: bool, wants_size: bool) -> dict[str, Any]:
-        """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it."""
-        hello: dict[str, Any] = {}
-        if wants_size:
-            hello["num_examples"] = client.num_examples
-        if wants_secret:
-            client.cache["hpke"], hello["public_key"] = secrets.key_pair()
-        return hello
-
-    @at_client
-    def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
-        """Draws the cohort secret and seals a copy for each client; runs at one client."""
-        secret = secrets.draw()
-        return {
-            client_id: secrets.seal(secret, key, _secret_purpose(client.ctx.digest, client_id))
-            for client_id, key in public_keys.items()
-        }
-
-    @at_client
-    def take_secret(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
-        """Opens this client's copy of the cohort secret."""
-        purpose = _secret_purpose(client.ctx.digest, client.client_id)
-        secret = secrets.unseal(sealed[client.client_id], client.cache.pop("hpke"), purpose)
-        client.state["fedplug"]["cohort_secret"] = secret
-
-    @at_client
-    def take_weight(self, client: HostedClient, max_examples: int) -> None:
-        """Learns the largest data set's size, from which the aggregator's weight of this client follows."""
-        aggregator = self.composition.components[self.recipe.aggregate.name]
-        client.weight = float(aggregator.client_weight(client.num_examples, max_examples))
-        client.state["fedplug"]["weight"] = client.weight
-
-    @at_client
-    def ready(self, client: HostedClient) -> bool:
-        """The end of the set-up: everything told so far has worked."""
-        return True
-
-    @at_client
-    def train(self, client: HostedClient) -> None:
-        """Trains the global model on this client's data and scores the update."""
-        client.previous_plan, client.plan = client.plan, None
-        client.scores, client.update = {}, None
-        model = client.model
-        model.set_vector(client.vector)
-        with client.timed("train"):
-            numbers = self.composition.components[self.recipe.train.name].train(client, client.ctx)
-            client.update = model.get_vector() - client.vector
-        client.reports["train"] = {key: float(value) for key, value in numbers.items()}
-        client.state["fedplug"]["buffers"] = model.get_buffers()
-        with client.timed("score"):
-            names = [use.name for use in self.recipe.score_parameters]
-            client.scores = self.composition.each("score_parameters", names, client=client, ctx=client.ctx)
-
-    @at_client
-    def protect(self, client: HostedClient) -> dict[str, Any]:
-        """Cuts the update into the plan's zones and protects each; what comes out is what the server sees."""
-        if client.plan is None or client.update is None:
-            raise ProtectionError(
-                f"client {client.client_id} has no plan in round {client.ctx.round + 1}; the negotiation must set "
-                "client.plan"
-            )
-        plan, blocks, sizes = client.plan, {}, client.plan.sizes()
-        with client.timed("protect"):
-            for zone, size in sizes.items():
-                if zone == RETAINED or not size:
-                    continue
-                where = plan.positions(zone)
-                positions = None if zone in plan.shared else where
-                block = Block(zone, size, client.update[where], positions, divisor=client.weight)
-                chain = [use.name for use in self.recipe.protect[zone]]
-                block = self.composition.chain("protect", chain, block, client=client, ctx=client.ctx)
-                blocks[zone] = block.replace(l2_bound=None)
-        upload: dict[str, Any] = {"blocks": blocks}
-        if self.recipe.buffers == "mean":
-            upload["buffers"] = client.state["fedplug"]["buffers"]
-        client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
-        if client.previous_plan is not None:
-            client.reports["churn"] = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
-        client.reports["log"] = dict(client.log)
-        client.log.clear()
-        return upload
-
-    @at_client
-    def adopt(self, client: HostedClient, blocks: dict[str, Block], buffers: dict[str, Any] | None) -> None:
-        """Opens the aggregate as far as this client must, and moves the global model by its mean."""
-        vector = client.vector.copy()
-        with client.timed("open"):
-            for zone, block in blocks.items():
-                for use in self.recipe.postprocess.get(zone, []):
-                    if site_of(self.composition.components[use.name]) == "client":
-                        block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
-                where = block.positions
-                if where is None:
-                    if client.plan is None:
-                        raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
-                    where = client.plan.positions(zone)
-                vector[where] += block.mean()
-        client.take_vector(vector)
-        client.forget_model()
-        if buffers is not None:
-            client.state["fedplug"]["buffers"] = buffers
-
-    @at_client
-    def evaluate(self, client: HostedClient, members: list[int]) -> None:
-        """Evaluates the global model on this client's share of the public test set, and on test data like its own."""
-        with client.timed("evaluate"):
-            model, data = client.model, client.data
-            model.set_vector(client.vector)
-            model.set_buffers(client.state["fedplug"]["buffers"])
-            share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
-            public = model.evaluate(data.shared_test.take(share), data)
-            own = model.evaluate(data.own_test, data)
-        client.reports["evaluation"] = {
-            "correct": public.correct, "count": public.count, "loss": public.loss,
-            "own_correct": own.correct, "own_count": own.count,
-        }  # fmt: skip
-
-    @at_client
-    def fingerprint(self, client: HostedClient) -> bytes:
-        """A digest of the global model this client ended with: all clients of a group must agree."""
-        return hashlib.blake2b(client.vector.tobytes(), digest_size=16).digest()
-
-    @at_key_server
-    def open(self, key_server: KeyServer, component: str, block: Block) -> Block:
-        """Opens a sum for the server. Refuses sums of fewer than `min_clients` updates."""
-        least = key_server.ctx.min_clients
-        if block.contributors < least:
-            raise ProtectionError(
-                f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
-            )
-        opened: Block = self.composition.one("postprocess", component, block=block, ctx=key_server.ctx)
-        return opened
-
-
-def site_of(component: Any) -> str:
-    """Where the component's `postprocess` runs: `client` unless it says otherwise."""
-    return str(getattr(component, "site", "client"))
-
-
-def _secret_purpose(digest: str, client_id: int) -> bytes:
-    return f"cohort secret of {digest} for client {client_id}".encode()
 
 
 class HostedClient(Client):
@@ -278,7 +123,7 @@ class ClientHost:
             client = HostedClient(client_id, self)
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
-            client.state["fedplug"] = {"done": 0, "buffers": buffers}
+            client.state["fedplug"] = {"done": 0, "saved": 0, "buffers": buffers}
             self._at_round(client, -1)
             self.clients[client_address(client_id)] = client
 
@@ -303,7 +148,7 @@ class ClientHost:
 
         def share(array: NDArray[Any]) -> str:
             for known, name in stored:
-                if known is array or np.array_equal(known, array):
+                if known is array or (known.dtype == array.dtype and np.array_equal(known, array)):
                     return name
             name = f"{file_name(self.addresses[0])[:-6]}-array-{len(stored)}.state"
             write_file(folder / name, codec.encode(array))
@@ -311,6 +156,8 @@ class ClientHost:
             return name
 
         for address, client in self.clients.items():
+            memory = client.state["fedplug"]
+            memory["saved"] = memory["done"]  # what the server need not keep for this client any longer
             write_file(folder / file_name(address), client.save(share))
 
     def load(self, folder: Path) -> None:
@@ -380,32 +227,3 @@ def make_context(recipe: Recipe, composition: Composition, layout: Layout, round
         party=party,
         components=composition.components,
     )
-
-
-def file_name(address: str) -> str:
-    """`client:3` -> `client-3.state`."""
-    return address.replace(":", "-") + ".state"
-
-
-def write_file(path: Path, body: bytes) -> None:
-    """Writes a framed file that only its owner may read.
-
-    Not forced to disk: a killed process loses nothing that it has written, and after a power failure the checksum tells
-    a half-written file, with the checkpoint before it to go back to.
-    """
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(codec.frame(body))
-
-
-def read_file(path: Path) -> bytes:
-    """Reads what `write_file` wrote.
-
-    Raises:
-        CheckpointError: the file is missing, truncated or altered.
-    """
-    try:
-        return codec.unframe(path.read_bytes())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing from the checkpoint") from error
-    except Exception as error:
-        raise CheckpointError(f"{path} is damaged ({error})") from error

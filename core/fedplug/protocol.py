@@ -13,9 +13,8 @@ What the server knows of the model is what came in messages; accuracy is counted
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +24,10 @@ from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
 from fedplug.errors import TooFewClients
-from fedplug.parties import Steps, make_context, site_of
+from fedplug.metrics import Clock, Metrics
+from fedplug.parties import make_context
 from fedplug.recipe import Recipe
+from fedplug.steps import Steps, site_of
 from fedplug.types import Block, Layout, Release
 from fedplug.views import Wire
 
@@ -64,13 +65,9 @@ class Protocol:
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
         self.key_server = KeyServerLine(self.office)
-        self.rows: list[dict[str, Any]] = []
-        self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self.metrics = Metrics(recipe, self.office, ledger, watch)
         self.on_round: Callable[[int], None] = lambda rounds: None
         self.on_upload: Callable[[int, list[int]], None] = lambda round, charged: None
-        self.awaiting: dict[str, Any] | None = None  # the row of the last round, until its accuracy is known
-        self._reports: list[tuple[int, dict[str, Any]]] = []
-        self.office.on_reply = self._hear
 
     def run(self, first_round: int = 0) -> None:
         """Runs the rounds from `first_round` on, and the end of the run. `setup` must have been done."""
@@ -107,9 +104,12 @@ class Protocol:
         self.server.state["fedplug"] = {"weights": weights}
         for component in self.composition.components.values():
             if hasattr(component, "setup"):
-                component.setup(everyone, self.key_server, ctx)
+                try:
+                    component.setup(everyone, self.key_server, ctx)
+                except TooFewClients as error:
+                    raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
-        self._reports = []
+        self.metrics.forget()
 
     def _require_all(self, replies: dict[int, Any], expected: list[int] | None = None) -> None:
         missing = sorted(set(expected or self.client_ids) - set(replies))
@@ -121,21 +121,27 @@ class Protocol:
 
     def round(self, round: int) -> None:
         """One round of the protocol."""
-        clock = _Clock(self.office, self.key_server)
+        clock = Clock(self.office, self.key_server)
         self._begin(round, "negotiate")
         ctx = self._context(round)
         cohort = self._cohort(self._sample(round))
-        asked = cohort.client_ids
+        asked, groups = cohort.client_ids, cohort.groups
+        if len(asked) < self.recipe.min_clients:
+            self._skip(round, asked, clock)
+            return
         if round:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
 
         with clock("negotiate"):
             self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=cohort, ctx=ctx)
+        if self.metrics.evaluated() == len(asked):
+            self.metrics.complete(groups)
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
         self.on_upload(round, charged)
         uploads = cohort.ask(self.steps.protect)
+        self.metrics.complete(groups)
 
         weights: dict[int, float] = self.server.state["fedplug"]["weights"]
         contributors: dict[str, int] = {}
@@ -152,10 +158,17 @@ class Protocol:
             if opened:
                 members.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
         self._charge(round, charged, uploads, contributors, weights)
-        self._close_row(round, asked, sorted(uploads), clock)
+        self.metrics.close_round(round, asked, sorted(uploads), clock)
+
+    def _skip(self, round: int, asked: list[int], clock: Clock) -> None:
+        """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
+        least = self.recipe.min_clients
+        self.watch.note(f"round {round + 1}: {len(asked)} clients were drawn, min_clients is {least}; it is skipped")
+        self.metrics.complete({})
+        self.metrics.close_round(round, asked, [], clock)
 
     def _aggregate(
-        self, zone: str, blocks: dict[int, Block], weights: dict[int, float], ctx: Context, clock: _Clock
+        self, zone: str, blocks: dict[int, Block], weights: dict[int, float], ctx: Context, clock: Clock
     ) -> Block:
         """Sums a zone, and runs the postprocess links of the server and the key server; the clients run the others."""
         with clock("aggregate"):
@@ -177,18 +190,16 @@ class Protocol:
 
     def finish(self) -> None:
         """Delivers the last aggregate to every client and hears how the final model does."""
-        clock = _Clock(self.office, self.key_server)
+        clock = Clock(self.office, self.key_server)
         self._begin(self.recipe.rounds, "finish")
         everyone = self._cohort(self.client_ids)
         self._tell_evaluate(everyone)
-        row = self.awaiting
         digests = everyone.ask(self.steps.fingerprint)
-        if row is not None:
-            _merge(row, self._costs(self.recipe.rounds, clock))
-            for group, ids in everyone.groups.items():
-                if len({digests[c] for c in ids if c in digests}) > 1:
-                    self.watch.note(f"the clients of group {group} ended with different models: {digests}")
-        self._complete_row()
+        for group, ids in everyone.groups.items():
+            if len({digests[c] for c in ids if c in digests}) > 1:
+                self.watch.note(f"the clients of group {group} ended with different models")
+        self.metrics.add_end(clock)
+        self.metrics.complete(everyone.groups)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -211,12 +222,12 @@ class Protocol:
             return self.client_ids
         # Amplification needs a cohort that nobody can predict, so the system's randomness is the default.
         secure = sampling.source == "secure"
-        rng = np.random.default_rng() if secure else stream(self.recipe.seed, "cohort", round)
+        rng = random.SystemRandom() if secure else stream(self.recipe.seed, "cohort", round)
+        coins = {client_id: rng.random() for client_id in self.client_ids}
         if sampling.scheme == "poisson":
-            coins = rng.random(len(self.client_ids))
-            return [client_id for client_id, coin in zip(self.client_ids, coins, strict=True) if coin < sampling.rate]
+            return [client_id for client_id, coin in coins.items() if coin < sampling.rate]
         count = max(1, int(sampling.rate * len(self.client_ids) + 0.5))
-        return sorted(int(c) for c in rng.choice(len(self.client_ids), count, replace=False))
+        return sorted(sorted(coins, key=coins.__getitem__)[:count])
 
     def _tell_evaluate(self, cohort: Cohort) -> None:
         for group in cohort.groups:
@@ -280,84 +291,10 @@ class Protocol:
                     releases.setdefault(zone, []).append(release)
         return releases
 
-    # -- metrics -------------------------------------------------------------------------------------------------------
-
-    def _hear(self, client_id: int, reports: dict[str, Any], answered: int, asked: int) -> None:
-        self._reports.append((client_id, reports))
-        self.watch.phase(self.office.round + 1, self.office.phase, answered, asked)
-        reason = self.office.dropped.get(client_id)
-        if reason:
-            self.watch.note(f"round {self.office.round + 1}: client {client_id} dropped out: {reason}")
-        if answered == asked and self.office.round < self.recipe.rounds and self._evaluations():
-            self._complete_row()
-
-    def _evaluations(self) -> dict[int, dict[str, float]]:
-        return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}
-
-    def _complete_row(self) -> None:
-        """Adds the accuracy, counted by the clients with their next message, to the row of the round before."""
-        row, self.awaiting = self.awaiting, None
-        if row is None:
-            return
-        counts = self._evaluations()
-        groups = {}
-        for group, ids in self._cohort(self.client_ids).groups.items():
-            inside = [counts[client_id] for client_id in ids if client_id in counts]
-            total = sum(count["count"] for count in inside)
-            if total:
-                groups[group] = {
-                    "accuracy": sum(count["correct"] for count in inside) / total,
-                    "loss": sum(count["loss"] for count in inside) / total,
-                }
-        row["accuracy"] = _mean(group["accuracy"] for group in groups.values())
-        row["loss"] = _mean(group["loss"] for group in groups.values())
-        if len(groups) > 1:
-            row["groups"] = groups
-        row["client_accuracy"] = {
-            str(client_id): count["own_correct"] / count["own_count"] for client_id, count in sorted(counts.items())
-        }
-        self.rows.append(row)
-        self.on_row(row)
-
-    def _close_row(self, round: int, asked: list[int], answered: list[int], clock: _Clock) -> None:
-        # In the order of ids, so that sums do not depend on who answered first.
-        reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
-        logs = [report["log"] for report in reports if "log" in report]
-        logged = sorted({key for log in logs for key in log})
-        shares = [report["zones"] for report in reports if "zones" in report]
-        self.awaiting = {
-            "round": round + 1,
-            "accuracy": None,
-            "loss": None,
-            "train_loss": _mean(report["train"]["loss"] for report in reports if "loss" in report.get("train", {})),
-            "client_accuracy": {},
-            "clients": {
-                "asked": len(asked),
-                "answered": len(answered),
-                "dropped": {str(client_id): reason for client_id, reason in self.office.dropped.items()},
-            },
-            "zones": {zone: _mean(share[zone] for share in shares) for zone in self.recipe.zones},
-            **self._costs(round, clock),
-            "epsilon": self.ledger.epsilon(),
-            "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
-            "log": {key: _mean(log[key] for log in logs if key in log) for key in logged},
-        }
-        self._reports = []
-
-    def _costs(self, round: int, clock: _Clock) -> dict[str, Any]:
-        """Seconds per phase summed over the parties, bytes per direction, phase and zone, and messages to clients."""
-        seconds = clock.seconds()
-        for _, report in self._reports:
-            timed: dict[str, float] = report.get("seconds", {})
-            for phase, value in timed.items():
-                seconds[phase] = seconds.get(phase, 0.0) + value
-            rest = report.get("seconds_total", 0.0) - sum(timed.values())
-            seconds["negotiate"] = seconds.get("negotiate", 0.0) + max(0.0, rest)
-        return {
-            "seconds": seconds,
-            "bytes": self.wire.of_round(round),
-            "messages": self.wire.requests[round],
-        }
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The complete rows of the metrics."""
+        return self.metrics.rows
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -366,8 +303,8 @@ class Protocol:
         return {
             "server": self.server.state,
             "office": self.office.state(),
-            "rows": self.rows,
-            "awaiting": self.awaiting,
+            "rows": self.metrics.rows,
+            "awaiting": self.metrics.awaiting,
             "ledger": self.ledger.state(),
         }
 
@@ -375,42 +312,8 @@ class Protocol:
         """Inverse of `state`."""
         self.server.state = state["server"]
         self.office.restore(state["office"])
-        self.rows, self.awaiting = state["rows"], state["awaiting"]
+        self.metrics.rows, self.metrics.awaiting = state["rows"], state["awaiting"]
         self.ledger.restore(state["ledger"])
-
-
-class _Clock:
-    """Seconds of the server's own work; waiting for clients and the key server does not count, their work does."""
-
-    def __init__(self, office: PostOffice, key_server: KeyServerLine) -> None:
-        self._office, self._key_server = office, key_server
-        self._started, self._opened = time.perf_counter(), key_server.seconds
-        self._seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        started, waited = time.perf_counter(), self._office.waited
-        yield
-        own = time.perf_counter() - started - (self._office.waited - waited)
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + own
-
-    def seconds(self) -> dict[str, float]:
-        opened = self._key_server.seconds - self._opened
-        return {**self._seconds, **({"open": opened} if opened else {}), "wall": time.perf_counter() - self._started}
-
-
-def _merge(row: dict[str, Any], costs: dict[str, Any]) -> None:
-    """Adds the costs of the end of the run to its last row."""
-    for key, value in costs.items():
-        if isinstance(value, dict):
-            _merge(row.setdefault(key, {}), value)
-        else:
-            row[key] = row.get(key, 0) + value
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    collected = [float(value) for value in values]
-    return sum(collected) / len(collected) if collected else None
 
 
 def _mean_buffers(replies: dict[int, Any], weights: dict[int, float]) -> dict[str, Any] | None:
@@ -423,7 +326,8 @@ def _mean_buffers(replies: dict[int, Any], weights: dict[int, float]) -> dict[st
     for name, first in next(iter(with_buffers.values())).items():
         stacked = [(weights[client_id] / total, buffers[name]) for client_id, buffers in with_buffers.items()]
         if first.dtype.kind == "f":
-            means[name] = sum(weight * values.astype(np.float64) for weight, values in stacked).astype(first.dtype)
+            mean: Any = sum(weight * values.astype(np.float64) for weight, values in stacked)
         else:
-            means[name] = np.maximum.reduce([values for _, values in stacked])
+            mean = np.maximum.reduce([values for _, values in stacked])
+        means[name] = np.asarray(mean, first.dtype)  # numpy turns arrays of no dimension into numbers
     return means

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from importlib_metadata import version
 
 from fedplug import yaml_source
 from fedplug.catalog import Catalog
@@ -26,11 +27,12 @@ from fedplug.display import Display, make_display
 from fedplug.engines.base import Engine, Job
 from fedplug.errors import CheckpointError, FedplugError, SetupError
 from fedplug.ledger import Ledger
-from fedplug.parties import make_context, site_of
+from fedplug.parties import make_context
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
 from fedplug.settings import Settings
+from fedplug.steps import site_of
 from fedplug.types import Layout, SideChannel
 from fedplug.views import View, Wire, read_wire, write_wire
 
@@ -124,7 +126,7 @@ class Run:
                 engine = self._engine(device, composition)
                 protocol = Protocol(recipe, composition, engine, layout, wire, ledger, watch)
                 protocol.on_upload = self._note_upload
-                protocol.on_row = lambda row: self._write_row(protocol, row, watch)
+                protocol.metrics.on_row = lambda row: self._write_row(protocol, row, watch)
                 if checkpoint is None:
                     protocol.setup()
                     self._end_of_round(protocol, engine, 0)
@@ -234,10 +236,9 @@ class Run:
     def _end_of_round(self, protocol: Protocol, engine: Engine, rounds: int) -> None:
         started = time.perf_counter()
         self.checkpoints.write(rounds, protocol.state(), engine)
-        protocol.office.checkpointed()
         self._write_wire(protocol.wire, rounds - 1)
-        if protocol.awaiting is not None:
-            protocol.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
+        if protocol.metrics.awaiting is not None:
+            protocol.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
 
     def _note_upload(self, round: int, charged: list[int]) -> None:
         """Notes, before clients are asked for their uploads, who pays: a kill must not make a release free."""
@@ -269,7 +270,7 @@ class Run:
         return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary)
 
     def _versions(self) -> dict[str, str]:
-        versions = {"python": sys.version.split()[0], "numpy": np.__version__}
+        versions = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
         for use in self.recipe.uses():
             entry = self.catalog.get(use.group, use.use)
             if entry is not None:
@@ -303,7 +304,7 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
 
     def line(hook: str, name: str) -> tuple[str, str, str]:
         component = composition.components[name]
-        described = component.describe() if hasattr(component, "describe") else _first_line(component)
+        described = component.describe() if hasattr(component, "describe") else _options(component)
         return hook, name, described
 
     plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
@@ -320,8 +321,12 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
     return plan
 
 
-def _first_line(component: Any) -> str:
-    return (type(component).__doc__ or "").strip().splitlines()[0] if type(component).__doc__ else ""
+def _options(component: Any) -> str:
+    """A component's options in a line; without any, the first line of its documentation."""
+    given = [(key, value) for key, value in component.options if value is not None]
+    if given:
+        return ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
+    return (type(component).__doc__ or "").strip().partition("\n")[0]
 
 
 def resolve_device(device: str) -> str:

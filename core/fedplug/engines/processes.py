@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -79,8 +80,10 @@ class ProcessEngine:
                 yield from send_next(number)
 
     def save(self, folder: Path) -> None:
-        """Every worker writes its parties' state; the server process never sees it."""
-        self._revive()
+        """Every worker writes its parties' state; the server process never sees it.
+
+        A worker that has ended is restored from the checkpoint before, and then writes that.
+        """
         self._everywhere("save", str(folder))
 
     def saved(self, folder: Path) -> None:
@@ -96,8 +99,9 @@ class ProcessEngine:
         """Asks every worker to end, and ends those that do not within two seconds."""
         for worker in self._workers.values():
             worker.pipe.close()
+        deadline = time.monotonic() + _CLOSE_SECONDS
         for worker in self._workers.values():
-            worker.process.join(_CLOSE_SECONDS)
+            worker.process.join(max(0.0, deadline - time.monotonic()))
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
@@ -107,13 +111,38 @@ class ProcessEngine:
         for number in numbers:
             self._workers[number] = Worker(self._job, number, self._members[number])
         for number in numbers:
-            self._workers[number].expect_done("start")
+            self._finished(self._workers[number], "start")
+
+    def _finished(self, worker: Worker, command: str) -> None:
+        try:
+            worker.expect_done(command)
+        except PartyLost as error:
+            raise SetupError(f"{error}; is there enough memory? try --workers 1 or --engine local") from error
 
     def _everywhere(self, command: str, argument: str) -> None:
-        for worker in self._workers.values():
-            worker.send(command, argument, b"")
-        for worker in self._workers.values():
-            worker.expect_done(command)
+        """Has every worker run a command; if one ends meanwhile, starts it again and has all of them repeat it."""
+        lost: PartyLost | None = None
+        for _ in range(2):
+            self._revive()
+            lost, failure, asked = None, None, []
+            for number, worker in self._workers.items():
+                try:
+                    worker.send(command, argument, b"")
+                    asked.append(worker)
+                except OSError:
+                    lost = self._lost(number)
+            for worker in asked:  # every answer is read, so that none is taken for that to a later question
+                try:
+                    worker.expect_done(command)
+                except PartyLost as error:
+                    lost = error
+                except SetupError as error:
+                    failure = error
+            if failure:
+                raise failure
+            if lost is None:
+                return
+        raise SetupError(f"{lost}; is there enough memory? try --workers 1 or --engine local")
 
     def _revive(self) -> None:
         """Starts dead workers again from the last checkpoint."""
@@ -124,7 +153,7 @@ class ProcessEngine:
         for number in dead:
             if self._saved is not None:
                 self._workers[number].send("load", str(self._saved), b"")
-                self._workers[number].expect_done("load")
+                self._finished(self._workers[number], "load")
 
     def _lost(self, number: int) -> PartyLost:
         process = self._workers[number].process
@@ -153,16 +182,14 @@ class Worker:
         """Waits for the end of a command.
 
         Raises:
-            SetupError: the worker failed or ended.
+            SetupError: the worker failed.
+            PartyLost: the worker ended.
         """
         try:
             failure = codec.decode(self.pipe.recv_bytes())
         except (EOFError, OSError) as error:
             self.process.join(_CLOSE_SECONDS)
-            raise SetupError(
-                f"{self.process.name} ended during {command} with code {self.process.exitcode}; is there enough "
-                "memory? try --workers 1 or --engine local"
-            ) from error
+            raise PartyLost(f"{self.process.name} ended during {command} with code {self.process.exitcode}") from error
         if failure:
             raise SetupError(f"{self.process.name} could not {command}: {failure}")
 

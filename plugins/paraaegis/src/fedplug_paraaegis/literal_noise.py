@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Release, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Release, SideChannel, at_client, hookimpl
 from fedplug.errors import ProtectionError
 
 
@@ -63,6 +63,10 @@ class LiteralNoise:
         multiplier = self.stddev(1.0, ctx.party.memory(self)["largest"], ctx.rounds)
         note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
         return Release("gaussian", multiplier, 1.0, source="reproducible", literal=True, note=note)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """The scale of the noise needs the number of examples."""
+        return [SideChannel("num_examples", ("server",), note="sent once, in the clear, for the ledger")]
 
     def describe(self) -> str:
         return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal)"

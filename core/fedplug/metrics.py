@@ -1,0 +1,162 @@
+"""The numbers of a run: one row a round, from what clients report with their replies and what crossed the wire.
+
+Accuracy after a round is counted by the clients and arrives with their next message, so a row waits until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from fedplug.cohort import KeyServerLine, PostOffice
+from fedplug.recipe import Recipe
+
+if TYPE_CHECKING:
+    from fedplug.ledger import Ledger
+
+
+class Metrics:
+    """Collects the rows of `metrics.jsonl`.
+
+    Args:
+        recipe: for zones and rounds.
+        office: through which replies come.
+        ledger: for epsilon so far.
+        watch: told of every reply; see `fedplug.display.Display`.
+
+    Attributes:
+        rows: the complete rows.
+        awaiting: the row of the last round, until its accuracy is known.
+        on_row: called with each row when it is complete.
+    """
+
+    def __init__(self, recipe: Recipe, office: PostOffice, ledger: Ledger, watch: Any) -> None:
+        self.recipe, self.office, self.ledger, self.watch = recipe, office, ledger, watch
+        self.rows: list[dict[str, Any]] = []
+        self.awaiting: dict[str, Any] | None = None
+        self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self._reports: list[tuple[int, dict[str, Any]]] = []
+        office.on_reply = self._hear
+
+    def forget(self) -> None:
+        """Drops what was reported during the set-up."""
+        self._reports = []
+
+    def evaluated(self) -> int:
+        """How many clients have evaluated the model since the last round."""
+        return len(self._evaluations())
+
+    def complete(self, groups: dict[str, list[int]]) -> None:
+        """Adds the accuracy to the row of the round before; does nothing if no row waits."""
+        row, self.awaiting = self.awaiting, None
+        if row is None:
+            return
+        counts, results = self._evaluations(), {}
+        for group, ids in groups.items():
+            inside = [counts[client_id] for client_id in ids if client_id in counts]
+            total = sum(count["count"] for count in inside)
+            if total:
+                results[group] = {
+                    "accuracy": sum(count["correct"] for count in inside) / total,
+                    "loss": sum(count["loss"] for count in inside) / total,
+                }
+        row["accuracy"] = _mean(result["accuracy"] for result in results.values())
+        row["loss"] = _mean(result["loss"] for result in results.values())
+        if len(results) > 1:
+            row["groups"] = results
+        row["client_accuracy"] = {
+            str(client_id): count["own_correct"] / count["own_count"] for client_id, count in sorted(counts.items())
+        }
+        self.rows.append(row)
+        self.on_row(row)
+
+    def close_round(self, round: int, asked: list[int], answered: list[int], clock: Clock) -> None:
+        """Makes the row of a round that has ended; it waits for its accuracy."""
+        # In the order of ids, so that sums do not depend on who answered first.
+        reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
+        logs = [report["log"] for report in reports if "log" in report]
+        logged = sorted({key for log in logs for key in log})
+        shares = [report["zones"] for report in reports if "zones" in report]
+        self.awaiting = {
+            "round": round + 1,
+            "accuracy": None,
+            "loss": None,
+            "train_loss": _mean(report["train"]["loss"] for report in reports if "loss" in report.get("train", {})),
+            "client_accuracy": {},
+            "clients": {
+                "asked": len(asked),
+                "answered": len(answered),
+                "dropped": {str(client_id): reason for client_id, reason in self.office.dropped.items()},
+            },
+            "zones": {zone: _mean(share[zone] for share in shares) for zone in self.recipe.zones},
+            **self._costs(round, clock),
+            "epsilon": self.ledger.epsilon(),
+            "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
+            "log": {key: _mean(log[key] for log in logs if key in log) for key in logged},
+        }
+        self._reports = []
+
+    def add_end(self, clock: Clock) -> None:
+        """Adds the costs of the end of the run to its last row."""
+        if self.awaiting is not None:
+            _merge(self.awaiting, self._costs(self.recipe.rounds, clock))
+
+    def _hear(self, client_id: int, reports: dict[str, Any], answered: int, asked: int) -> None:
+        self._reports.append((client_id, reports))
+        shown = min(self.office.round + 1, self.recipe.rounds)
+        self.watch.phase(shown, self.office.phase, answered, asked)
+        reason = self.office.dropped.get(client_id)
+        if reason:
+            self.watch.note(f"round {shown}: client {client_id} dropped out: {reason}")
+
+    def _evaluations(self) -> dict[int, dict[str, float]]:
+        return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}
+
+    def _costs(self, round: int, clock: Clock) -> dict[str, Any]:
+        """Seconds per phase summed over the parties, bytes per direction, phase and zone, and messages to clients."""
+        seconds = clock.seconds()
+        for _, report in self._reports:
+            timed: dict[str, float] = report.get("seconds", {})
+            for phase, value in timed.items():
+                seconds[phase] = seconds.get(phase, 0.0) + value
+            rest = report.get("seconds_total", 0.0) - sum(timed.values())
+            seconds["negotiate"] = seconds.get("negotiate", 0.0) + max(0.0, rest)
+        wire = self.office.wire
+        return {"seconds": seconds, "bytes": wire.of_round(round), "messages": wire.requests[round]}
+
+
+class Clock:
+    """Seconds of the server's own work; waiting for clients and the key server does not count, their work does."""
+
+    def __init__(self, office: PostOffice, key_server: KeyServerLine) -> None:
+        self._office, self._key_server = office, key_server
+        self._started, self._opened = time.perf_counter(), key_server.seconds
+        self._seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Adds the time inside to a phase."""
+        started, waited = time.perf_counter(), self._office.waited
+        yield
+        own = time.perf_counter() - started - (self._office.waited - waited)
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + own
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each phase so far, and `wall`, the wall clock since the beginning."""
+        opened = self._key_server.seconds - self._opened
+        return {**self._seconds, **({"open": opened} if opened else {}), "wall": time.perf_counter() - self._started}
+
+
+def _merge(row: dict[str, Any], costs: dict[str, Any]) -> None:
+    for key, value in costs.items():
+        if isinstance(value, dict):
+            _merge(row.setdefault(key, {}), value)
+        else:
+            row[key] = row.get(key, 0) + value
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    collected = [float(value) for value in values]
+    return sum(collected) / len(collected) if collected else None

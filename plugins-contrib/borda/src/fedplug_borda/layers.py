@@ -1,0 +1,112 @@
+"""Agree on whole layers: clients rank them, a Borda count says which are encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import fedplug
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from numpy.typing import NDArray
+
+
+class Layers:
+    """Encrypt whole layers, in the order of a Borda count over the clients' rankings.
+
+    Each client ranks the model's L layers by a scorer's mean score. Its first layer gets L - 1 points, its last none.
+    The server adds the points up and encrypts layers from the top, leaving out those with which the encrypted share
+    would exceed `ratio`. So the share varies with the winners, and is 0 where no layer is small enough.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        ratio: float = Field(0.5, gt=0, lt=1, description="largest share of the model that may be encrypted")
+        by: str | None = Field(None, description="scorer that ranks the layers; the recipe's first if unset")
+        rest: str = Field("noised", description="zone of the layers that are not encrypted")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({"encrypted", self.options.rest})
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the layers."""
+        names = [use.name for use in recipe.score_parameters]
+        if not names:
+            return ["the ranking needs scores; add score_parameters: [{use: std.magnitude}]"]
+        if self.options.by is not None and self.options.by not in names:
+            return [f"by: {self.options.by!r} is no scorer of this recipe; it has {names}"]
+        return []
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Rankings in, count, chosen layers out."""
+        rankings = cohort.ask(self.rank)  # runs at every client
+        points = borda_points(rankings.values(), len(ctx.layout.layers))  # runs here, at the server
+        cohort.tell(self.adopt, choose(points, layer_sizes(ctx.layout), self.options.ratio))
+
+    @at_client
+    def rank(self, client: Client) -> NDArray[np.int64]:
+        """This client's ballot: the numbers of the layers, highest mean score first; of equal ones the first first."""
+        scores = client.scores[self.options.by] if self.options.by else next(iter(client.scores.values()))
+        return np.argsort(-layer_means(scores, client.ctx.layout), kind="stable")
+
+    @at_client
+    def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
+        """Sets the plan, the same at every client: the chosen layers are encrypted."""
+        layout, zones = client.ctx.layout, client.ctx.zones
+        encrypted = np.zeros(layout.size, np.bool_)
+        slices = list(layout.layer_slices().values())
+        for layer in chosen:
+            for part in slices[layer]:
+                encrypted[part] = True
+        client.plan = Plan.of(self.options.rest, layout.size, zones, shared=zones, encrypted=encrypted)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What becomes visible and no epsilon covers."""
+        ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
+        return [
+            SideChannel("layer rankings", ("server",), note=ranked),
+            SideChannel("mask", ("server", "client"), note="the chosen layers follow from the rankings"),
+        ]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"Borda count: layers up to {self.options.ratio:.0%} encrypted, the rest {self.options.rest}"
+
+
+def layer_sizes(layout: Layout) -> NDArray[np.int64]:
+    """Scalars of each layer, (L,)."""
+    return np.array([sum(s.stop - s.start for s in slices) for slices in layout.layer_slices().values()])
+
+
+def layer_means(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float64]:
+    """Mean score of each layer, (L,), of scores that are given a scalar, (P,), or a layer, (L,)."""
+    if len(scores) != layout.size:
+        return scores.astype(np.float64)
+    sums = [sum(float(scores[s].sum(dtype=np.float64)) for s in slices) for slices in layout.layer_slices().values()]
+    return np.array(sums) / layer_sizes(layout)
+
+
+def borda_points(rankings: Iterable[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+    """Points of each of `count` layers: L - 1 for a first place, 0 for a last. What is no ranking gives no points."""
+    points = np.zeros(count, np.int64)
+    for ranking in rankings:
+        if np.array_equal(np.sort(ranking), np.arange(count)):  # a faulty client must not decide alone
+            points[ranking] += np.arange(count)[::-1]
+    return points
+
+
+def choose(points: NDArray[np.int64], sizes: NDArray[np.int64], ratio: float) -> NDArray[np.int64]:
+    """Layers from the most points down, each taken if it still fits into `ratio` of all scalars; ties: the first."""
+    room, chosen = ratio * float(sizes.sum()), []
+    for layer in np.argsort(-points, kind="stable"):
+        if sizes[layer] <= room:
+            room -= sizes[layer]
+            chosen.append(int(layer))
+    return np.array(chosen, np.int64)

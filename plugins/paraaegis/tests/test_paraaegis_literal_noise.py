@@ -1,0 +1,98 @@
+"""Remark 1 as printed, and what it really gives."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Client, Context, Layout, gaussian_epsilon
+from fedplug.context import Server
+from fedplug.errors import ProtectionError, RecipeError
+from fedplug.recipe import Recipe
+from fedplug.testing import check_component
+from fedplug_paraaegis.literal_noise import LiteralNoise
+from toy_components import paraaegis, run_protocol, toy_catalog
+
+
+def component(**options: Any) -> LiteralNoise:
+    made = LiteralNoise(LiteralNoise.Options(**{"epsilon": 1.0, **options}))
+    made.name = "paraaegis.literal_noise"
+    return made
+
+
+def context(party: Any, rounds: int = 10) -> Context:
+    return Context(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
+
+
+def true_epsilon(multiplier: float, rounds: int, sensitivity: float = 1.0) -> float:
+    """Exact, of T Gaussian releases (delta 1e-5)."""
+    return gaussian_epsilon(multiplier / sensitivity / math.sqrt(rounds), 1e-5)
+
+
+def test_conforms() -> None:
+    check_component("paraaegis.literal_noise")
+
+
+def test_the_scale_is_the_printed_one() -> None:
+    """sigma = (2 C / |D_k|) sqrt(2 q T ln(1/delta)) / epsilon, by hand for C=1, |D_k|=3000, T=10, delta=1e-5."""
+    assert component().stddev(1.0, 3000, 10) == pytest.approx(2 / 3000 * math.sqrt(20 * 11.512925))
+    assert component(epsilon=8, sampling_rate=0.1).stddev(3.0, 600, 40) == pytest.approx(
+        6 / 600 * math.sqrt(2 * 0.1 * 40 * 11.512925) / 8
+    )
+
+
+def test_the_noise_has_that_scale() -> None:
+    client = Client(client_id=1, data=SimpleNamespace(train=range(500)))  # type: ignore[arg-type]
+    client.ctx = context(client)
+    block = Block("noised", 20_000, np.zeros(20_000, np.float32), l2_bound=2.0)
+    noise = component().protect(block, client, client.ctx).plain()
+    assert noise.dtype == np.float32
+    expected = component().stddev(2.0, 500, 10)
+    assert abs(float(noise.std()) / expected - 1) < 5 / math.sqrt(2 * 20_000)
+    assert abs(float(noise.mean())) < 5 * expected / math.sqrt(20_000)
+
+
+def test_the_true_epsilon_of_a_client_is_larger_by_orders_of_magnitude() -> None:
+    """Claimed 1; with C=1, 3000 examples. T cancels, because the printed scale grows with sqrt(T)."""
+    for rounds in (1, 10, 100):
+        multiplier = component().stddev(1.0, 3000, rounds)
+        assert true_epsilon(multiplier, rounds) == pytest.approx(5.0190e4, rel=1e-4)
+        assert true_epsilon(multiplier, rounds, sensitivity=2) == pytest.approx(1.9810e5, rel=1e-4)  # replace-one
+    # Spec 1.3 states 1.9e6: that is the one-round scale (T missing, ln(1.25/delta)), ten rounds of it, replace-one.
+    one_round = 2 / 3000 * math.sqrt(2 * math.log(1.25e5))
+    assert true_epsilon(one_round, 10, sensitivity=2) == pytest.approx(1.9255e6, rel=1e-4)
+    # The printed scale gets there with a sampling rate of 1/40, for which uploads that are seen earn no credit.
+    assert true_epsilon(component(sampling_rate=0.025).stddev(1.0, 3000, 10), 10) == pytest.approx(1.9628e6, rel=1e-4)
+
+
+def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
+    server = Server()
+    made, ctx = component(), context(server)
+    cohort = SimpleNamespace(ask=lambda method: {0: 100, 1: 3000, 2: 40})
+    made.setup(cohort, None, ctx)  # type: ignore[arg-type]
+    release = made.release(0, ctx)
+    assert release.noise_multiplier == pytest.approx(component().stddev(1.0, 3000, 10))
+    assert (release.literal, release.trust, release.source) == (True, "local", "reproducible")
+    assert [channel.what for channel in made.side_channels(ctx)] == ["num_examples"]
+
+
+def test_it_needs_a_clip() -> None:
+    noise = {"use": "paraaegis.literal_noise", "epsilon": 1}
+    with pytest.raises(RecipeError, match=r"paraaegis\.literal_noise needs l2_bound earlier"):
+        Recipe.from_plain(paraaegis(noised=[noise]), toy_catalog())
+    with pytest.raises(ProtectionError, match="needs a clip before it"):
+        component().protect(Block("noised", 1, np.zeros(1, np.float32)), None, None)  # type: ignore[arg-type]
+
+
+def test_the_ledger_of_a_run_states_the_truth() -> None:
+    noised = [{"use": "std.clip", "norm": 1.0}, {"use": "paraaegis.literal_noise", "epsilon": 1}]
+    outcome = run_protocol(paraaegis(0.1, noised=noised, rounds=2))
+    epsilon = outcome.rows[-1]["epsilon"]
+    largest = outcome.protocol.server.state["paraaegis.literal_noise"]["largest"]
+    multiplier = component().stddev(1.0, largest, 2)
+    assert epsilon == pytest.approx(true_epsilon(multiplier, 2), rel=1e-6)
+    assert epsilon > 100  # claimed: 1
+    assert any("does not give the epsilon that it claims" in w for w in outcome.protocol.ledger.to_json()["warnings"])

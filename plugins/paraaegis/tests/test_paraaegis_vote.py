@@ -1,0 +1,284 @@
+"""The vote: counted on ciphertexts, equal to a plain vote, blind to order, and the same at every client."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Layout, Plan
+from fedplug.testing import check_component
+from fedplug.types import BASE_ZONES
+from fedplug_paraaegis.secret_ballot import IndexCipher, tally
+from fedplug_paraaegis.vote import Vote, highest, per_scalar
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+KEY = bytes(range(32))
+
+
+def plain_vote(scores: list[np.ndarray], seats: int) -> list[int]:
+    """The paper's rule without any encryption: most votes win, of equals the lowest index; slow and obvious."""
+    size = len(scores[0])
+    votes = [0] * size
+    for mine in scores:
+        for index in sorted(range(size), key=lambda i: (-mine[i], i))[:seats]:
+            votes[index] += 1
+    return sorted(sorted(range(size), key=lambda i: (-votes[i], i))[:seats])
+
+
+@dataclasses.dataclass
+class FakeClient:
+    """What the vote needs of a client."""
+
+    scores: dict[str, np.ndarray]
+    ctx: Any
+    plan: Plan | None = None
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def secret(self, component: Any, *purpose: object) -> bytes:
+        assert purpose == ("ballot", self.ctx.round)  # a key of its own in every round
+        return bytes([self.ctx.round]) * 32
+
+
+@dataclasses.dataclass
+class FakeContext:
+    """A round with a layout of one layer a scalar pair."""
+
+    layout: Layout
+    round: int = 0
+    zones: tuple[str, ...] = BASE_ZONES
+
+
+class FakeCohort:
+    """Runs asks and tells at once and keeps what crossed the wire."""
+
+    def __init__(self, clients: dict[int, FakeClient]) -> None:
+        self.clients = clients
+        self.sent: list[Any] = []
+        self.told: list[Any] = []
+
+    def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
+        replies = {client_id: method(client, *payload) for client_id, client in self.clients.items()}
+        self.sent += list(replies.values())
+        return replies
+
+    def tell(self, method: Any, *payload: Any) -> None:
+        self.told += list(payload)
+        for client in self.clients.values():
+            method(client, *payload)
+
+
+def vote(
+    scores: list[np.ndarray], ratio: float, *, round: int = 0, decay: float = 1.0
+) -> tuple[list[list[int]], FakeCohort]:
+    """Runs a whole negotiation; gives each client's encrypted positions."""
+    component = Vote(Vote.Options(ratio=ratio, decay=decay))
+    component.name = "paraaegis.vote"
+    ctx = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)
+    cohort = FakeCohort({i: FakeClient({"s": mine}, ctx) for i, mine in enumerate(scores)})
+    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    plans = [client.plan for client in cohort.clients.values()]
+    assert all(plan is not None for plan in plans)
+    return [plan.positions("encrypted").tolist() for plan in plans if plan], cohort
+
+
+def scores(size: int = 40, clients: int = 5) -> st.SearchStrategy[list[np.ndarray]]:
+    """Scores with many ties."""
+    values = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
+    return st.lists(hnp.arrays(np.float32, size, elements=values), min_size=1, max_size=clients)
+
+
+def test_conforms() -> None:
+    check_component("paraaegis.vote")
+
+
+def test_vote_matches_the_worked_example() -> None:
+    """Three clients, six scalars, ratio 1/2: counted by hand.
+
+    Nominations: client 0 {1, 4, 5}, client 1 {1, 2, 4}, client 2 {0, 4, 1} (of its two scores 3, index 0 is lower than
+    3). Votes: index 0: 1, 1: 3, 2: 1, 4: 3, 5: 1. Winners 1 and 4; 0, 2 and 5 tie for the last seat; 0 is the lowest.
+    """
+    everyone = [
+        np.array([1, 9, 2, 0, 8, 7], np.float32),
+        np.array([0, 5, 6, 1, 7, 2], np.float32),
+        np.array([3, 4, 1, 3, 9, 0], np.float32),
+    ]
+    encrypted, _ = vote(everyone, 0.5)
+    assert encrypted == [[0, 1, 4]] * 3
+    assert plain_vote(everyone, 3) == [0, 1, 4]
+
+
+@given(scores(), st.integers(1, 39), st.integers(0, 3))
+@settings(max_examples=120, deadline=None)
+def test_the_encrypted_vote_is_the_plain_vote(everyone: list[np.ndarray], seats: int, round: int) -> None:
+    """Spec 14, with ties; all clients get the same plan."""
+    encrypted, _ = vote(everyone, seats / 40, round=round)
+    assert encrypted == [plain_vote(everyone, seats)] * len(everyone)
+
+
+@given(scores(), st.integers(1, 39), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_the_vote_does_not_depend_on_the_order_of_clients(everyone: list[np.ndarray], seats: int, random: Any) -> None:
+    """Spec 13, first half."""
+    shuffled = random.sample(everyone, len(everyone))
+    assert vote(everyone, seats / 40)[0][0] == vote(shuffled, seats / 40)[0][0]
+
+
+def opinions(seed: int) -> list[np.ndarray]:
+    """Scores of 15 clients that agree roughly: 30 scalars, no two scores alike."""
+    rng = np.random.default_rng(seed)
+    return list((np.linspace(0, 1, 30) + rng.normal(0, 0.3, (15, 30))).astype(np.float32))
+
+
+def is_tied(everyone: list[np.ndarray], seats: int) -> bool:
+    """Whether the last seat is decided by index."""
+    counts = np.sort(np.bincount(np.concatenate([highest(mine, seats) for mine in everyone]), minlength=30))[::-1]
+    return bool(counts[seats - 1] == counts[seats])
+
+
+@given(st.permutations(range(30)), st.integers(1, 29), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_the_vote_moves_with_the_indices(permutation: list[int], seats: int, seed: int) -> None:
+    """Spec 13, second half: without ties among the votes, renaming the indices renames the winners."""
+    everyone = opinions(seed)
+    assume(not is_tied(everyone, seats))
+    order = np.array(permutation)
+    winners = vote(everyone, seats / 30)[0][0]
+    moved = vote([mine[order] for mine in everyone], seats / 30)[0][0]
+    assert sorted(order[moved].tolist()) == winners
+
+
+def test_some_votes_have_no_tie() -> None:
+    """So that the property above is not empty."""
+    assert sum(not is_tied(opinions(seed), 12) for seed in range(40)) > 20
+
+
+def test_ties_go_to_the_lowest_index_at_every_client_alike() -> None:
+    everyone = [np.eye(8, dtype=np.float32)[i] for i in (7, 6, 3, 5)]  # four different favourites
+    assert vote(everyone, 1 / 8)[0] == [[3]] * 4
+    assert vote(everyone, 2 / 8)[0] == [[0, 3]] * 4  # everyone's second nomination is index 0, of seven equal scores
+
+
+@given(st.floats(0.001, 0.999), st.floats(0.5, 1), st.integers(0, 20), st.integers(1, 10**7))
+def test_the_share_is_floor_of_ratio_times_decay_to_the_round(ratio: float, decay: float, t: int, size: int) -> None:
+    """Spec 12."""
+    seats = Vote(Vote.Options(ratio=ratio, decay=decay)).seats(t, size)
+    exact = ratio * decay**t * size
+    assert seats in (math.floor(exact), math.floor(exact + 1e-6))
+    assert 0 <= seats <= size
+
+
+@pytest.mark.parametrize(
+    ("ratio", "decay", "round", "size", "seats"),
+    [(0.29, 1.0, 0, 100, 29), (0.3, 0.9, 1, 1000, 270), (0.2, 0.9, 2, 1000, 162), (0.5, 0.9, 9, 235_146, 45550),
+     (1.0, 1.0, 5, 77, 77), (0.0, 1.0, 0, 77, 0), (0.1, 1.0, 0, 9, 0), (0.7, 1.0, 0, 10, 7)],
+)  # fmt: skip
+def test_seats_by_hand(ratio: float, decay: float, round: int, size: int, seats: int) -> None:
+    assert Vote(Vote.Options(ratio=ratio, decay=decay)).seats(round, size) == seats
+
+
+def test_a_round_without_seats_or_with_all_asks_nobody() -> None:
+    everyone = [np.ones(10, np.float32)] * 3
+    for ratio, expected in ((0.05, []), (1.0, list(range(10)))):
+        encrypted, cohort = vote(everyone, ratio)
+        assert encrypted == [expected] * 3
+        assert cohort.sent == []
+
+
+def test_the_rest_is_noised_and_the_plan_is_shared() -> None:
+    everyone = list(np.random.default_rng(1).random((3, 50), np.float32))
+    component = Vote(Vote.Options(ratio=0.2))
+    component.name = "paraaegis.vote"
+    ctx = FakeContext(Layout.of([("w", (50,))]))
+    cohort = FakeCohort({i: FakeClient({"s": mine}, ctx) for i, mine in enumerate(everyone)})
+    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    for client in cohort.clients.values():
+        assert client.plan is not None
+        assert client.plan.sizes() == {"encrypted": 10, "noised": 40, "retained": 0, "clear": 0}
+        assert {"encrypted", "noised"} <= client.plan.shared
+
+
+def test_the_scorer_that_decides_can_be_named() -> None:
+    component = Vote(Vote.Options(ratio=0.5, by="other"))
+    component.name = "paraaegis.vote"
+    ctx = FakeContext(Layout.of([("w", (4,))]))
+    both = {"first": np.array([9, 9, 0, 0], np.float32), "other": np.array([0, 0, 1, 1], np.float32)}
+    cohort = FakeCohort({0: FakeClient(both, ctx)})
+    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    plan = cohort.clients[0].plan
+    assert plan is not None
+    assert plan.positions("encrypted").tolist() == [2, 3]
+
+
+def test_scores_of_layers_are_spread_over_their_scalars() -> None:
+    ctx = FakeContext(Layout.of([("a.weight", (2, 2)), ("b.weight", (3,)), ("a.bias", (2,))]))
+    spread = per_scalar(np.array([5, 7], np.float32), ctx)  # type: ignore[arg-type]
+    assert spread.tolist() == [5, 5, 5, 5, 7, 7, 7, 5, 5]
+    whole = np.arange(9, dtype=np.float32)
+    assert per_scalar(whole, ctx) is whole  # type: ignore[arg-type]
+
+
+@given(hnp.arrays(np.float32, 20, elements=st.sampled_from([0.0, -1.0, 2.5, 3.0])), st.integers(1, 19))
+def test_the_highest_are_those_that_a_sort_gives(values: np.ndarray, count: int) -> None:
+    assert sorted(highest(values, count).tolist()) == sorted(np.argsort(-values, kind="stable")[:count].tolist())
+
+
+# -- the encryption of the indices -------------------------------------------------------------------------------------
+
+
+@given(st.sets(st.integers(0, 200)), st.binary(min_size=32, max_size=32))
+def test_a_ballot_decrypts_to_its_indices(indices: set[int], key: bytes) -> None:
+    cipher = IndexCipher.of(key, 201)
+    ballot = cipher.encrypt(np.array(sorted(indices), np.int64))
+    assert len(ballot) == 26  # 201 bits
+    assert set(cipher.decrypt(ballot).tolist()) == indices
+
+
+def test_it_is_a_permutation_that_the_key_alone_decides() -> None:
+    for size in (1, 2, 3, 1000, 4097):
+        cipher = IndexCipher.of(KEY, size)
+        assert sorted(cipher.index_of.tolist()) == list(range(size))
+        assert np.array_equal(cipher.index_of, IndexCipher.of(KEY, size).index_of)
+    other = IndexCipher.of(bytes(32), 1000).index_of
+    fixed = int((other == IndexCipher.of(KEY, 1000).index_of).sum())
+    assert fixed < 10  # of two unrelated permutations, one index agrees on average
+
+
+def test_a_permutation_shows_nothing_of_where_an_index_lies() -> None:
+    """Ranks of neighbouring indices are as far apart as those of any two; six standard deviations."""
+    size = 20_000
+    rank = np.empty(size)
+    rank[IndexCipher.of(KEY, size).index_of] = np.arange(size)
+    assert abs(np.abs(np.diff(rank)).mean() / (size / 3) - 1) < 6 / math.sqrt(2 * size)
+    assert abs(np.corrcoef(rank, np.arange(size))[0, 1]) < 6 / math.sqrt(size)
+
+
+@pytest.mark.parametrize("size", [5, 8, 1000])
+def test_the_tally_counts_without_the_key(size: int) -> None:
+    cipher = IndexCipher.of(KEY, size)
+    ballots = [cipher.encrypt(np.array(mine)) for mine in ([0, 1, 4], [1, 4, 2], [4, 1, 3])]
+    winners, tied, remaining = tally(ballots, size, 3)
+    assert sorted(cipher.decrypt(winners).tolist()) == [1, 4]
+    assert sorted(cipher.decrypt(tied).tolist()) == [0, 2, 3]
+    assert remaining == 1
+
+
+def test_the_server_sees_bitmaps_of_p_bits_and_no_index() -> None:
+    everyone = list(np.random.default_rng(3).random((4, 1000), np.float32))
+    _, cohort = vote(everyone, 0.1)
+    assert [len(ballot) for ballot in cohort.sent] == [125] * 4
+    assert [np.unpackbits(ballot).sum() for ballot in cohort.sent] == [100] * 4
+    plain = [np.packbits(np.isin(np.arange(1000), highest(mine, 100))) for mine in everyone]
+    assert not any(np.array_equal(ballot, one) for ballot, one in zip(cohort.sent, plain, strict=True))
+    assert [type(item) for item in cohort.told] == [np.ndarray, np.ndarray, int]
+
+
+def test_ballots_of_two_rounds_cannot_be_linked() -> None:
+    everyone = [np.arange(1000, dtype=np.float32)] * 2
+    first, second = (vote(everyone, 0.1, round=round)[1].sent[0] for round in (0, 1))
+    common = int(np.unpackbits(first & second).sum())
+    assert common < 30  # 10 of 100 by chance

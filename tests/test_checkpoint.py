@@ -1,0 +1,342 @@
+"""Checkpoints: complete or not there, refused when damaged, and a resumed run equals an uninterrupted one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import codec, run_command
+from fedplug.checkpoint import Checkpoints
+from fedplug.engines.base import Engine
+from fedplug.errors import CheckpointError, TooFewClients
+from fedplug.protocol import Protocol
+from fedplug.recipe import Recipe
+from fedplug.settings import Settings
+from fedplug.state_files import read_file, write_file
+from toy_components import build, paraaegis, read_saved, recipe_of, toy_catalog
+
+
+class Nobody:
+    """An engine whose parties write one file each."""
+
+    def save(self, folder: Path) -> None:
+        for number in range(2):
+            write_file(folder / f"client-{number}.state", b"x" * 100)
+
+    def saved(self, folder: Path) -> None:
+        assert (folder / "server.state").is_file()
+
+
+def written(folder: Path, rounds: int = 3) -> Checkpoints:
+    checkpoints = Checkpoints(folder)
+    for round in range(rounds):
+        checkpoints.write(round, {"round": round}, Nobody())  # type: ignore[arg-type]
+    return checkpoints
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read_and_the_last_two_are_kept(tmp_path: Path) -> None:
+    checkpoints = written(tmp_path, 4)
+    assert checkpoints.rounds() == [2, 3]
+    assert checkpoints.read() == (3, {"round": 3}, tmp_path / "checkpoint" / "round-0003")
+    assert checkpoints.read(2) == (2, {"round": 2}, tmp_path / "checkpoint" / "round-0002")
+    assert Checkpoints(tmp_path / "new").read() is None
+    with pytest.raises(CheckpointError, match=r"no checkpoint of round 1; it has \[2, 3\]"):
+        checkpoints.read(1)
+
+
+def test_a_draft_left_by_a_kill_is_no_checkpoint(tmp_path: Path) -> None:
+    checkpoints = written(tmp_path)
+    draft = tmp_path / "checkpoint" / "round-0003.tmp"
+    shutil.copytree(checkpoints.path(2), draft)
+    (draft / "server.state").unlink()
+    assert checkpoints.rounds() == [1, 2]
+    assert checkpoints.read() == (2, {"round": 2}, checkpoints.path(2))
+    (draft / "leftover").write_text("x")
+    checkpoints.write(3, {"round": 3}, Nobody())  # type: ignore[arg-type]
+    assert not draft.exists()
+    assert not (checkpoints.path(3) / "leftover").exists()
+
+
+def test_a_checkpoint_is_never_there_in_part(tmp_path: Path) -> None:
+    class Dies(Nobody):
+        def save(self, folder: Path) -> None:
+            super().save(folder)
+            raise KeyboardInterrupt
+
+    checkpoints = written(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write(3, {"round": 3}, Dies())  # type: ignore[arg-type]
+    assert checkpoints.read() == (2, {"round": 2}, checkpoints.path(2))
+
+
+def test_a_round_that_is_run_again_replaces_its_checkpoint(tmp_path: Path) -> None:
+    checkpoints = written(tmp_path)
+    checkpoints.write(2, {"again": True}, Nobody())  # type: ignore[arg-type]
+    assert checkpoints.read() == (2, {"again": True}, checkpoints.path(2))
+    assert checkpoints.rounds() == [1, 2]
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == ["round-0001", "round-0002"]
+
+
+DAMAGES: dict[str, Any] = {
+    "truncated": lambda data: data[:-3],
+    "empty": lambda data: b"",
+    "altered": lambda data: data[:40] + bytes([data[40] ^ 4]) + data[41:],
+    "nonsense": lambda data: b"not a checkpoint",
+}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "missing"])
+def test_a_damaged_server_file_is_refused_with_the_file_and_a_remedy(damage: str, tmp_path: Path) -> None:
+    checkpoints = written(tmp_path)
+    file = checkpoints.path(2) / "server.state"
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(DAMAGES[damage](checkpoints.path(2).joinpath("server.state").read_bytes() + b"y" * 0))
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.read()
+    assert str(file) in str(caught.value)
+    assert f"go back one: fedplug resume {tmp_path} --round 1" in str(caught.value)
+    assert checkpoints.read(1) == (1, {"round": 1}, checkpoints.path(1))
+    shutil.rmtree(checkpoints.path(1))
+    with pytest.raises(CheckpointError, match="there is no earlier one; run the recipe again: fedplug run"):
+        checkpoints.read()
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    write_file(tmp_path / "x.state", b"secret")
+    assert (tmp_path / "x.state").stat().st_mode & 0o777 == 0o600
+    assert read_file(tmp_path / "x.state") == b"secret"
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """Ends a run as if by a power cut."""
+
+
+def stop_after(protocol: Protocol, engine: Engine, folder: Path, rounds: int) -> None:
+    """Writes a checkpoint after every round, and stops after some."""
+    checkpoints = Checkpoints(folder)
+
+    def on_round(done: int) -> None:
+        checkpoints.write(done, protocol.state(), engine)
+        if done == rounds:
+            raise Stopped
+
+    protocol.on_round = on_round
+
+
+def models(engine: Engine, folder: Path) -> dict[int, Any]:
+    folder.mkdir()
+    engine.save(folder)
+    return read_saved(folder)[0]
+
+
+PLAINS = {
+    "paraaegis": paraaegis(rounds=4, decay=0.9),
+    "key server": paraaegis(rounds=4, seal={"use": "std.bfv", "key_holder": "key_server"}),
+    "drop-outs": paraaegis(
+        rounds=4,
+        score_parameters=[{"use": "paraaegis.magnitude"}, {"use": "toy.fail", "clients": [2], "rounds": [1, 3]}],
+    ),
+    "sampled": paraaegis(rounds=4, sampling={"scheme": "fixed", "rate": 0.5, "source": "reproducible"}),
+    "groups": recipe_of(rounds=4, negotiate_mask={"use": "toy.groups"}),
+    "batch norm": recipe_of(rounds=4, model={"use": "std.cnn", "hidden": 4}),
+}
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what no two runs share: seconds, and bytes of ciphertexts under other keys."""
+    return [{key: value for key, value in row.items() if key not in ("seconds", "bytes")} for row in rows]
+
+
+@pytest.mark.parametrize("case", PLAINS)
+def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
+    """Spec 40, second half: bit for bit, with BFV and reproducible noise; the ledger too."""
+    plain = PLAINS[case]
+    whole, engine, _ = build(plain)
+    whole.setup()
+    whole.run()
+    expected = models(engine, tmp_path / "whole")
+
+    for stop in (0, 2, 3):
+        run = tmp_path / f"stopped-{stop}"
+        first, engine, _ = build(plain)
+        stop_after(first, engine, run, stop)
+        first.setup()
+        with pytest.raises(Stopped):
+            first.on_round(0)
+            first.run()
+        second, engine, watch = build(plain)
+        found = Checkpoints(run).read()
+        assert found is not None
+        done, state, folder = found
+        assert done == stop
+        engine.load(folder)
+        second.restore(state)
+        second.run(done)
+        resumed = models(engine, tmp_path / f"resumed-{stop}")
+        assert list(resumed) == list(expected)
+        assert all(np.array_equal(resumed[c], expected[c]) for c in expected)
+        assert without_times(second.rows) == without_times(whole.rows)
+        assert second.ledger.log == whole.ledger.log
+        assert not any("different models" in note for note in watch.notes)
+
+
+def test_a_model_of_zeros_and_a_plan_of_zeros_are_not_confused(tmp_path: Path) -> None:
+    """Equal arrays are stored once, but labels of 0 and weights of 0.0 are different things."""
+    plain = recipe_of("encrypted", [{"use": "std.bfv"}], rounds=1)
+    protocol, engine, _ = build(plain)
+    protocol.setup()
+    client = engine._hosts["client:0"].clients["client:0"]  # type: ignore[attr-defined]
+    protocol.run()
+    client.vector = np.zeros(650, np.float32)
+    assert not client.plan.labels.any()
+    assert models(engine, tmp_path / "a")[0].dtype == np.float32
+    engine.load(tmp_path / "a")
+    assert client.vector.dtype == np.float32
+    assert client.plan.labels.dtype == np.uint8
+
+
+# -- through the run folder --------------------------------------------------------------------------------------------
+
+
+def finished(tmp_path: Path, **changes: Any) -> tuple[Path, Settings]:
+    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
+    code, folder = run_command.start(Recipe.from_plain(paraaegis(**changes), catalog), settings, catalog)
+    assert code == 0
+    return folder, settings
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
+@pytest.mark.parametrize("file", ["client-2.state", "client-0-array-0.state"])
+def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(file: str, damage: str, tmp_path: Path) -> None:
+    folder, settings = finished(tmp_path)
+    path = folder / "checkpoint" / "round-0002" / file
+    data = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(DAMAGES[damage](data))
+    with pytest.raises(CheckpointError) as caught:
+        run_command.resume(folder, settings, catalog=toy_catalog())
+    assert str(path) in str(caught.value)
+    assert f"go back one: fedplug resume {folder} --round 1" in str(caught.value)
+    assert run_command.resume(folder, settings, 1, toy_catalog()) == 0
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_state_of_something_else_is_a_checkpoint_error(tmp_path: Path) -> None:
+    """The checksum is right, the content is not: for instance a file of another version."""
+    folder, settings = finished(tmp_path)
+    for name in ("client-2.state", "server.state"):
+        path = folder / "checkpoint" / "round-0002" / name
+        data = path.read_bytes()
+        write_file(path, codec.encode({"other": 1}))
+        with pytest.raises(CheckpointError, match=r"round-0002.*go back one"):
+            run_command.resume(folder, settings, catalog=toy_catalog())
+        path.write_bytes(data)
+
+
+def test_a_recipe_that_was_edited_after_the_run_began_is_refused(tmp_path: Path) -> None:
+    folder, settings = finished(tmp_path)
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("rounds: 2", "rounds: 4"))
+    with pytest.raises(CheckpointError, match="recipe"):
+        run_command.resume(folder, settings, catalog=toy_catalog())
+
+
+def test_no_run_folder_is_a_checkpoint_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is no run folder"):
+        run_command.resume(tmp_path, Settings(output=tmp_path, quiet=True))
+
+
+def test_a_run_that_fails_keeps_its_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    fail = {"use": "toy.fail", "clients": [0, 1, 2], "rounds": [1]}
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(rounds=3, score_parameters=[fail]), catalog)
+    with pytest.raises(TooFewClients, match="the toy broke") as caught:
+        run_command.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
+    (folder,) = tmp_path.iterdir()
+    assert f"Nothing is lost: continue with fedplug resume {folder}" in str(caught.value)
+    assert Checkpoints(folder).rounds() == [0, 1]
+    assert (folder / "report.html").is_file()
+
+
+# -- the ledger pays for every upload ----------------------------------------------------------------------------------
+
+NOISE = {"use": "std.gaussian", "noise_multiplier": 2.0, "source": "secure"}
+
+
+def noised(**changes: Any) -> dict[str, Any]:
+    return recipe_of("noised", [{"use": "std.clip", "norm": 1.0}, NOISE], rounds=4, **changes)
+
+
+class Killed(Exception):
+    """What a kill looks like from inside."""
+
+
+def start_and_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_in: list[int]) -> Path:
+    """Starts a run that is cut off in round `kill_in[0]`, resumes it, cuts it off again, ..., until it ends."""
+    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
+    charge = Protocol._charge
+    kills = list(kill_in)
+
+    def killed(self: Protocol, round: int, *rest: Any) -> None:
+        if kills and round == kills[0]:
+            kills.pop(0)
+            raise Killed  # the uploads have arrived, and nothing has been written since
+        charge(self, round, *rest)
+
+    monkeypatch.setattr(Protocol, "_charge", killed)
+    with pytest.raises(Killed):
+        run_command.start(Recipe.from_plain(noised(), catalog), settings, catalog)
+    (folder,) = tmp_path.iterdir()
+    for _ in kill_in[1:]:
+        with pytest.raises(Killed):
+            run_command.resume(folder, settings, catalog=catalog)
+    assert run_command.resume(folder, settings, catalog=catalog) == 0
+    return folder
+
+
+def paid(folder: Path) -> list[int]:
+    return sorted(entry["round"] for entry in json.loads((folder / "ledger.json").read_text())["log"])
+
+
+def test_a_round_that_is_cut_off_after_its_uploads_is_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert paid(start_and_kill(tmp_path, monkeypatch, [2])) == [1, 2, 3, 3, 4]
+
+
+def test_a_round_that_is_cut_off_twice_is_paid_for_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert paid(start_and_kill(tmp_path, monkeypatch, [2, 2])) == [1, 2, 3, 3, 3, 4]
+
+
+def test_cuts_in_different_rounds_are_all_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert paid(start_and_kill(tmp_path, monkeypatch, [0, 1, 3])) == [1, 1, 2, 2, 3, 4, 4]
+
+
+def test_going_back_pays_for_the_rounds_that_are_run_again(tmp_path: Path) -> None:
+    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
+    _, folder = run_command.start(Recipe.from_plain(noised(), catalog), settings, catalog)
+    before = json.loads((folder / "ledger.json").read_text())
+    assert run_command.resume(folder, settings, 3, catalog) == 0
+    assert paid(folder) == [1, 2, 3, 4, 4]
+    after = json.loads((folder / "ledger.json").read_text())
+    assert after["epsilon"]["zero_out"]["exact"] > before["epsilon"]["zero_out"]["exact"]
+
+
+def test_reproducible_noise_is_the_same_upload_and_paid_once(tmp_path: Path) -> None:
+    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
+    plain = noised()
+    plain["protect"]["noised"][1] = {**NOISE, "source": "reproducible"}
+    _, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+    assert run_command.resume(folder, settings, 3, catalog) == 0
+    assert paid(folder) == [1, 2, 3, 4]

@@ -1,0 +1,417 @@
+"""The documentation is run: commands, recipes and Python blocks work, names and links exist, tables are complete.
+
+Comments above a fenced block say what to do with it:
+
+    <!-- file: NAME -->     the block is a file that the commands of this page can use
+    <!-- wrong -->          a recipe with mistakes, on purpose
+    <!-- exit: 1 -->        the exit code of the block's commands; else 0
+    <!-- set: rounds=1 -->  added to a `fedplug run`, to save time
+    <!-- exact: epsilon --> lines of a run that begin with this word are compared digit for digit
+    <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
+
+In expected output `...` stands for anything. Digits of a run's output are not compared, since its noise is secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import importlib.util
+import io
+import json
+import math
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import pytest
+from fedplug import cli, gaussian_epsilon, gaussian_noise_multiplier
+from fedplug.catalog import Catalog
+from fedplug.recipe import load_recipe
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/reference/*.md"),
+        *ROOT.glob("plugins/*/README.md"),
+        *ROOT.glob("plugins-contrib/*/README.md"),
+    ]
+)
+FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fenced:
+    """A fenced block: where it stands, its language, its text, and what the comments above it say."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    directives: dict[str, str]
+
+    @property
+    def id(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def fenced_blocks(page: Path) -> list[Fenced]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        said = re.findall(r"<!--\s*(\w+)(?::\s*(.*?))?\s*-->", match[1])
+        line = text.count("\n", 0, match.start(2)) + 1
+        found.append(Fenced(page, line, match[2], match[3], dict(said)))
+    return found
+
+
+BLOCKS = [block for page in PAGES for block in fenced_blocks(page)]
+RECIPES = [block for block in BLOCKS if block.language == "yaml" and "wrong" not in block.directives]
+CONSOLES = [block for block in BLOCKS if block.language == "console"]
+
+
+def params(blocks: list[Fenced]) -> Any:
+    return [pytest.param(block, id=block.id) for block in blocks]
+
+
+# ---- a place in which a page's commands run
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the recipe that `make run` runs, as it is."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = ROOT / "recipes/paraaegis-dynamic.yaml"
+    code, output = call(f"fedplug run {shlex.quote(str(recipe))} --output {shlex.quote(str(folder))}")
+    assert code == 0, output
+    (run,) = folder.iterdir()
+    (run / "output.txt").write_text(output.replace(str(folder), "runs"), encoding="utf-8")
+    return run
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the repository's recipes and the example plugin, in which the test runs."""
+    for name in ("recipes", "plugins-contrib"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    return tmp_path
+
+
+def lay_out(page: Path, folder: Path) -> None:
+    """Writes the files that a page's blocks define."""
+    for block in fenced_blocks(page):
+        if name := block.directives.get("file"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(block.text, encoding="utf-8")
+
+
+@pytest.fixture
+def acme(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The plugin of writing-a-plugin.md as pip would install it: importable, with metadata and entry points."""
+    lay_out(ROOT / "docs/writing-a-plugin.md", workspace)
+    project = tomllib.loads((workspace / "pyproject.toml").read_text())["project"]
+    info = workspace / "src" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in members.items())
+        for group, members in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(points))
+    (workspace / "src/acme/__init__.py").touch()
+    monkeypatch.syspath_prepend(str(workspace / "src"))
+    yield workspace
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+        del sys.modules[name]
+
+
+def call(command: str) -> tuple[int, str]:
+    """Runs a `fedplug ...` command in this process; gives the exit code and what it printed."""
+    words = shlex.split(command)
+    assert words[0] == "fedplug"
+    out, err = io.StringIO(), io.StringIO()
+    before, sys.argv = sys.argv, words
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = cli.main()
+    finally:
+        sys.argv = before
+    return code, out.getvalue() + err.getvalue()
+
+
+# ---- commands
+
+
+def commands(block: Fenced) -> list[tuple[str, list[str]]]:
+    """The `$ ` lines of a console block, each with the lines expected below it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            assert found, f"{block.id}: output before the first command"
+            found[-1][1].append(line.rstrip())
+    return found
+
+
+def pattern(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.split("..."))
+
+
+def without_numbers(line: str) -> str:
+    """Numbers with their units as one sign; columns, whose width follows from the names, as one space apart."""
+    line = re.sub(r"(?<=\S) +", " ", line)
+    return re.sub(r"\d[\d.,]*(?:e[+-]?\d+)?(?:\s(?:B|[kMG]B|ms|s|min))?(?!\w)", "#", line)
+
+
+def matches(expected: list[str], printed: str, block: Fenced) -> str:
+    """Why the output is not what the page says; empty if it is."""
+    lines = [line.rstrip() for line in printed.splitlines()]
+    body = "\n".join(".*" if line == "..." else pattern(line) for line in expected)
+    # A line of its own that says "..." stands for any number of lines, also none.
+    body = body.replace("\n.*\n", "\n(?:.*\n)*?").removesuffix("\n.*")
+    if re.match(body, "\n".join(lines)):
+        return ""
+    return f"{block.id} expects\n" + "\n".join(expected) + "\n--- printed\n" + "\n".join(lines)
+
+
+def matches_run(expected: list[str], printed: str, block: Fenced) -> str:
+    """The same for a run, whose numbers differ: every line of the page is a line of the output but for the numbers."""
+    exact = block.directives.get("exact")
+    lines = [line.rstrip() for line in printed.splitlines()]
+    for line in expected:
+        if line == "...":
+            continue
+        if exact and line.startswith(exact):
+            if line not in lines:
+                return f"{block.id} expects {line!r}, printed was {[f for f in lines if f.startswith(exact)]}"
+        elif not any(re.fullmatch(pattern(without_numbers(line)), without_numbers(found)) for found in lines):
+            return f"{block.id} expects\n{line}\n--- printed\n" + "\n".join(lines)
+    return ""
+
+
+@pytest.mark.parametrize("block", params([block for block in CONSOLES if block.page.name != "writing-a-plugin.md"]))
+def test_commands_print_what_the_page_says(block: Fenced, workspace: Path, plain_run: Path) -> None:
+    lay_out(block.page, workspace)
+    check_commands(block, plain_run)
+
+
+@pytest.mark.parametrize("block", params([block for block in CONSOLES if block.page.name == "writing-a-plugin.md"]))
+def test_commands_with_the_example_plugin_installed(block: Fenced, acme: Path) -> None:
+    check_commands(block, None)
+
+
+def check_commands(block: Fenced, plain_run: Path | None) -> None:
+    fedplug_commands = [(command, expected) for command, expected in commands(block) if command.startswith("fedplug ")]
+    assert fedplug_commands, f"{block.id} shows no fedplug command; write it as a plain block"
+    for command, expected in fedplug_commands:
+        command = re.split(r" [>|] ", command)[0]  # what a shell does with the output is not ours
+        if command == "fedplug run recipes/paraaegis-dynamic.yaml" and plain_run:
+            why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
+            assert not why, why
+            continue
+        running = command.startswith(("fedplug run ", "fedplug resume "))
+        if extra := block.directives.get("set"):
+            command += f" --set {shlex.quote(extra)}"
+        if plain_run and command.startswith("fedplug resume "):
+            command = re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
+        code, output = call(command)
+        assert code == int(block.directives.get("exit", 0)), f"{block.id}: {command} exits with {code}:\n{output}"
+        why = matches_run(expected, output, block) if running else matches(expected, output, block)
+        assert not (expected and why), why
+
+
+def test_every_command_of_fedplug_is_in_the_readme() -> None:
+    from fedplug.cli_app import app
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        assert f"`fedplug {name}" in readme, name
+
+
+# ---- recipes and Python
+
+
+@pytest.mark.parametrize("block", params([block for block in BLOCKS if "same" in block.directives]))
+def test_quoted_files_are_quoted_as_they_are(block: Fenced) -> None:
+    if block.language != "yaml":
+        assert block.text == (ROOT / block.directives["same"]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", params([block for block in RECIPES if block.page.name != "writing-a-plugin.md"]))
+def test_recipes_on_pages_are_right(block: Fenced, workspace: Path) -> None:
+    path = workspace / "recipe.yaml"
+    path.write_text(block.text, encoding="utf-8")
+    recipe = load_recipe(path)
+    if original := block.directives.get("same"):
+        assert recipe.digest == load_recipe(workspace / original).digest
+
+
+def test_every_recipe_of_the_example_plugin_is_right(acme: Path) -> None:
+    blocks = [block for block in RECIPES if block.page.name == "writing-a-plugin.md"]
+    assert blocks
+    for block in blocks:
+        load_recipe(acme / block.directives["file"])
+
+
+def test_the_example_plugin_passes_its_own_tests(acme: Path) -> None:
+    spec = importlib.util.spec_from_file_location("test_acme", acme / "tests/test_acme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in ("acme.secret_layers", "acme.round"):
+        module.test_conforms(name)
+    module.test_rounds_to_the_step()
+
+
+def test_the_example_negotiation_agrees_on_whole_layers(acme: Path) -> None:
+    """Two of three layers are encrypted at every client, and the clients remember their scores."""
+    from fedplug import codec
+    from fedplug.state_files import read_file
+
+    code, output = call("fedplug run layers.yaml --output layer-runs")
+    assert code == 0, output
+    (run,) = Path("layer-runs").iterdir()
+    shares = [json.loads(line)["zones"]["encrypted"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    sizes = [64 * 32 + 32, 32 * 16 + 16, 16 * 10 + 10]
+    pairs = {(sum(sizes) - size) / sum(sizes) for size in sizes}
+    assert len(shares) == 2
+    assert all(any(math.isclose(share, pair) for pair in pairs) for share in shares)
+    for client_id in range(4):
+        state = codec.decode(read_file(run / "checkpoint/round-0002" / f"client-{client_id}.state"))["state"]
+        assert len(state["acme.secret_layers"]["moved"]) == len(sizes)
+
+
+@pytest.mark.parametrize(
+    "block",
+    params([block for block in BLOCKS if block.language == "python" and not {"file", "same"} & set(block.directives)]),
+)
+def test_python_on_pages_runs(
+    block: Fenced, workspace: Path, plain_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(plain_run, workspace / "runs" / plain_run.name)
+    exec(compile(block.text, block.id, "exec"), {"__name__": "__main__"})
+    assert plain_run.name in capsys.readouterr().out
+
+
+# ---- names, links, tables, numbers
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_names_and_links_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    prose = FENCE.sub("", text)
+    missing = []
+    catalog = Catalog.discover()
+    for name in set(re.findall(r"`([a-z0-9_]+\.[A-Za-z0-9_.]+?)(?:\.saturated|\(.*?\))?`", prose)):
+        plugin, _, rest = name.partition(".")
+        if plugin in ("std", "paraaegis", "borda") and not catalog.named(name):
+            missing.append(f"component {name}")
+        if plugin == "fedplug" and "/" not in rest and not exists(name):
+            missing.append(f"python name {name}")
+    for path in set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+/?)`", prose)):
+        top = path.partition("/")[0]
+        if (ROOT / top).is_dir() and not (ROOT / path).exists() and not (page.parent / path).exists():
+            missing.append(f"file {path}")
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose) + re.findall(r'(?:src|href)="([^"]+)"', prose):
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists():
+            missing.append(f"link {link}")
+        elif anchor and anchor not in anchors(path):
+            missing.append(f"anchor {link}")
+    assert not missing, sorted(missing)
+
+
+def exists(dotted: str) -> bool:
+    """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
+    if dotted.removeprefix("fedplug.") in Catalog.discover().groups:
+        return True
+    try:
+        importlib.import_module(dotted)
+    except ImportError:
+        module, _, name = dotted.rpartition(".")
+        return exists(module) and hasattr(importlib.import_module(module), name) if module else False
+    return True
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_pages_name_no_machine_and_leave_nothing_open(page: Path) -> None:
+    found = re.findall(r"/(?:home|root|tmp|work|Users)/\S*|\b(?:TODO|FIXME|TBD)\b", page.read_text(encoding="utf-8"))
+    assert not found
+
+
+def test_the_dependency_table_is_complete() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
+    rows = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|", text, re.MULTILINE)
+    table = {(who.partition(",")[0], name) for who, name in rows}
+    declared: set[tuple[str, str]] = set()
+    for who, path in {"core": ".", "std": "plugins/std", "paraaegis": "plugins/paraaegis"}.items():
+        project = tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
+        extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
+        declared |= {(who, re.split(r"[\[<>=~! ]", name)[0]) for name in [*project["dependencies"], *extras]}
+    assert table == declared
+
+
+def test_the_public_names_are_listed() -> None:
+    text = (ROOT / "docs/writing-a-plugin.md").read_text(encoding="utf-8").partition("## What is public")[2]
+    listed = set(re.findall(r"`(\w+)`", text.partition("Further:")[0]))
+    assert listed == set(fedplug.__all__)
+
+
+def test_the_recipe_keys_are_listed() -> None:
+    from fedplug.recipe import SECTIONS, General
+
+    text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").partition("## Names and references")[0]
+    listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert listed == {*General.model_fields, *SECTIONS, "extends"}
+
+
+def test_the_component_reference_is_fresh() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert generate.TARGET.read_text(encoding="utf-8") == generate.reference(), "run: python docs/generate.py"
+
+
+def test_numbers_quoted_from_the_ledger(plain_run: Path) -> None:
+    text = " ".join((ROOT / "docs/sharp_edges.md").read_text(encoding="utf-8").split())
+    ledger = json.loads((plain_run / "ledger.json").read_text())
+    zone = ledger["epsilon"]["zero_out"]["epsilon_exact"]
+    aggregator = ledger["views"]["aggregator"]["zero_out"]["epsilon_exact"]
+    assert f"ε = {zone:.2f}, while the aggregator's view has ε = {aggregator:.2f}" in text
+    # One round too many, of 30 that were planned for epsilon 8.
+    repeated = gaussian_epsilon(gaussian_noise_multiplier(8, 1e-5) * math.sqrt(30 / 31), 1e-5)
+    assert f"ended at {repeated:.2f}" in text
+    multiplier = ledger["zones"]["noised"]["noise_multiplier"][0]
+    size = ledger["log"][0]["zones"]["noised"]["size"]
+    assert f"multiplier is {multiplier:.2f}" in text
+    assert f"{size:,.0f} noised scalars" in text
+    assert f"norm of about {multiplier * math.sqrt(size):.0f}" in text
+    summary = json.loads((plain_run / "summary.json").read_text())
+    largest = max(sum(counts) for counts in summary["class_distribution"]["clients"].values())
+    assert f"({largest} at the largest client)" in text

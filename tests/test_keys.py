@@ -1,0 +1,266 @@
+"""Who holds which key: what the server has opens nothing, and the key server opens sums only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tenseal as ts
+from fedplug import Block, codec
+from fedplug.calls import Call, read_reply, request
+from fedplug.checkpoint import Checkpoints
+from fedplug.context import Context
+from fedplug.engines.base import Engine
+from fedplug.errors import ClientError, ProtectionError, TooFewClients
+from fedplug.protocol import Protocol
+from toy_components import Outcome, build, paraaegis, recipe_of, run_protocol
+
+SCHEMES = ("std.bfv", "std.ckks")
+HOLDERS = ("clients", "key_server")
+CASES = [(scheme, holder) for scheme in SCHEMES for holder in HOLDERS]
+
+
+def encrypted(scheme: str, key_holder: str, **changes: Any) -> dict[str, Any]:
+    return recipe_of("encrypted", [{"use": scheme, "key_holder": key_holder, "range": 0.5}], **changes)
+
+
+class Story:
+    """A run whose server and parties are still there to be asked."""
+
+    def __init__(self, plain: dict[str, Any], tmp_path: Path) -> None:
+        self.protocol, self.engine, _ = build(plain)
+        self.checkpoints = Checkpoints(tmp_path)
+
+        def save(rounds: int) -> None:
+            self.folder = self.checkpoints.write(rounds, self.protocol.state(), self.engine)
+
+        self.protocol.on_round = save
+        self.protocol.setup()
+        self.protocol.run()
+
+    def party(self, address: str) -> Any:
+        host = self.engine._hosts[address]  # type: ignore[attr-defined]
+        return host.party if address == "key_server" else host.clients[address]
+
+    def upload(self, client_id: int = 1) -> Block:
+        """The encrypted block of a client's last upload, as the server received it."""
+        messages = [m for m in self.protocol.wire.messages if m.sender == f"client:{client_id}" and m.phase == "upload"]
+        block: Block = messages[-1].decode()["value"]["blocks"]["encrypted"]
+        return block
+
+
+def vector_from(scheme: str, context: Any, block: Block) -> Any:
+    """The block's first ciphertext under a context."""
+    return (ts.bfv_vector_from if scheme == "std.bfv" else ts.ckks_vector_from)(context, block.ciphertexts[0])
+
+
+def everything_in(value: Any) -> list[bytes]:
+    """Every bytes object and array inside nested plain data, however deep."""
+    if isinstance(value, bytes):
+        inner: list[bytes] = []
+        try:
+            inner = everything_in(codec.decode(value))
+        except Exception:
+            inner = []
+        return [value, *inner]
+    if isinstance(value, np.ndarray):
+        return [value.tobytes()]
+    if isinstance(value, dict):
+        return [part for key in value for part in (*everything_in(key), *everything_in(value[key]))]
+    if isinstance(value, list | tuple):
+        return [part for item in value for part in everything_in(item)]
+    if isinstance(value, Block):
+        return [part for name in value.__dataclass_fields__ for part in everything_in(getattr(value, name))]
+    return []
+
+
+@pytest.mark.parametrize(("scheme", "holder"), CASES)
+def test_with_all_that_the_server_has_nothing_decrypts(scheme: str, holder: str, tmp_path: Path) -> None:
+    story = Story(encrypted(scheme, holder), tmp_path)
+    protocol = story.protocol
+    server = protocol.server
+    sealed = story.upload()
+
+    # 1. Its own components, state and cache: the context it adds with has no secret key, in memory either.
+    component = protocol.composition.components[scheme]
+    with pytest.raises(ProtectionError, match="no secret key"):
+        component.postprocess(sealed.replace(contributors=1), protocol._context(1))
+    cached = server.cache[scheme][1]
+    assert not cached.has_secret_key()
+    with pytest.raises(ValueError, match=r"(?i)secret|decrypt"):
+        vector_from(scheme, cached, sealed).decrypt()
+
+    # 2. Every byte string it was ever sent or keeps, tried as a context.
+    kept = everything_in(server.state) + everything_in(protocol.state())
+    kept += [part for message in protocol.wire.messages for part in everything_in(message.decode())]
+    contexts = 0
+    for data in {part for part in kept if len(part) > 50}:
+        try:
+            loaded = ts.context_from(data, 1)
+        except Exception:
+            continue
+        contexts += 1
+        assert not loaded.has_secret_key()
+    assert contexts >= 1  # the bare parameters, at least: the search does recognise a context
+
+    # 3. The holder's secret does not occur anywhere, in one piece or in part.
+    owner = "key_server" if holder == "key_server" else "client:1"
+    secret_context = story.party(owner).state[scheme]["context"]
+    assert ts.context_from(secret_context, 1).has_secret_key()
+    pieces = [secret_context[i : i + 64] for i in range(512, len(secret_context) - 64, 997)]
+    wire = b"".join(message.data for message in protocol.wire.messages)
+    files = (story.folder / "server.state").read_bytes()
+    public = b"".join(everything_in(story.party("client:1").state[scheme])) if holder == "key_server" else b""
+    private = [piece for piece in pieces if piece not in public]
+    assert len(private) > 20
+    for place in (wire, files, codec.encode(protocol.state())):
+        assert not any(piece in place for piece in private)
+
+
+@pytest.mark.parametrize(("scheme", "holder"), CASES)
+def test_the_holder_does_open(scheme: str, holder: str, tmp_path: Path) -> None:
+    """The counterpart of the test above: with the key, the very same ciphertexts give numbers."""
+    story = Story(encrypted(scheme, holder), tmp_path)
+    party = story.party("key_server" if holder == "key_server" else "client:3")
+    loaded = ts.context_from(party.state[scheme]["context"], 1)
+    assert len(vector_from(scheme, loaded, story.upload()).decrypt()) > 100
+    if holder == "key_server":
+        assert not ts.context_from(story.party("client:3").state[scheme]["context"], 1).has_secret_key()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_client_refuses_to_open_a_single_upload(scheme: str, tmp_path: Path) -> None:
+    story = Story(encrypted(scheme, "clients"), tmp_path)
+    client = story.party("client:2")
+    component = story.engine._hosts["client:2"].composition.components[scheme]  # type: ignore[attr-defined]
+    for claimed in (1, 2, 4):
+        with pytest.raises(ProtectionError, match="holds 1 updates"):
+            component.postprocess(story.upload().replace(contributors=claimed), client.ctx)
+
+
+# -- the key server (spec 37) ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_key_server_receives_sums_only(scheme: str) -> None:
+    outcome = run_protocol(encrypted(scheme, "key_server", rounds=3, min_clients=3))
+    requests = [message.decode() for message in outcome.sent("key_server")]
+    opened = [call for message in requests for call in message["calls"] if call[3] == "open"]
+    assert len(opened) == 3
+    assert all(call[4][1].contributors == 4 for call in opened)
+    sent = {part for m in outcome.sent("server") if m.sender.startswith("client") for part in ciphertexts(m.decode())}
+    received = {part for message in requests for part in ciphertexts(message)}
+    assert len(sent) >= 12
+    assert received
+    assert not sent & received
+
+
+def ciphertexts(value: Any) -> list[bytes]:
+    return [part for part in everything_in(value) if len(part) > 10_000]
+
+
+def asked(story: Story, block: Block) -> dict[str, Any]:
+    """What the key server answers to a server that asks it to open a block."""
+    name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
+    call = Call.of(story.protocol.steps.open, (name, block), "key_server", 1)
+    data, _ = request(story.protocol.recipe.digest, [call])
+    ((_, answer),) = story.engine.exchange({"key_server": data})
+    assert isinstance(answer, bytes)
+    return read_reply(answer)[0]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> None:
+    story = Story(encrypted(scheme, "key_server", min_clients=3), tmp_path)
+    component = story.protocol.composition.components[scheme]
+    ctx: Context = story.protocol._context(1)
+    uploads = {client_id: story.upload(client_id) for client_id in range(4)}
+    for members in ([1], [0, 2]):
+        few = component.add_blocks({c: uploads[c] for c in members}, ctx)
+        reply = asked(story, few)
+        assert "value" not in reply
+        refusal = f"a sum of {len(members)} updates would show too much of each; min_clients is 3"
+        assert refusal in reply["error"]["message"]
+        # Nor if the server claims that there are more: the ciphertexts count their contributors.
+        reply = asked(story, few.replace(contributors=3))
+        assert "value" not in reply
+        assert f"holds {len(members)} updates, but 3 are claimed" in reply["error"]["message"]
+    enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, ctx)
+    assert asked(story, enough)["value"].values.shape == (650,)
+
+
+def test_a_group_too_small_for_a_sum_ends_the_run_with_the_reason() -> None:
+    plain = encrypted("std.bfv", "key_server", min_clients=3)
+    plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
+    with pytest.raises(ClientError, match="a sum of 2 updates would show too much of each; min_clients is 3"):
+        run_protocol(plain)
+
+
+def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> None:
+    story = Story(encrypted("std.bfv", "key_server"), tmp_path)
+    for component, method in (("std.bfv", "postprocess"), ("std.bfv", "adopt_keys"), ("fedplug", "protect")):
+        body = codec.encode([0, 0, component, method, []])
+        data, _ = request(story.protocol.recipe.digest, [Call(body, {}, 0)])  # type: ignore[arg-type]
+        ((_, answer),) = story.engine.exchange({"key_server": data})
+        assert isinstance(answer, bytes)
+        assert "may be called at a key_server" in read_reply(answer)[0]["error"]["message"]
+
+
+# -- the cohort secret -------------------------------------------------------------------------------------------------
+
+
+def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -> None:
+    story = Story(paraaegis(), tmp_path)
+    secrets = {story.party(f"client:{c}").state["fedplug"]["cohort_secret"] for c in range(4)}
+    assert len(secrets) == 1
+    (secret,) = secrets
+    assert len(secret) == 32
+    wire = b"".join(message.data for message in story.protocol.wire.messages)
+    assert secret not in wire
+    assert secret not in codec.encode(story.protocol.state())
+    assert secret not in (story.folder / "server.state").read_bytes()
+    assert secret in (story.folder / "client-0.state").read_bytes()  # where it belongs, and readable by its owner alone
+    assert (story.folder / "client-0.state").stat().st_mode & 0o077 == 0
+
+
+def test_every_run_has_a_secret_of_its_own(tmp_path: Path) -> None:
+    first, second = (Story(paraaegis(rounds=1), tmp_path / name) for name in ("a", "b"))
+    of = [story.party("client:0").state["fedplug"]["cohort_secret"] for story in (first, second)]
+    assert of[0] != of[1]
+
+
+def test_no_secret_is_agreed_on_where_nobody_needs_one() -> None:
+    def look(protocol: Protocol, engine: Engine) -> None:
+        hosts.append(engine._hosts["client:0"])  # type: ignore[attr-defined]
+
+    hosts: list[Any] = []
+    outcome: Outcome = run_protocol(encrypted("std.bfv", "key_server"), prepare=look)
+    assert "cohort_secret" not in hosts[0].clients["client:0"].state["fedplug"]
+    assert len(outcome.sent("client:0", round=-1)) == 2  # number of examples; the end of the set-up
+
+
+def test_a_server_that_swaps_the_box_is_found_out() -> None:
+    """The locked box of the encryption keys is bound to its terms, and the sealed secrets to recipe and receiver."""
+    for swapped in ("adopt_keys", "take_secret"):
+        protocol, engine, _ = build(paraaegis())
+        exchange = engine.exchange
+
+        def altered(messages: dict[str, bytes], exchange: Any = exchange, swapped: str = swapped) -> Any:
+            changed = {}
+            for address, data in messages.items():
+                body = codec.decode(codec.unframe(data))
+                calls = [codec.decode(call) for call in body["calls"]]
+                for call in calls:
+                    if call[3] == "adopt_keys" == swapped:
+                        call[4][1] = {**call[4][1], "bits": 3}
+                    elif call[3] == "take_secret" == swapped:
+                        call[4][0] = {c: call[4][0][(c + 1) % 4] for c in call[4][0]}
+                body["calls"] = [codec.encode(call) for call in calls]
+                changed[address] = codec.frame(codec.encode(body))
+            return exchange(changed)
+
+        engine.exchange = altered  # type: ignore[method-assign]
+        with pytest.raises(TooFewClients, match=r"do(es)? not open"):
+            protocol.setup()

@@ -1,0 +1,467 @@
+"""The loop over the hooks, driven on the local engine: messages, drop-outs, groups, plans, sums and noise."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import codec, run_command
+from fedplug.calls import Call, read_reply, request
+from fedplug.engines.base import Job
+from fedplug.engines.local import LocalEngine
+from fedplug.errors import ClientError, MessageError, TooFewClients
+from fedplug.parties import ClientHost
+from fedplug.recipe import Recipe
+from fedplug.settings import Settings
+from fedplug.views import View
+from toy_components import (
+    build,
+    calls_of,
+    initial_vector,
+    paraaegis,
+    pushed,
+    recipe_of,
+    run_protocol,
+    toy_catalog,
+    weights_of,
+)
+
+PUSH = {"use": "toy.push"}
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_of_fedavg_is_one_message_a_client() -> None:
+    outcome = run_protocol(recipe_of(rounds=3))
+    assert [outcome.wire.requests[round] for round in range(4)] == [4, 4, 4, 4]  # the last delivers the final model
+    first, second, last = (outcome.sent("client:2", round=round)[0] for round in (0, 1, 3))
+    assert calls_of(first) == ["fedplug.train", "std.single_zone.adopt", "fedplug.protect"]
+    assert calls_of(second) == ["fedplug.adopt", "fedplug.evaluate", *calls_of(first)]
+    assert calls_of(last) == ["fedplug.adopt", "fedplug.evaluate", "fedplug.fingerprint"]
+    assert len(outcome.sent("server", round=1)) == 4
+
+
+def test_a_round_of_paraaegis_is_two_messages_a_client() -> None:
+    outcome = run_protocol(paraaegis(rounds=3, min_clients=3))
+    assert [outcome.wire.requests[round] for round in range(4)] == [8, 8, 8, 4]
+    ballot, upload = outcome.sent("client:1", round=1)
+    assert calls_of(ballot) == ["fedplug.adopt", "fedplug.evaluate", "fedplug.train", "paraaegis.vote.nominate"]
+    assert calls_of(upload) == ["paraaegis.vote.adopt", "fedplug.protect"]
+    assert [row["messages"] for row in outcome.rows] == [8, 8, 12]
+
+
+def test_byte_counts_are_those_of_the_recorded_messages() -> None:
+    outcome = run_protocol(paraaegis(rounds=2))
+    for round in range(-1, 3):
+        table = outcome.wire.of_round(round)
+        for direction, chosen in (
+            ("down", [m for m in outcome.sent(round=round) if m.receiver.startswith("client:")]),
+            ("up", [m for m in outcome.sent(round=round) if m.sender.startswith("client:")]),
+        ):
+            row = table[direction]
+            assert row["total"] == sum(len(message.data) for message in chosen)
+            assert sum(row["phases"].values()) == row["total"] == sum(row["zones"].values())
+    encrypted = Counter[str]()
+    for message in outcome.sent("server", round=1):
+        codec.decode(codec.unframe(message.data), encrypted)
+    zones = outcome.wire.of_round(1)["up"]["zones"]
+    assert {zone: zones[zone] for zone in ("encrypted", "noised")} == dict(encrypted)
+
+
+def test_metrics_hold_one_row_a_round_with_every_number() -> None:
+    outcome = run_protocol(recipe_of(rounds=3))
+    assert [row["round"] for row in outcome.rows] == [1, 2, 3]
+    for row in outcome.rows:
+        assert 0 <= row["accuracy"] <= 1
+        assert sorted(row["client_accuracy"]) == ["0", "1", "2", "3"]
+        assert row["clients"] == {"asked": 4, "answered": 4, "dropped": {}}
+        assert row["zones"]["clear"] == 1
+        assert row["seconds"]["train"] > 0
+    assert outcome.rows[-1]["accuracy"] > outcome.rows[0]["accuracy"] > 0.3
+
+
+# -- what a client refuses ---------------------------------------------------------------------------------------------
+
+
+def test_clients_refuse_a_server_with_another_recipe() -> None:
+    mine = recipe_of("noised", [{"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "noise_multiplier": 1.0}])
+    weaker = recipe_of("noised", [{"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "noise_multiplier": 0.1}])
+    with pytest.raises(TooFewClients, match="refused a message made under recipe"):
+        run_protocol(mine, server_plain=weaker)
+
+
+def test_a_description_is_no_other_recipe() -> None:
+    assert run_protocol(recipe_of(description="a"), server_plain=recipe_of(description="b")).rows
+
+
+def test_a_server_cannot_call_what_is_not_marked() -> None:
+    asks = {"use": "toy.asks", "question": "unmarked"}
+    with pytest.raises(MessageError, match="unmarked cannot run at a client"):
+        run_protocol(recipe_of(negotiate_mask=asks))
+    protocol, engine, _ = build(recipe_of(negotiate_mask=asks))
+    body = codec.encode([0, 0, "toy.asks", "unmarked", []])  # as a server that skips its own check would write it
+    data, _ = request(protocol.recipe.digest, [Call(body, Counter(), 0)])
+    ((_, answer),) = engine.exchange({"client:1": data})
+    assert isinstance(answer, bytes)
+    reply, _ = read_reply(answer)
+    assert "toy.asks.unmarked is not a method that may be called at a client" in reply["error"]["message"]
+
+
+def test_a_replayed_message_moves_no_model_twice() -> None:
+    plain = recipe_of(rounds=2)
+    protocol, engine, _ = build(plain)
+    protocol.setup()
+    protocol.run()
+    client = engine._hosts["client:0"].clients["client:0"]  # type: ignore[attr-defined]
+    before = client.vector.copy()
+    update = next(m for m in protocol.wire.messages if m.round == 1 and m.receiver == "client:0").decode()
+    adopt = next(call for call in update["calls"] if call[3] == "adopt" and call[2] == "fedplug")
+    data, _ = request(protocol.recipe.digest, [Call(codec.encode(adopt), Counter(), adopt[0])])
+    ((_, answer),) = engine.exchange({"client:0": data})
+    assert isinstance(answer, bytes)
+    assert "error" not in read_reply(answer)[0]
+    assert np.array_equal(client.vector, before)
+    again, _ = request(protocol.recipe.digest, [Call(codec.encode([10_000, *adopt[1:]]), Counter(), 10_000)])
+    list(engine.exchange({"client:0": again}))
+    assert not np.array_equal(client.vector, before)  # with a new number, the same call does run
+
+
+# -- drop-outs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["score", "protect"])
+def test_a_client_that_raises_misses_one_round_and_ends_with_the_same_model(step: str) -> None:
+    fail = {"use": "toy.fail", "clients": [1], "rounds": [1]}
+    plain = paraaegis(rounds=4)
+    if step == "score":
+        plain["score_parameters"].append(fail)
+    else:
+        plain["protect"]["noised"] = [fail, *plain["protect"]["noised"]]
+    outcome = run_protocol(plain)
+    assert outcome.vector.size  # all agree
+    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4, 4]
+    reason = outcome.rows[1]["clients"]["dropped"]["1"]
+    call = "fedplug.train" if step == "score" else "fedplug.protect"
+    assert reason.startswith(f"{call}: RuntimeError: the toy broke (toy_components.py:")
+    assert outcome.notes == [f"round 2: client 1 dropped out: {reason}"]
+    # What it missed travels with the next round's first message.
+    first = calls_of(outcome.sent("client:1", round=2)[0])
+    missed = ["paraaegis.vote.adopt"] if step == "score" else []
+    assert first[: len(missed) + 2] == [*missed, "fedplug.adopt", "fedplug.evaluate"]
+    assert all(row["accuracy"] is not None for row in outcome.rows)
+
+
+def test_a_client_that_raises_in_every_round_stops_nobody() -> None:
+    plain = recipe_of(rounds=3, score_parameters=[{"use": "toy.fail", "clients": [0], "rounds": [0, 1, 2]}])
+    outcome = run_protocol(plain)
+    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 3, 3]
+    assert all(list(row["clients"]["dropped"]) == ["0"] for row in outcome.rows)
+    assert outcome.rows[-1]["accuracy"] > 0.3
+    assert outcome.vector.size
+
+
+def test_too_few_clients_names_the_reasons() -> None:
+    fail = {"use": "toy.fail", "clients": [0, 1, 3], "rounds": [1]}
+    with pytest.raises(TooFewClients) as caught:
+        run_protocol(recipe_of(rounds=3, score_parameters=[fail]))
+    message = str(caught.value)
+    assert "round 2: 1 clients are left, min_clients is 2" in message
+    assert "RuntimeError: the toy broke" in message
+    assert "(client 0, 1, 3)" in message
+
+
+def test_an_upload_that_may_not_travel_costs_the_client_its_round() -> None:
+    fail = {"use": "toy.fail", "clients": [2], "how": "send_object"}
+    outcome = run_protocol(recipe_of("clear", [fail]))
+    assert outcome.rows[0]["clients"]["answered"] == 3
+    assert "a object cannot travel" in outcome.rows[0]["clients"]["dropped"]["2"]
+
+
+def test_a_client_without_a_plan_is_told_so() -> None:
+    with pytest.raises(TooFewClients, match="client 0 has no plan in round 1"):
+        run_protocol(recipe_of(negotiate_mask={"use": "toy.asks", "question": "nothing"}))
+
+
+def test_everyone_is_needed_for_the_set_up() -> None:
+    protocol, engine, _ = build(recipe_of())
+    deliver = engine.exchange
+
+    def without_client_3(messages: dict[str, bytes]) -> Any:
+        for address, answer in deliver(messages):
+            yield address, ClientError("cable unplugged") if address == "client:3" else answer
+
+    engine.exchange = without_client_3  # type: ignore[method-assign]
+    with pytest.raises(TooFewClients, match="set-up needs every client once; missing: client 3: cable unplugged"):
+        protocol.setup()
+
+
+def test_a_client_that_sends_nothing_does_not_count_in_the_mean() -> None:
+    plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.silent"}, rounds=1)
+    outcome = run_protocol(plain)
+    start, weights = initial_vector(plain), weights_of(outcome)
+    others = (1, 2, 3)
+    mean = sum(weights[c] * pushed(start, 7, c, 0) for c in others) / sum(weights[c] for c in others)
+    assert np.allclose(outcome.vector - start, mean, atol=1e-7)
+    assert outcome.rows[0]["clients"]["answered"] == 4
+
+
+# -- which clients take part -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["poisson", "fixed"])
+def test_clients_that_were_not_drawn_catch_up(scheme: str) -> None:
+    sampling = {"scheme": scheme, "rate": 0.6, "source": "reproducible"}
+    plain = paraaegis(rounds=6, sampling=sampling)
+    plain["data"]["clients"] = 6
+    outcome = run_protocol(plain)
+    asked = [row["clients"]["asked"] for row in outcome.rows]
+    assert outcome.vector.size  # all agree
+    assert min(asked) < 6
+    if scheme == "fixed":
+        assert asked == [4] * 6
+    else:
+        assert len(set(asked)) > 1
+    heard = {m.receiver for m in outcome.sent(round=0) if m.sender == "server"}
+    assert len(heard) == asked[0]
+
+
+def test_a_round_with_too_few_clients_is_skipped() -> None:
+    """Poisson sampling may draw nobody; then nothing is released, and the model stays as it is."""
+    sampling = {"scheme": "poisson", "rate": 0.5, "source": "reproducible"}
+    for seed in range(100):
+        plain = recipe_of(rounds=5, seed=seed, sampling=sampling)
+        protocol, _, _ = build(plain)
+        sizes = [len(protocol._sample(round)) for round in range(5)]
+        if 0 in sizes[1:] and 1 in sizes[1:]:
+            break
+    outcome = run_protocol(plain)
+    answered = [row["clients"]["answered"] for row in outcome.rows]
+    assert answered == [size if size >= 2 else 0 for size in sizes]
+    assert [entry["round"] for entry in outcome.protocol.ledger.log] == [r + 1 for r in range(5) if answered[r]]
+    for round, size in enumerate(sizes):
+        assert outcome.wire.requests[round] == (size if size >= 2 else 0)
+    assert f"round {sizes.index(0) + 1}: 0 clients were drawn, min_clients is 2; it is skipped" in outcome.notes
+    assert outcome.vector.size
+
+
+# -- plans and groups --------------------------------------------------------------------------------------------------
+
+
+def test_plans_that_differ_divide_each_position_by_those_who_sent_it() -> None:
+    plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, rounds=2)
+    outcome = run_protocol(plain)
+    vector, weights = initial_vector(plain), weights_of(outcome)
+    for round in range(2):
+        total, divisor = np.zeros(len(vector)), np.zeros(len(vector))
+        for client_id, weight in weights.items():
+            sent = np.arange(len(vector)) % 4 != client_id
+            total[sent] += weight * pushed(vector, 7, client_id, round)[sent].astype(np.float64)
+            divisor[sent] += weight
+        vector = vector + (total / divisor).astype(np.float32)
+    assert np.allclose(outcome.vector, vector, atol=1e-7)
+    shares = {"encrypted": 0, "noised": 0, "retained": 0.25, "clear": 0.75}
+    assert outcome.rows[0]["zones"] == pytest.approx(shares, abs=0.01)
+    assert outcome.rows[1]["mask_churn"] == 0
+
+
+def test_retained_values_are_in_no_message() -> None:
+    plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, rounds=1)
+    outcome = run_protocol(plain)
+    wire = b"".join(message.data for message in outcome.wire.messages)
+    update = pushed(initial_vector(plain), 7, 2, 0)
+    kept = np.arange(len(update)) % 4 == 2
+    assert [value.tobytes() in wire for value in update[kept][:40]] == [False] * 40
+    assert [value.tobytes() in wire for value in update[~kept][:40]] == [True] * 40
+
+
+def test_groups_have_a_model_each() -> None:
+    plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.groups"}, rounds=2)
+    plain["data"]["clients"] = 5
+    outcome = run_protocol(plain)
+    start, weights = initial_vector(plain), weights_of(outcome)
+    for members in ([0, 2, 4], [1, 3]):
+        vector = start
+        for round in range(2):
+            total = sum(weights[c] * pushed(vector, 7, c, round).astype(np.float64) for c in members)
+            vector = vector + (total / sum(weights[c] for c in members)).astype(np.float32)
+        for client_id in members:
+            assert np.array_equal(outcome.vectors[client_id], outcome.vectors[members[0]])
+            assert np.allclose(outcome.vectors[client_id], vector, atol=1e-7)
+    assert not np.allclose(outcome.vectors[0], outcome.vectors[1], atol=1e-4)
+    assert sorted(outcome.rows[-1]["groups"]) == ["even", "odd"]
+    assert outcome.notes == []  # different models of different groups are no mistake
+
+
+def test_groups_sum_their_ciphertexts_apart() -> None:
+    plain = recipe_of("encrypted", [{"use": "std.bfv", "range": 0.1}], train=PUSH, rounds=1)
+    plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
+    outcome = run_protocol(plain)
+    start, weights = initial_vector(plain), weights_of(outcome)
+    for members in ([0, 2], [1, 3]):
+        total = sum(weights[c] * pushed(start, 7, c, 0).astype(np.float64) for c in members)
+        mean = total / sum(weights[c] for c in members)
+        assert np.allclose(outcome.vectors[members[0]] - start, mean, atol=1e-5)
+    opened = [m.decode() for m in outcome.sent("key_server", round=0)]
+    assert [request["calls"][0][4][1].contributors for request in opened] == [2, 2]
+
+
+def test_a_model_is_complete_although_only_one_client_was_asked_first() -> None:
+    plain = recipe_of(negotiate_mask={"use": "toy.asks", "question": "first"}, rounds=3)
+    outcome = run_protocol(plain)
+    reference = run_protocol(recipe_of(rounds=3))
+    assert [len(row["client_accuracy"]) for row in outcome.rows] == [4, 4, 4]
+    assert [row["accuracy"] for row in outcome.rows] == [row["accuracy"] for row in reference.rows]
+
+
+def test_what_components_see_of_the_model_does_not_depend_on_who_shares_the_process() -> None:
+    class Apart(LocalEngine):
+        """A host of its own for every client, as if each had a process."""
+
+        def __init__(self, job: Job) -> None:
+            super().__init__(job)
+            for client_id, address in enumerate(list(self._hosts)):
+                host = ClientHost(*job.build(), [client_id], None, "cpu")
+                self._hosts[address] = host
+                self._all.append(host)
+            del self._all[0]
+
+    plain = recipe_of(negotiate_mask={"use": "toy.asks", "question": "model"}, rounds=2)
+    plain["model"] = {"use": "std.cnn", "hidden": 8}
+    seen = []
+    for engine_class in (LocalEngine, Apart):
+        protocol, _, _ = build(plain)
+        job = Job(Recipe.from_plain(plain, toy_catalog()).to_plain(), catalog=toy_catalog())
+        protocol.engine = protocol.office.transport = engine_class(job)
+        protocol.setup()
+        protocol.run()
+        seen.append(protocol.server.state["toy.asks"])
+    assert len(set(seen[0]["1"])) == 4  # every client has trained a model of its own
+    assert seen[0] == seen[1]
+
+
+def test_batch_norm_statistics_stay_local_or_are_averaged() -> None:
+    plain = recipe_of(model={"use": "std.cnn", "hidden": 8}, rounds=1)
+    plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
+    ended: dict[str, list[dict[str, Any]]] = {}
+    for choice in ("local", "mean"):
+        protocol, engine, _ = build(plain | {"buffers": choice})
+        protocol.setup()
+        protocol.run()
+        clients = engine._hosts["client:0"].clients.values()  # type: ignore[attr-defined]
+        ended[choice] = [client.state["fedplug"]["buffers"] for client in clients]
+        uploads = [m.decode() for m in protocol.wire.messages if m.phase == "upload" and m.receiver == "server"]
+        assert ["buffers" in upload["value"] for upload in uploads] == [choice == "mean"] * 4
+    name = next(name for name in ended["local"][0] if "running_mean" in name)
+    local = np.stack([buffers[name] for buffers in ended["local"]])
+    assert not np.allclose(local[0], local[1])
+    for buffers in ended["mean"]:
+        assert np.allclose(buffers[name], local.mean(0), atol=1e-6)
+    counter = next(name for name in ended["local"][0] if "num_batches" in name)
+    most = max(int(buffers[counter]) for buffers in ended["local"])
+    assert [int(buffers[counter]) for buffers in ended["mean"]] == [most] * 4
+    assert ended["mean"][0][counter].dtype == ended["local"][0][counter].dtype
+
+
+# -- noise and encryption through the whole protocol -------------------------------------------------------------------
+
+
+def clipped(norm: float, multiplier: float) -> list[Any]:
+    return [
+        {"use": "std.clip", "norm": norm},
+        {"use": "std.gaussian", "noise_multiplier": multiplier, "source": "reproducible"},
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["std.bfv", "std.ckks"])
+@pytest.mark.parametrize("key_holder", ["clients", "key_server"])
+def test_an_encrypted_mean_is_the_plain_mean(scheme: str, key_holder: str) -> None:
+    """Spec 16: BFV is exact but for the grid that the clients quantise to, CKKS within its public grid."""
+    seal = {"use": scheme, "key_holder": key_holder, "range": 0.125}
+    plain = recipe_of("encrypted", [seal], train=PUSH, rounds=2)
+    outcome = run_protocol(plain)
+    vector, weights = initial_vector(plain), weights_of(outcome)
+    if scheme == "std.bfv":
+        keys = outcome.protocol.server.state[scheme]["terms"]
+        step = 0.125 / (2 ** (keys["bits"] - 1) - 1)
+    else:
+        step = 2.0**-17
+    for round in range(2):
+        parts = [np.float64(weights[c]) * pushed(vector, 7, c, round).astype(np.float64) for c in range(4)]
+        exact = sum(parts) / sum(weights.values())
+        on_grid = sum(np.rint(part / step) * step for part in parts) / sum(weights.values())
+        vector = vector + on_grid.astype(np.float32)
+        assert np.abs(on_grid - exact).max() <= 4 * step / 2 / sum(weights.values())
+    assert np.abs(outcome.vector - vector).max() < 1e-7  # nothing but the grid
+
+
+def test_serial_dp_and_encryption_is_dp_fedavg() -> None:
+    """Spec 36: the same noise, then CKKS; only the encryption's grid lies between."""
+    dp = run_protocol(recipe_of("noised", clipped(1.0, 0.01), rounds=2))
+    noise = {**clipped(1.0, 0.01)[1], "name": "std.gaussian"}
+    clip, seal = clipped(1.0, 0.01)[0], {"use": "std.ckks", "key_holder": "clients"}
+    plain = recipe_of("noised", [clip, noise, seal], rounds=2)
+    serial = run_protocol(plain)
+    assert np.abs(serial.vector - dp.vector).max() < 1e-4
+    assert np.abs(serial.vector - initial_vector(plain)).max() > 1e-2
+
+
+@pytest.mark.parametrize("clients", [2, 8])
+def test_the_noise_of_the_mean_has_the_variance_of_local_noise(clients: int) -> None:
+    """Spec 19: each client adds std C * sigma, so the mean of K carries C^2 sigma^2 / K; chi-square bounds."""
+    norm, multiplier = 0.5, 3.0
+    plain = recipe_of("noised", clipped(norm, multiplier), train={"use": "toy.push", "scale": 0}, rounds=2)
+    plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
+    plain["data"]["clients"] = clients
+    outcome = run_protocol(plain)
+    start = initial_vector(plain)
+    noise = (outcome.vector - start) / np.sqrt(2)  # two rounds, independent of each other
+    expected = norm**2 * multiplier**2 / clients
+    ratio = float(noise.astype(np.float64).var()) / expected
+    assert abs(ratio - 1) < 5 * np.sqrt(2 / len(start))
+    assert abs(float(noise.mean())) < 5 * np.sqrt(expected / len(start))
+
+
+def test_an_empty_zone_is_no_ciphertext() -> None:
+    """Spec 39."""
+    plain = paraaegis(0.3, rounds=3, decay=0.01)  # 195, 1, and then no scalars
+    outcome = run_protocol(plain)
+    assert [row["zones"]["encrypted"] * 650 for row in outcome.rows] == pytest.approx([195, 1, 0])
+    sizes = [outcome.wire.of_round(round)["up"]["zones"].get("encrypted", 0) for round in range(3)]
+    assert sizes[0] > 0
+    assert sizes[1] > 0
+    assert sizes[2] == 0
+    for message in outcome.sent("server", round=2):
+        assert "encrypted" not in message.decode()["value"]["blocks"]
+
+
+# -- attacks -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_attack_sees_what_the_server_saw_and_nothing_else(tmp_path: Path) -> None:
+    plain = paraaegis(rounds=2, attack=[{"use": "toy.spy"}])
+    catalog = toy_catalog()
+    code, folder = run_command.start(Recipe.from_plain(plain, catalog), Settings(output=tmp_path, quiet=True), catalog)
+    assert code == 0
+    metrics = json.loads((folder / "attacks" / "toy.spy.json").read_text())["metrics"]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert metrics["uploads"] == 8
+    assert metrics["readable"] == metrics["sealed"] == 8
+    assert metrics["to_clients"] == sum(row["messages"] for row in rows) + 10  # and those of the set-up
+    assert not any(hasattr(View, name) for name in ("clients", "engine", "state", "server"))
+
+
+def test_a_view_of_uploads_holds_the_blocks_as_sent() -> None:
+    plain = recipe_of(train=PUSH, rounds=2)
+    outcome = run_protocol(plain)
+    view = View("server", tuple(outcome.wire.messages))
+    uploads = {(round, client_id): blocks["clear"] for round, client_id, blocks in view.uploads()}
+    assert sorted(uploads) == [(round, client_id) for round in range(2) for client_id in range(4)]
+    assert np.array_equal(uploads[0, 3].plain(), pushed(initial_vector(plain), 7, 3, 0))
+    assert [client_id for _, client_id, _ in view.uploads(round=1)] == [0, 1, 2, 3]
+
+
