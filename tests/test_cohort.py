@@ -173,6 +173,23 @@ def test_a_client_that_was_restored_hears_again_what_it_has_forgotten() -> None:
     assert world.heard(1) == ["keys", "ready", "model 0", "model 1", "update"]
 
 
+def test_a_client_that_cannot_be_brought_up_to_date_is_out() -> None:
+    world = World()
+    hear, exchange = world.component.hear, world.exchange
+    world.office.begin_round(0)
+    world.cohort().ask(hear, "ready")
+    memory = world.parties["client:1"].state["fedplug"]
+
+    def forgetful(messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        memory["done"] -= 1  # it has done less every time it is asked
+        return exchange(messages)
+
+    world.exchange = forgetful  # type: ignore[method-assign]
+    assert sorted(world.cohort().ask(hear, "update")) == [0, 2, 3]
+    assert "started again" in world.office.dropped[1]
+    assert world.wire.requests[0] == 4 + 5  # asked once more, and not for ever
+
+
 def test_below_min_clients_the_round_ends_and_says_why() -> None:
     world = World(min_clients=3)
     world.office.begin_round(6)

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from fedplug import codec, run_command
 from fedplug.calls import Call, read_reply, request
-from fedplug.engines.base import Job
+from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.errors import ClientError, MessageError, TooFewClients
 from fedplug.parties import ClientHost
+from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug.views import View
@@ -173,6 +174,31 @@ def test_too_few_clients_names_the_reasons() -> None:
     assert "round 2: 1 clients are left, min_clients is 2" in message
     assert "RuntimeError: the toy broke" in message
     assert "(client 0, 1, 3)" in message
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("damage", ["truncated", "altered"])
+def test_a_message_damaged_on_the_way_costs_the_client_its_round(direction: str, damage: str) -> None:
+    def hurt(data: Any) -> Any:
+        return data[:-7] if damage == "truncated" else data[:60] + bytes([data[60] ^ 1]) + data[61:]
+
+    def prepare(protocol: Protocol, engine: Engine) -> None:
+        exchange = engine.exchange
+
+        def damaged(messages: dict[str, bytes]) -> Any:
+            hit = protocol.office.round == 1 and protocol.office.phase == "upload" and "client:3" in messages
+            if hit and direction == "down":
+                messages = {**messages, "client:3": hurt(messages["client:3"])}
+            for address, answer in exchange(messages):
+                yield address, hurt(answer) if hit and direction == "up" and address == "client:3" else answer
+
+        engine.exchange = damaged  # type: ignore[method-assign]
+
+    outcome = run_protocol(paraaegis(rounds=3), prepare=prepare)
+    assert outcome.vector.size  # all agree
+    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4]
+    reason = outcome.rows[1]["clients"]["dropped"]["3"]
+    assert ("truncated message" if damage == "truncated" else "altered on the way") in reason
 
 
 def test_an_upload_that_may_not_travel_costs_the_client_its_round() -> None:

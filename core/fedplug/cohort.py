@@ -90,6 +90,8 @@ class PostOffice:
                     values[client_id] = reply.get("value")
                 answered += 1
                 self.on_reply(client_id, reply.get("reports", {}), answered, len(client_ids))
+        lost = "its process was started again, and what it has missed is no longer known"
+        self.dropped |= dict.fromkeys(behind, lost)
         return dict(sorted(values.items()))
 
     def _exchange(self, client_ids: list[int], question: Call) -> Iterator[tuple[int, bytes | Exception]]:

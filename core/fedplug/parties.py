@@ -20,6 +20,7 @@ from fedplug.calls import Receiver
 from fedplug.client_data import client_data
 from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
+from fedplug.errors import CheckpointError
 from fedplug.model import Model
 from fedplug.recipe import Recipe
 from fedplug.state_files import file_name, read_file, write_file
@@ -170,7 +171,14 @@ class ClientHost:
             return fetched[name]
 
         for address, client in self.clients.items():
-            client.load(read_file(folder / file_name(address)), fetch)
+            path = folder / file_name(address)
+            data = read_file(path)
+            try:
+                client.load(data, fetch)
+            except CheckpointError:
+                raise
+            except Exception as error:
+                raise CheckpointError(f"{path} holds no client's state ({type(error).__name__}: {error})") from error
             self._at_round(client, -1)
         self.model_user = None
 

@@ -86,6 +86,9 @@ class Run:
         self.catalog = catalog or Catalog.discover()
         self.checkpoints = Checkpoints(run_dir)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+        file = run_dir / "charging.jsonl"  # every request for uploads of this run, those that were repeated too
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        self.charges: list[dict[str, Any]] = [json.loads(line) for line in lines]
 
     def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
         """Runs what is left of the recipe; gives the exit code."""
@@ -132,9 +135,10 @@ class Run:
                     self._end_of_round(protocol, engine, 0)
                 else:
                     done, state, folder = checkpoint
+                    self._check(state, folder, done)
                     self._load(engine, folder, done)
                     protocol.restore(state)
-                    self._charge_again(protocol, done)
+                    self._charge_again(protocol, state["charges"])
                     self._write_metrics(protocol.rows)
                     for row in protocol.rows[-5:]:
                         watch.round_done(row)
@@ -227,6 +231,19 @@ class Run:
         engine: Engine = entry.load()(job)
         return engine
 
+    def _check(self, state: Any, folder: Path, round: int) -> None:
+        """Refuses a checkpoint of something else."""
+        digest = state.get("digest") if isinstance(state, dict) else None
+        if digest is None:
+            remedy = self.checkpoints.remedy(round)
+            raise CheckpointError(f"{folder / 'server.state'} holds no server's state; {remedy}")
+        if digest != self.recipe.digest:
+            file = self.run_dir / "recipe.yaml"
+            raise CheckpointError(
+                f"{folder} belongs to recipe {digest[:12]}, but {file} is {self.recipe.digest[:12]} now; undo the "
+                f"change, or start a run of its own: fedplug run {file}"
+            )
+
     def _load(self, engine: Engine, folder: Path, round: int) -> None:
         try:
             engine.load(folder)
@@ -235,21 +252,21 @@ class Run:
 
     def _end_of_round(self, protocol: Protocol, engine: Engine, rounds: int) -> None:
         started = time.perf_counter()
-        self.checkpoints.write(rounds, protocol.state(), engine)
+        state = {**protocol.state(), "digest": self.recipe.digest, "charges": len(self.charges)}
+        self.checkpoints.write(rounds, state, engine)
         self._write_wire(protocol.wire, rounds - 1)
         if protocol.metrics.awaiting is not None:
             protocol.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
 
     def _note_upload(self, round: int, charged: list[int]) -> None:
         """Notes, before clients are asked for their uploads, who pays: a kill must not make a release free."""
-        write_text(self.run_dir / "charging.json", json.dumps({"round": round, "charged": charged}))
+        self.charges.append({"round": round, "charged": charged})
+        write_text(self.run_dir / "charging.jsonl", "".join(json.dumps(charge) + "\n" for charge in self.charges))
 
-    def _charge_again(self, protocol: Protocol, done: int) -> None:
-        """The uploads of the round that was cut off are sent a second time, with other noise: they are paid twice."""
-        file = self.run_dir / "charging.json"
-        noted = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-        if noted and noted["round"] == done:
-            protocol.charge_lost_round(done, noted["charged"])
+    def _charge_again(self, protocol: Protocol, known: int) -> None:
+        """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
+        for lost in self.charges[known:]:
+            protocol.charge_lost_round(lost["round"], lost["charged"])
 
     def _write_wire(self, wire: Wire, round: int) -> None:
         if wire.keep:
