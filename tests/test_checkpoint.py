@@ -177,7 +177,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path) ->
     whole.run()
     expected = models(engine, tmp_path / "whole")
 
-    for stop in (0, 2, 3):
+    for stop in (0, 3) if case == "paraaegis" else (2,):
         run = tmp_path / f"stopped-{stop}"
         first, engine, _ = build(plain)
         stop_after(first, engine, run, stop)
@@ -218,17 +218,27 @@ def test_a_model_of_zeros_and_a_plan_of_zeros_are_not_confused(tmp_path: Path) -
 # -- through the run folder --------------------------------------------------------------------------------------------
 
 
-def finished(tmp_path: Path, **changes: Any) -> tuple[Path, Settings]:
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    code, folder = run_command.start(Recipe.from_plain(paraaegis(**changes), catalog), settings, catalog)
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    catalog, settings = toy_catalog(), Settings(output=tmp_path_factory.mktemp("runs"), quiet=True)
+    code, folder = run_command.start(Recipe.from_plain(paraaegis(), catalog), settings, catalog)
     assert code == 0
-    return folder, settings
+    return folder
+
+
+@pytest.fixture
+def finished(reference: Path, tmp_path: Path) -> tuple[Path, Settings]:
+    """A copy of it to damage, and settings to resume it with."""
+    return shutil.copytree(reference, tmp_path / "run"), Settings(output=tmp_path, quiet=True)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
 @pytest.mark.parametrize("file", ["client-2.state", "client-0-array-0.state"])
-def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(file: str, damage: str, tmp_path: Path) -> None:
-    folder, settings = finished(tmp_path)
+def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(
+    file: str, damage: str, finished: tuple[Path, Settings]
+) -> None:
+    folder, settings = finished
     path = folder / "checkpoint" / "round-0002" / file
     data = path.read_bytes()
     path.unlink()
@@ -238,13 +248,14 @@ def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(file: str, 
         run_command.resume(folder, settings, catalog=toy_catalog())
     assert str(path) in str(caught.value)
     assert f"go back one: fedplug resume {folder} --round 1" in str(caught.value)
-    assert run_command.resume(folder, settings, 1, toy_catalog()) == 0
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    if damage == "missing":
+        assert run_command.resume(folder, settings, 1, toy_catalog()) == 0
+        assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_state_of_something_else_is_a_checkpoint_error(tmp_path: Path) -> None:
+def test_a_state_of_something_else_is_a_checkpoint_error(finished: tuple[Path, Settings]) -> None:
     """The checksum is right, the content is not: for instance a file of another version."""
-    folder, settings = finished(tmp_path)
+    folder, settings = finished
     for name in ("client-2.state", "server.state"):
         path = folder / "checkpoint" / "round-0002" / name
         data = path.read_bytes()
@@ -254,8 +265,8 @@ def test_a_state_of_something_else_is_a_checkpoint_error(tmp_path: Path) -> None
         path.write_bytes(data)
 
 
-def test_a_recipe_that_was_edited_after_the_run_began_is_refused(tmp_path: Path) -> None:
-    folder, settings = finished(tmp_path)
+def test_a_recipe_that_was_edited_after_the_run_began_is_refused(finished: tuple[Path, Settings]) -> None:
+    folder, settings = finished
     text = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").write_text(text.replace("rounds: 2", "rounds: 4"))
     with pytest.raises(CheckpointError, match="recipe"):
@@ -268,7 +279,7 @@ def test_no_run_folder_is_a_checkpoint_error(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed_before_its_first_round_starts_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
     with monkeypatch.context() as patch:
@@ -278,7 +289,6 @@ def test_a_run_that_was_killed_before_its_first_round_starts_again(
     (folder,) = tmp_path.iterdir()
     assert Checkpoints(folder).read() is None
     assert run_command.resume(folder, settings, catalog=catalog) == 0
-    reference, _ = finished(tmp_path / "reference")
     ends = [[json.loads(line)["loss"] for line in (f / "metrics.jsonl").open()] for f in (folder, reference)]
     assert ends[0] == ends[1]
     assert len(ends[0]) == 2

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from fedplug import calls
 from fedplug.calls import Call
 from fedplug.context import Server
-from fedplug.errors import ClientError, MessageError, TooFewClients
+from fedplug.errors import ClientError, MessageError, PartyLost, TooFewClients
 from fedplug.views import KEY_SERVER, SERVER, Wire, client_address
 
 
@@ -238,14 +238,19 @@ class KeyServerLine:
     def ask(self, method: Callable[..., Any], *payload: Any) -> Any:
         """Runs `method(key_server, *payload)` at the key server and gives its reply.
 
+        If its process ends meanwhile, it is restored with its keys from the last checkpoint and asked once more.
+
         Raises:
             ClientError: the key server refused or failed.
         """
         office = self._office
         data, zones = calls.request(office.digest, [Call.of(method, payload, "key_server", office.round)])
-        office.wire.record(SERVER, KEY_SERVER, office.round, "open", data, zones)
         started = time.perf_counter()
-        ((_, answer),) = office.transport.exchange({KEY_SERVER: data})
+        for _ in range(2):
+            office.wire.record(SERVER, KEY_SERVER, office.round, "open", data, zones)
+            ((_, answer),) = office.transport.exchange({KEY_SERVER: data})
+            if not isinstance(answer, PartyLost):
+                break
         office.waited += time.perf_counter() - started
         if isinstance(answer, Exception):
             raise ClientError(f"the key server is gone: {answer}") from answer

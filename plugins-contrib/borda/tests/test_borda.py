@@ -1,72 +1,161 @@
-"""The Borda negotiation: conformance, a worked example, properties, and one real run of its recipe."""
+"""What a plugin's tests look like: conformance, a worked example, properties, and one real run."""
 
 from __future__ import annotations
 
+import ast
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import fedplug
+import fedplug_borda.layers
 import numpy as np
-from fedplug import Layout
+import pytest
+from fedplug import Client, Context, FedplugError, Layout
 from fedplug.recipe import load_recipe
 from fedplug.run_command import start
 from fedplug.settings import Settings
 from fedplug.testing import check_component
+from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
+RECIPE = Path(__file__).parents[1] / "recipes/borda-layers.yaml"
+LAYOUT = Layout.of([("a.weight", (2, 2)), ("a.bias", (2,)), ("b.weight", (3,)), ("c.weight", (1, 1))])
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "borda-layers.yaml"
+
+def component(**options: object) -> Layers:
+    made = Layers(Layers.Options.model_validate(options))
+    made.name = "borda.layers"
+    return made
 
 
-def test_the_component_conforms() -> None:
+def client(**scores: Sequence[float]) -> Client:
+    made = Client(client_id=0, scores={name: np.array(values, np.float32) for name, values in scores.items()})
+    made.ctx = Context(0, 1, LAYOUT, ("encrypted", "noised"), 3, 2, 7, "", made)
+    return made
+
+
+def ballots(*rankings: list[int]) -> list[np.ndarray]:
+    return [np.array(ranking) for ranking in rankings]
+
+
+def test_conforms() -> None:
     check_component("borda.layers")
 
 
-def test_borda_counts_match_the_worked_example() -> None:
-    # Three clients rank three layers: 0 first twice and last once -> 2 + 2 + 0, and so on.
-    rankings = [np.array([0, 1, 2]), np.array([0, 2, 1]), np.array([2, 1, 0])]
-    assert borda_points(rankings, 3).tolist() == [4, 2, 3]
+def test_uses_the_public_api_only() -> None:
+    nodes = list(ast.walk(ast.parse(Path(fedplug_borda.layers.__file__).read_text(encoding="utf-8"))))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    taken = {
+        node.module: {alias.name for alias in node.names}
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedplug")
+    }
+    assert modules == {"fedplug", "numpy"}
+    assert list(taken) == ["fedplug"]
+    assert taken["fedplug"] <= set(fedplug.__all__)
 
 
-def test_a_ballot_that_is_no_ranking_gives_no_points() -> None:
-    assert borda_points([np.array([1, 1, 1]), np.array([2, 1, 0])], 3).tolist() == [0, 1, 2]
+# -- the count ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_layer_that_does_not_fit_is_passed_over_for_the_next() -> None:
-    points, sizes = np.array([9, 5, 1]), np.array([80, 15, 5])
-    assert choose(points, sizes, 0.2).tolist() == [1, 2]
+def test_a_worked_count() -> None:
+    """Four voters, layers 0 to 3: 0>1>2>3 twice, 1>2>3>0, 3>1>0>2."""
+    points = borda_points(ballots([0, 1, 2, 3], [0, 1, 2, 3], [1, 2, 3, 0], [3, 1, 0, 2]), 4)
+    assert points.tolist() == [3 + 3 + 0 + 1, 2 + 2 + 3 + 2, 1 + 1 + 2 + 0, 0 + 0 + 1 + 3] == [7, 9, 4, 4]
 
 
-def test_layer_means_by_hand() -> None:
-    layout = Layout.of([("a.weight", (2,)), ("a.bias", (1,)), ("b.weight", (2, 1))])
-    assert layer_sizes(layout).tolist() == [3, 2]
-    assert layer_means(np.array([1, 2, 3, 4, 6], np.float32), layout).tolist() == [2.0, 5.0]
-    assert layer_means(np.array([7, 8], np.float32), layout).tolist() == [7.0, 8.0]  # scores a layer stay as they are
+def test_a_worked_choice() -> None:
+    """Of 100 scalars 50 may be encrypted: layer 1 (30) fits, 0 (25) does not any more, 2 (15) and 3 (5) do."""
+    sizes = np.array([25, 30, 15, 5, 25])
+    assert choose(np.array([7, 9, 4, 3, 0]), sizes, 0.5).tolist() == [1, 2, 3]
+    assert choose(np.array([4, 0, 4, 4, 4]), sizes, 0.25).tolist() == [0]  # of equal points the first
+    assert choose(np.array([1, 2, 0, 0, 0]), sizes, 0.01).tolist() == []
 
 
-@given(st.data())
-def test_the_encrypted_share_never_exceeds_the_ratio(data: st.DataObject) -> None:
-    sizes = np.array(data.draw(st.lists(st.integers(1, 1000), min_size=1, max_size=12)))
-    rankings = data.draw(st.lists(st.permutations(range(len(sizes))), min_size=1, max_size=6))
-    ratio = data.draw(st.floats(0.01, 0.99))
-    points = borda_points([np.array(ranking) for ranking in rankings], len(sizes))
+@pytest.mark.parametrize("bad", [[0, 0, 0], [0, 1], [0, 1, 3], [-1, 0, 1]])
+def test_what_is_no_ranking_gives_no_points(bad: list[int]) -> None:
+    assert borda_points(ballots([2, 1, 0], bad), 3).tolist() == [0, 1, 2]
+
+
+@given(st.lists(st.permutations(range(5)), min_size=1, max_size=8), st.randoms())
+def test_the_count_is_fair(rankings: list[list[int]], random: object) -> None:
+    points = borda_points(ballots(*rankings), 5)
+    assert points.sum() == len(rankings) * 10  # every ballot gives 4 + 3 + 2 + 1
+    assert np.array_equal(points, borda_points(ballots(*reversed(rankings)), 5))  # voters are equal
+    renamed = np.array(rankings[0])  # layers are equal: renaming them renames the result
+    assert np.array_equal(borda_points([renamed[np.array(r)] for r in rankings], 5)[renamed], points)
+    turned = borda_points([np.array(r)[::-1] for r in rankings], 5)
+    assert np.array_equal(turned, 4 * len(rankings) - points)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 1000)), min_size=1, max_size=12),
+    st.floats(0.01, 0.99),
+)
+def test_the_choice_fits_and_is_greedy(layers: list[tuple[int, int]], ratio: float) -> None:
+    points, sizes = (np.array(column) for column in zip(*layers, strict=True))
     chosen = choose(points, sizes, ratio)
-    assert points.sum() == len(rankings) * len(sizes) * (len(sizes) - 1) // 2
+    room = ratio * sizes.sum()
+    assert sizes[chosen].sum() <= room
     assert len(set(chosen.tolist())) == len(chosen)
-    assert sizes[chosen].sum() <= ratio * sizes.sum() + 1e-6
+    for layer in set(range(len(sizes))) - set(chosen.tolist()):  # left out only because of what ranks before it
+        before = [c for c in chosen if (-points[c], c) < (-points[layer], layer)]
+        assert sizes[before].sum() + sizes[layer] > room
 
 
-def test_its_recipe_runs_and_encrypts_whole_layers_only(tmp_path: Path) -> None:
-    recipe = load_recipe(RECIPE, ["rounds=2", "data.clients=4", "train.epochs=1"])
-    code, run_dir = start(recipe, Settings(output=tmp_path, quiet=True, device="cpu"))
+# -- at the client -----------------------------------------------------------------------------------------------------
+
+
+def test_layers_are_ranked_by_their_mean_score() -> None:
+    assert layer_sizes(LAYOUT).tolist() == [6, 3, 1]
+    scores = [1, 1, 1, 1, 7, 7, 2, 3, 4, 5]  # means 3, 3, 5
+    assert layer_means(np.array(scores, np.float32), LAYOUT).tolist() == [3, 3, 5]
+    assert component().rank(client(size=scores)).tolist() == [2, 0, 1]
+    assert component(by="other").rank(client(size=scores, other=[0.1, 0.3, 0.2])).tolist() == [1, 2, 0]
+
+
+def test_the_plan_holds_whole_layers() -> None:
+    voter = client()
+    component().adopt(voter, np.array([0, 2]))
+    assert voter.plan is not None
+    assert voter.plan.positions("encrypted").tolist() == [0, 1, 2, 3, 4, 5, 9]
+    assert voter.plan.positions("noised").tolist() == [6, 7, 8]
+    assert voter.plan.shared == {"encrypted", "noised"}
+
+
+def test_the_ledger_learns_what_the_rankings_show() -> None:
+    channels = component().side_channels(client().ctx)
+    assert [(channel.what, channel.accounted) for channel in channels] == [("layer rankings", False), ("mask", False)]
+    assert all("server" in channel.seen_by for channel in channels)
+
+
+# -- the recipe --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("score_parameters=[]", "the ranking needs scores"),
+        ("negotiate_mask.by=psi", "'psi' is no scorer of this recipe"),
+        ("negotiate_mask.ratio=1.2", "ratio=1.2"),
+    ],
+)
+def test_wrong_recipes_are_refused(setting: str, message: str) -> None:
+    with pytest.raises(FedplugError, match=message):
+        load_recipe(RECIPE, [setting])
+
+
+def test_a_real_run(tmp_path: Path) -> None:
+    recipe = load_recipe(RECIPE, ["rounds=3", "data.clients=4", "model.hidden=[32, 16]"])
+    code, folder = start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
-    row = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
-    sizes = np.array([64 * 128 + 128, 128 * 64 + 64, 64 * 10 + 10])  # of the MLP 64-128-64-10
-    possible = {round(float(sizes[list(pick)].sum() / sizes.sum()), 9) for pick in ([0], [1], [2], [0, 2], [1, 2])}
-    assert round(row["zones"]["encrypted"], 9) in possible
-
-
-def test_the_rankings_are_listed_as_a_side_channel() -> None:
-    component = Layers(Layers.Options(ratio=0.5))
-    assert "layer rankings" in [channel.what for channel in component.side_channels(None)]
+    first, second, last = 64 * 32 + 32, 32 * 16 + 16, 16 * 10 + 10
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert row["clients"]["answered"] == 4
+        # The first layer alone is three quarters of the model, so the others are encrypted whatever the ranking.
+        assert row["zones"]["encrypted"] == pytest.approx((second + last) / (first + second + last))
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert {"layer rankings", "mask"} <= {channel["what"] for channel in ledger["side_channels"]}
