@@ -136,15 +136,15 @@ def test_a_process_that_dies_while_it_works_for_all_is_started_again(tmp_path: P
     assert isinstance(engine, ProcessEngine)
     checkpoints = Checkpoints(tmp_path)
 
-    def dies_at_next(number: int, command: str) -> None:
+    def dies_at_next(number: int, wanted: str) -> None:
         worker = engine._workers[number]
         send = worker.send
 
-        def send_and_die(asked: str, argument: str, data: bytes) -> None:
-            if asked == command:
+        def send_and_die(command: str, argument: str, data: bytes) -> None:
+            if command == wanted:
                 worker.process.kill()
                 worker.process.join()
-            send(asked, argument, data)
+            send(command, argument, data)
 
         worker.send = send_and_die  # type: ignore[method-assign]
 
