@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -86,24 +85,14 @@ def test_list_verify_names_the_plugin_that_cannot_be_imported(tmp_path: Path) ->
     assert "No module named 'no_such_library'" in verified.stderr
 
 
-def test_list_imports_no_plugin_and_takes_at_most_twice_the_time_of_its_libraries() -> None:
+def test_list_imports_no_plugin_and_none_of_the_heavy_libraries() -> None:
+    # How long it takes is measured by benchmarks/startup.py.
     result = python(
         MAIN + "tops = {name.partition('.')[0] for name in sys.modules}\n"
         "bad = tops & {'numpy', 'torch', 'pydantic'} | {t for t in tops if t.startswith('fedplug_')}\n"
         "assert code == 0 and not bad, bad", "list",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-
-    def seconds(*command: str) -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, *command], check=True, capture_output=True)
-        return time.perf_counter() - start
-
-    pairs = [
-        (seconds("-c", "import typer, rich.table"), seconds("-c", MAIN + "sys.exit(code)", "list")) for _ in range(9)
-    ]
-    # The minimum: other work on the machine only ever adds.
-    assert min(pair[1] for pair in pairs) <= 2 * min(pair[0] for pair in pairs)
 
 
 def test_show_prints_documentation_options_and_origin_without_torch() -> None:
@@ -341,7 +330,9 @@ def test_the_kit_accepts_a_good_component_and_lists_every_fault(
 def test_the_kit_finds_heavy_imports_and_modules_that_do_not_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "tenseal.py").write_text("")  # a stand-in, as the real one takes long to import
+    # A stand-in, as the real one takes long to import; here too, so that no other test finds it.
+    (tmp_path / "tenseal.py").write_text("")
+    monkeypatch.setitem(sys.modules, "tenseal", types.ModuleType("tenseal"))
     heavy = plugin(tmp_path, monkeypatch, "acmeheavy", "import tenseal")
     with pytest.raises(AssertionError, match="imports tenseal; import it inside the methods"):
         check_component(heavy.Good)

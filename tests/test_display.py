@@ -6,7 +6,6 @@ import io
 import math
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -215,15 +214,12 @@ def test_live_draws_odd_rows(live: LiveDisplay) -> None:
     live.close()
 
 
-def test_phase_is_cheap(out: io.StringIO) -> None:
+def test_phase_draws_a_few_times_a_second_only(out: io.StringIO) -> None:
     display = LiveDisplay(Console(file=out, force_terminal=True, width=100))
     display.start(PLAN, FACTS)
-    began = time.perf_counter()
     for i in range(20_000):
         display.phase(1, "train", i, 20_000)
-    spent = time.perf_counter() - began
     display.close()
-    assert spent / 20_000 < 100e-6
     assert len(out.getvalue()) < 200_000, "drawn a few times a second, not once a call"
 
 

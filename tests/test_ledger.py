@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ def enter(
     rounds: int = 10,
     charged: list[int] | None = None,
     weights: Mapping[int, float] | None = None,
+    secret_cohort: bool = True,
 ) -> Ledger:
     for round in range(rounds):
         asked = list(range(ledger.num_clients)) if charged is None else charged
@@ -56,6 +58,7 @@ def enter(
             releases=releases,
             contributors=dict.fromkeys(zone_sizes, len(arrived)),
             weights=arrived,
+            secret_cohort=secret_cohort,
         )
     return ledger
 
@@ -90,12 +93,12 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
 
 
 def test_hybrid_has_no_end_to_end_dp() -> None:
-    mask = SideChannel("mask", ("aggregator", "clients"))
+    mask = SideChannel("mask", ("aggregator", "client"))
     ledger = ledger_of(key_holders={"encrypted": "clients"}, side_channels=[mask])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert ledger.verdict() == (
-        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; DP zone ε=1.00 (client, local, "
-        "zero-out) given the UNACCOUNTED mask."
+        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; DP zone ε=1.00, δ=1e-05 (client, "
+        "local, zero-out) given the UNACCOUNTED mask."
     )
     for view in ("key_holder", "client", "client_and_aggregator", "released_model"):
         assert "without noise" in reason(ledger, view)
@@ -139,7 +142,7 @@ def test_no_protection_is_no_dp() -> None:
 
 
 def test_noise_below_encryption_protects_from_everybody() -> None:
-    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, limits={"encrypted": (40.0, 2.0**-17)})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
     assert ledger.verdict().startswith("DP: ε=1.00")
     assert exact(ledger, "aggregator") == 0
@@ -237,7 +240,7 @@ def test_local_noise_earns_no_credit_for_sampling() -> None:
 
 def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() -> None:
     accountant = FakeAccountant()
-    ledger = ledger_of(sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
     two = {"noised": [CENTRAL], "head": [Release("gaussian", 3.0, 1.0, trust="central")]}
     enter(ledger, {"noised": 900, "head": 100}, two, charged=[0])
     assert ledger.epsilon() == 0.5
@@ -268,6 +271,71 @@ def test_sampling_without_a_proof_earns_no_credit(facts: dict[str, Any], why: st
     assert ledger.epsilon() == pytest.approx(1.0)
     assert why in ledger.to_json()["sampling"]["why"]
     assert any(why in warning for warning in ledger.to_json()["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("clients", "zones", "secret_cohort", "why"),
+    [
+        (500, {"noised": 1000}, True, None),
+        (500, {"noised": 900, "clear": 100}, True, "sums of the clear zone have no noise, and show who took part"),
+        (500, {"noised": 1000}, False, "besides the noised sums shows who took part"),
+        # 0.9^20 + 20 * 0.1 * 0.9^19
+        (20, {"noised": 1000}, True, "fewer than min_clients=2 clients is skipped.*probability 4e-01"),
+    ],
+)
+def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
+    clients: int, zones: dict[str, float], secret_cohort: bool, why: str | None
+) -> None:
+    sampling = {"scheme": "poisson", "rate": 0.1}
+    ledger = ledger_of(num_clients=clients, sampling=sampling, accountant=FakeAccountant())
+    enter(ledger, zones, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=secret_cohort)
+    found = ledger.to_json()
+    assert found["sampling"]["amplified"] == (why is None)
+    assert ledger.epsilon() == pytest.approx(1.0 if why else 0.5)
+    # What is published shows neither who took part nor how many did; the checkpoint remembers.
+    assert {str(entry["charged"]) for entry in found["log"]} == {"[0, 3]" if why else "secret"}
+    assert why is not None or "sum_factor" not in found["log"][0]["zones"]["noised"]
+    assert ledger.state()["log"][0]["charged"] == [0, 3]
+    assert why is None or re.search(why, found["sampling"]["why"])
+
+
+# -- encryption: saturation and small sums -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        # The noise has a standard deviation of sqrt(10) * 3.7306 = 11.797: 1 + 9 * 11.797 = 107.2.
+        ((108.0, 2.0**-17), None),
+        ((107.0, 2.0**-17), "saturates at 107, .* from range: 108 on"),
+        ((108.0, 6.0), "rounds to 6, too coarse beside noise of 11.8"),
+        (None, "does not say what values it holds"),
+    ],
+)
+def test_noise_of_others_counts_only_if_the_encryption_holds_it(
+    limits: tuple[float, float] | None, said: str | None
+) -> None:
+    """Values that saturate at 1 under noise of deviation 11.8 are almost signs: 20 of them hide less than their noise."""
+    known = {} if limits is None else {"encrypted": limits}
+    ledger = ledger_of(key_holders={"encrypted": "key_server"}, limits=known)
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
+    credit = 1 if said else math.sqrt(20)
+    assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * credit / math.sqrt(10), DELTA))
+    warned = ledger.to_json()["warnings"]
+    assert len(warned) == (said is not None)
+    assert said is None or re.search(said, warned[0])
+
+
+@pytest.mark.parametrize(("holder", "least"), [("key_server", 2), ("clients", 3)])
+def test_sums_that_show_single_updates_are_named(holder: str, least: int) -> None:
+    for min_clients in (1, 2, 3):
+        ledger = ledger_of(min_clients=min_clients, key_holders={"encrypted": holder})
+        enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
+        found = ledger.to_json()
+        assert any(f"set min_clients: {least}" in said for said in found["warnings"]) == (min_clients < least)
+        if holder == "key_server":
+            claimed = "never single ones" in found["views"]["key_holder"]["reason"]
+            assert claimed == (min_clients >= least)
 
 
 # -- properties --------------------------------------------------------------------------------------------------------

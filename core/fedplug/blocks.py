@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedplug.errors import ProtectionError
 from fedplug.types import Block
@@ -27,7 +28,8 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
         ctx: the server's context.
 
     Raises:
-        ProtectionError: blocks of different zones, kinds or sizes.
+        ProtectionError: blocks of different zones, kinds or sizes; values or positions that cannot be, which are
+            blamed on their client.
     """
     blocks = dict(sorted(blocks.items()))
     first = next(iter(blocks.values()))
@@ -51,8 +53,23 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
         total += block.plain() * np.float64(1.0 if block.weighted else weights[client_id])
     divisor = sum(weights[client_id] for client_id in blocks)
     return first.replace(
-        values=total.astype(np.float32), divisor=divisor, weighted=True, contributors=len(blocks), l2_bound=None
+        values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks), l2_bound=None
     )
+
+
+def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.float32]:
+    """The sum as float32, unless one client's values have spoilt it: that client is blamed."""
+    with np.errstate(over="ignore"):
+        values = total.astype(np.float32)
+    if np.isfinite(values).all():
+        return values
+    largest = {c: float(np.nan_to_num(np.abs(block.plain()), nan=np.inf).max(initial=0)) for c, block in blocks.items()}
+    worst = max(largest, key=largest.__getitem__)
+    what = "NaN or infinite" if np.isinf(largest[worst]) else "far too large"
+    raise ProtectionError(
+        f"client {worst} sent {what} values in the {blocks[worst].zone} zone, which no mean survives; its training "
+        "diverged: lower lr in train"
+    ).blame(worst)
 
 
 def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: int) -> Block:
@@ -61,8 +78,12 @@ def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: in
         if block.positions is None:
             raise ProtectionError(f"client {client_id} sent a {block.zone} block without positions, others with")
         where, weight = block.positions, weights[client_id]
-        if len(where) and int(where.max()) >= size:
-            raise ProtectionError(f"client {client_id} sent {block.zone} position {int(where.max())} of {size}")
+        if where.dtype != np.uint32 or not (where[1:] > where[:-1]).all():
+            rule = "positions must be uint32 and strictly ascending"
+            raise ProtectionError(f"client {client_id} sent {block.zone} positions out of order; {rule}").blame(client_id)
+        if len(where) and int(where[-1]) >= size:
+            problem = f"client {client_id} sent {block.zone} position {int(where[-1])} of {size}"
+            raise ProtectionError(problem).blame(client_id)
         total[where] += block.plain() * np.float64(1.0 if block.weighted else weight)
         divisor[where] += weight
         counts[where] += 1
@@ -70,7 +91,7 @@ def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: in
     return Block(
         zone=next(iter(blocks.values())).zone,
         size=len(positions),
-        values=total[positions].astype(np.float32),
+        values=_finite(total[positions], blocks),
         positions=positions,
         divisor=divisor[positions],
         weighted=True,

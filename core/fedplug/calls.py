@@ -2,7 +2,8 @@
 
 A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components
 from its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off
-a protection. A call with a sequence number is run once, however often it arrives.
+a protection. A call with a sequence number is run once, however often it arrives; one without is refused once a later
+round has begun.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from fedplug import codec
 from fedplug.errors import FedplugError, MessageError
+from fedplug.types import Block
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +76,49 @@ def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
     reply = codec.decode(codec.unframe(data), zones)
     if not isinstance(reply, dict) or not {"done", "saved", "reports"} <= reply.keys():
         raise MessageError("a reply without the fields of a reply")
+    for name in ("done", "saved"):
+        if type(reply[name]) is not int or reply[name] < 0:
+            raise MessageError(f"a reply whose {name} is {shown(reply[name])}, not the number of a call")
+    if problem := reports_problem(reply["reports"]):
+        raise MessageError(f"a reply whose reports are malformed: {problem}")
+    error = reply.get("error", {"call": "", "message": ""})
+    if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
+        raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
     return reply, zones
+
+
+def reports_problem(reports: Any) -> str:
+    """What is wrong with what a party reports beside its answer; empty if nothing. Unknown reports are ignored."""
+    if not isinstance(reports, dict):
+        return f"{shown(reports)} is no dictionary"
+    for name in ("seconds_total", "churn"):
+        if name in reports and not _is_number(reports[name]):
+            return f"{name} is {shown(reports[name])}, not a number"
+    for name in ("seconds", "train", "zones", "log", "evaluation"):
+        numbers = reports.get(name, {})
+        if not isinstance(numbers, dict) or not all(isinstance(key, str) for key in numbers):
+            return f"{name} is {shown(numbers)}, not numbers by name"
+        for key, value in numbers.items():
+            if not _is_number(value):
+                return f"{name}.{key} is {shown(value)}, not a number"
+    if missing := {"correct", "count", "loss", "own_correct", "own_count"} - reports.get("evaluation", _COUNTED).keys():
+        return f"evaluation lacks {', '.join(sorted(missing))}"
+    unopened = reports.get("unopened", {})
+    if not isinstance(unopened, dict) or not all(isinstance(text, str) for pair in unopened.items() for text in pair):
+        return f"unopened is {shown(unopened)}, not reasons by zone"
+    return ""
+
+
+_COUNTED = dict.fromkeys(("correct", "count", "loss", "own_correct", "own_count"), 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """What a malformed value is, in a few words; never the value of an array."""
+    return f"a {type(value).__name__}" if isinstance(value, np.ndarray | dict | list | Block) else repr(value)[:40]
 
 
 class Receiver:
@@ -95,13 +141,15 @@ class Receiver:
 
         Args:
             data: the framed message.
-            party: passed to each method; its `state["fedplug"]` remembers the last lasting call, as `done`, and which
-                was the last one when the party was last saved, as `saved`.
+            party: passed to each method; its `state["fedplug"]` remembers the last lasting call, as `done`, which was
+                the last one when the party was last saved, as `saved`, and the latest round that any call belonged to,
+                as `round`.
             at_round: called before each call with the round it belongs to.
         """
         memory = party.state.setdefault("fedplug", {})
         memory.setdefault("done", 0)
         memory.setdefault("saved", 0)
+        memory.setdefault("round", -1)  # the set-up
         reply: dict[str, Any] = {}
         running = "the message"
         started = time.perf_counter()
@@ -118,6 +166,13 @@ class Receiver:
                 method = getattr(self.components.get(component), name, None)
                 if method is None or getattr(method, "__fedplug_site__", None) != self.site:
                     raise MessageError(f"{running} is not a method that may be called at a {self.site}")
+                if not sequence and round < memory["round"]:
+                    # Otherwise whoever kept a message could have an upload made again, with other noise.
+                    raise MessageError(
+                        f"{running} belongs to {_named(round)}, but this {self.site} has been in "
+                        f"{_named(memory['round'])} already; an old message does not run again"
+                    )
+                memory["round"] = max(memory["round"], round)
                 at_round(round)
                 reply["value"] = method(party, *payload)
                 memory["done"] = sequence or memory["done"]
@@ -141,6 +196,10 @@ class Receiver:
                 "same recipe"
             )
         return message
+
+
+def _named(round: int) -> str:
+    return f"round {round + 1}" if round >= 0 else "the set-up"
 
 
 def describe(error: BaseException) -> str:

@@ -3,7 +3,7 @@
     RUN/checkpoint/round-0007/   server.state, client-0.state, ..., key_server.state, each framed with a checksum
 
 Each party writes its own file: neither model nor keys of a client pass through the server. The last two checkpoints are
-kept; a damaged one is reported together with the round to go back to.
+kept; a damaged one is reported together with the round to go on from.
 """
 
 from __future__ import annotations
@@ -66,15 +66,33 @@ class Checkpoints:
             round = rounds[-1]
         if round not in rounds:
             raise CheckpointError(f"{self.folder} has no checkpoint of round {round}; it has {rounds or 'none'}")
+        file = self.path(round) / "server.state"
         try:
-            state = codec.decode(read_file(self.path(round) / "server.state"))
-        except Exception as error:
+            state = codec.decode(read_file(file))
+        except CheckpointError as error:
             raise CheckpointError(f"{error}; {self.remedy(round)}") from error
+        except Exception as error:
+            raise CheckpointError(f"{file} holds no server's state; {self.remedy(round)}") from error
         return round, state, self.path(round)
 
     def remedy(self, damaged: int) -> str:
-        """What to do about a damaged checkpoint."""
-        earlier = [round for round in self.rounds() if round < damaged]
-        if earlier:
-            return f"go back one: fedplug resume {self.folder.parent} --round {earlier[-1]}"
-        return f"there is no earlier one; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
+        """What to do about a damaged checkpoint: go back, or forward, to one that is whole."""
+        resume = f"fedplug resume {self.folder.parent} --round"
+        whole = [round for round in self.rounds() if round != damaged and self._is_whole(round)]
+        later = [round for round in whole if round > damaged]
+        if earlier := [round for round in whole if round < damaged]:
+            onward = f", or go on from a later one: {resume} {later[-1]}" if later else ""
+            return f"go back one: {resume} {earlier[-1]}{onward}"
+        if later:
+            return f"there is no earlier one that is whole; go on from a later one: {resume} {later[-1]}"
+        again = f"fedplug run {self.folder.parent / 'recipe.yaml'}"
+        return f"there is no earlier one{' that is whole' if len(self.rounds()) > 1 else ''}; run the recipe again: {again}"
+
+    def _is_whole(self, round: int) -> bool:
+        files = {path.name: path for path in self.path(round).glob("*.state")}
+        try:
+            for path in files.values():
+                read_file(path)
+        except CheckpointError:
+            return False
+        return "server.state" in files

@@ -14,7 +14,10 @@ def main() -> int:
         The exit code: 0 well, 1 an error the user can do something about, 2 wrong usage, 130 interrupted.
     """
     try:
-        return _run(sys.argv[1:])
+        code = _run(sys.argv[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where an error can still be reported
+        return code
     except FedplugError as error:
         print(str(error) if "\n" in str(error) else f"error: {error}", file=sys.stderr)
         return 1
@@ -23,6 +26,13 @@ def main() -> int:
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. Python would complain once more while it exits.
         sys.stdout = None
+        return 1
+    except OSError as error:
+        # A full disk, a folder without permission: nothing that a traceback explains better.
+        cause = error.strerror or str(error)
+        print(f"error: {cause}: {error.filename or 'perhaps of the standard output'}", file=sys.stderr)
+        if error.filename is None:
+            sys.stdout = None
         return 1
 
 

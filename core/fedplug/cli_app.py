@@ -28,7 +28,7 @@ Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), c
 Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
 Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
 RecordWire = Annotated[bool | None, typer.Option("--record-wire/--no-record-wire", help="Keep every message.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only what went wrong.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, and what it came to at the end.")]
 
 
 def _version(wanted: bool) -> None:
@@ -77,14 +77,13 @@ def resume(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
-    output: Output = None,
     data: Data = None,
     record_wire: RecordWire = None,
     quiet: Quiet = False,
 ) -> None:
     """Continue a run that was interrupted, from its last checkpoint."""
     settings = _settings(
-        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet
+        engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet
     )
     from fedplug import run_command
 
@@ -92,9 +91,13 @@ def resume(
 
 
 def _settings(**changes: Any) -> Any:
+    from fedplug.errors import SetupError
     from fedplug.settings import Settings
 
-    return Settings.load().replace(changes)
+    settings = Settings.load().replace(changes)
+    if changes["workers"] is not None and settings.engine == "local":
+        raise SetupError(f"--workers {changes['workers']} changes nothing with --engine local; add --engine processes")
+    return settings
 
 
 @app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")

@@ -105,7 +105,8 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
             facts.append((label, value if isinstance(value, str) else ", ".join(sorted(value))))
     for label, text in facts:
         out.print(Text(f"{label + ':':<21}{text}"), soft_wrap=True)
-    rows = option_rows(found.Options)  # type: ignore[attr-defined]
+    options = getattr(found, "Options", None)  # engines have none
+    rows = option_rows(options) if options else []
     out.print()
     if not rows:
         out.print("It has no options.")

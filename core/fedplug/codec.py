@@ -1,7 +1,8 @@
 """The one codec through which everything between parties passes: msgpack, plus arrays, big integers, blocks and plans.
 
 No pickle: decoding bytes from another party never runs code. A message is a frame of 16 bytes (magic, length, CRC-32)
-and a body; whatever was cut off or altered on the way is refused before it is read. Decoded arrays are read-only.
+and a body; whatever was cut off or damaged on the way is refused before it is read. A checksum is no authentication:
+it finds accidents, not forgers. Decoded arrays are read-only.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def unframe(data: bytes) -> bytes:
     """Checks length and checksum and gives the body.
 
     Raises:
-        MessageError: the message was truncated, altered, or is none of ours.
+        MessageError: the message was truncated, damaged, or is none of ours.
     """
     if len(data) < _FRAME.size or data[:4] != _MAGIC:
         raise MessageError(f"{len(data)} bytes that are no fedplug message (they must begin with {_MAGIC!r})")
@@ -135,8 +136,7 @@ def _block_fields(block: Block) -> dict[str, Any]:
 
 def _pack_positions(positions: np.ndarray[Any, Any]) -> Any:
     """A bitmap where that is shorter than four bytes a position."""
-    if not (positions[1:] > positions[:-1]).all():
-        raise MessageError("positions must be strictly ascending, as those of a plan are; sort them with their values")
+    _check_positions(positions)
     extent = int(positions[-1]) + 1 if len(positions) else 0
     if len(positions) * 4 <= extent // 8 + 16:
         return positions.astype(np.uint32)
@@ -145,12 +145,24 @@ def _pack_positions(positions: np.ndarray[Any, Any]) -> Any:
     return {"bits": np.packbits(bitmap), "extent": extent}
 
 
+def _check_positions(positions: Any) -> None:
+    if not (isinstance(positions, np.ndarray) and positions.dtype.kind in "iu" and positions.ndim == 1):
+        raise MessageError("positions must be an array of integers, one a scalar")
+    if not (positions[1:] > positions[:-1]).all():
+        raise MessageError("positions must be strictly ascending, as those of a plan are; sort them with their values")
+    if len(positions) and not (int(positions[0]) >= 0 and int(positions[-1]) < 2**32):
+        raise MessageError(f"positions {int(positions[0])} to {int(positions[-1])} must be 0 to 2^32 - 1")
+
+
 def _unpack_positions(packed: Any) -> Any:
     if isinstance(packed, dict):
         if not 0 <= packed["extent"] <= 8 * len(packed["bits"]):  # numpy would make room for any number
             raise MessageError(f"a bitmap of {len(packed['bits'])} bytes cannot hold {packed['extent']} positions")
         return np.flatnonzero(np.unpackbits(packed["bits"], count=packed["extent"])).astype(np.uint32)
-    return packed
+    if packed is None:
+        return None
+    _check_positions(packed)
+    return packed.astype(np.uint32, copy=False)
 
 
 def _revive(code: int, body: bytes) -> Any:
@@ -172,6 +184,14 @@ def _revive(code: int, body: bytes) -> Any:
         for per_scalar in (block.values, block.positions):
             if per_scalar is not None and per_scalar.shape != (block.size,):
                 raise MessageError(f"a {block.zone} block of {block.size} scalars holds {per_scalar.shape}")
+        for value, kinds in (
+            (block.zone, str), (block.size, int), (block.contributors, int), (block.weighted, bool),
+            (block.divisor, float | int | np.ndarray), (block.sealed_by, str | None), (block.meta, dict),
+        ):  # fmt: skip
+            if not isinstance(value, kinds) or (kinds is int and (isinstance(value, bool) or value < 0)):
+                raise MessageError(f"a block with a {type(value).__name__} where none may be")
+        if not all(isinstance(part, bytes) for part in block.ciphertexts):
+            raise MessageError(f"a {block.zone} block whose ciphertexts are no bytes")
         return block
     if code == _PLAN:
         labels, zones, shared = decode(body)

@@ -7,15 +7,16 @@ or an aggregate catches up before it is asked anything.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fedplug import calls
 from fedplug.calls import Call
 from fedplug.context import Server
-from fedplug.errors import ClientError, MessageError, PartyLost, TooFewClients
+from fedplug.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
 from fedplug.views import KEY_SERVER, SERVER, Wire, client_address
 
 
@@ -46,13 +47,14 @@ class PostOffice:
         self.waited = 0.0  # seconds in the hands of other parties
         self.on_reply: Callable[[int, dict[str, Any], int, int], None] = lambda *_: None  # id, reports, k, n
         self.dropped: dict[int, str] = {}
+        self._asked: set[int] = set()  # in this round
         self._sequence = 0
         self._done = dict.fromkeys(client_ids, 0)
         self._held: dict[int, list[Call]] = {client_id: [] for client_id in client_ids}
 
     def begin_round(self, round: int) -> None:
         """Forgets what was meant for the round before only."""
-        self.round, self.phase, self.dropped = round, "negotiate", {}
+        self.round, self.phase, self.dropped, self._asked = round, "negotiate", {}, set()
         for client_id, held in self._held.items():
             self._held[client_id] = [call for call in held if call.sequence]
 
@@ -73,6 +75,7 @@ class PostOffice:
             TooFewClients: fewer than `min_clients` clients are left in the round.
         """
         question = Call.of(method, payload, "client", self.round)
+        self._asked.update(client_ids)
         values: dict[int, Any] = {}
         answered, behind = 0, list(client_ids)
         for _ in range(2):  # the second time for clients that were restored from a checkpoint and missed calls since
@@ -114,12 +117,19 @@ class PostOffice:
             raise ClientError(str(answer)) from answer
         reply, zones = calls.read_reply(answer)
         self.wire.record(client_address(client_id), SERVER, self.round, self.phase, answer, zones)
+        if not reply["saved"] <= reply["done"] <= self._sequence:
+            told = f"done={reply['done']} and saved={reply['saved']}"
+            raise MessageError(f"a reply with {told}, of {self._sequence} calls: it claims what was never asked")
         self._done[client_id] = reply["done"]
         if "behind" not in reply:
             self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply["saved"]]
         if "error" in reply:
             raise ClientError(f"{reply['error']['call']}: {reply['error']['message']}")
         return reply
+
+    def drop(self, client_id: int, reason: str) -> None:
+        """Leaves a client out of the rest of this round; the first reason is kept."""
+        self.dropped.setdefault(client_id, reason)
 
     def require(self, answered: int) -> None:
         """Raises TooFewClients if fewer than `min_clients` clients are left, with the reasons."""
@@ -132,10 +142,11 @@ class PostOffice:
 
     def reasons(self) -> str:
         """Why clients dropped out of this round, each reason with its clients."""
-        return "; ".join(
-            f"{reason} (client {', '.join(str(c) for c, r in sorted(self.dropped.items()) if r == reason)})"
-            for reason in dict.fromkeys(self.dropped.values())
-        )
+        return "; ".join(f"{reason} (client {listed(ids)})" for reason, ids in alike(self.dropped))
+
+    def all_failed_alike(self) -> bool:
+        """Whether every client that was asked in this round dropped out, and all for the same reason."""
+        return bool(self._asked) and self._asked <= set(self.dropped) and len(alike(self.dropped)) == 1
 
     # What a checkpoint needs. Lasting calls stay held until the client says that it was saved after them: a worker that
     # dies is restored from the last checkpoint and told again whatever it had done since.
@@ -154,6 +165,21 @@ class PostOffice:
         self._done = dict(state["done"])
         lasting = {number: Call(body, Counter(zones), number) for number, body, zones in state["calls"]}
         self._held = {client_id: [lasting[number] for number in numbers] for client_id, numbers in state["held"]}
+
+
+def alike(reasons: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Each reason with its clients, ascending. Reasons that differ in numbers only count as one; the first is given."""
+    found: dict[str, tuple[str, list[int]]] = {}
+    for client_id, reason in sorted(reasons.items()):
+        kind = re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "0", reason)
+        found.setdefault(kind, (reason, []))[1].append(client_id)
+    return list(found.values())
+
+
+def listed(client_ids: list[int]) -> str:
+    """The ids, of many only the first ones: `0, 1, 2, 3, 4 and 95 more`."""
+    first = ", ".join(map(str, client_ids[:5]))
+    return f"{first} and {len(client_ids) - 5} more" if len(client_ids) > 5 else first
 
 
 class Cohort:
@@ -207,6 +233,18 @@ class Cohort:
         """Like `tell`, but only for clients in this round, and forgotten when the round ends."""
         self._office.tell(self.client_ids, method, payload, lasting=False)
 
+    def drop(self, client_id: int, reason: str) -> None:
+        """Leaves a client out of the rest of this round, as if it had failed: for one whose reply cannot be right.
+
+        It stays in later rounds, and gets what is told to all. The round ends with `TooFewClients` if fewer than
+        `min_clients` are left when uploads are asked for.
+
+        Args:
+            client_id: of a client in this cohort.
+            reason: what was wrong with what it sent, for the metrics: the value, the rule.
+        """
+        self._office.drop(client_id, reason)
+
     def only(self, client_ids: Iterable[int]) -> Cohort:
         """The same cohort, restricted to some clients; it reaches nobody else."""
         wanted = set(client_ids)
@@ -241,7 +279,8 @@ class KeyServerLine:
         If its process ends meanwhile, it is restored with its keys from the last checkpoint and asked once more.
 
         Raises:
-            ClientError: the key server refused or failed.
+            Refusal: the key server refused this call, or failed at it.
+            ClientError: it is gone.
         """
         office = self._office
         data, zones = calls.request(office.digest, [Call.of(method, payload, "key_server", office.round)])
@@ -258,5 +297,5 @@ class KeyServerLine:
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
         self.seconds += reply["reports"].get("seconds_total", 0.0)
         if "error" in reply:
-            raise ClientError(f"the key server refused {reply['error']['call']}: {reply['error']['message']}")
+            raise Refusal(f"the key server refused {reply['error']['call']}: {reply['error']['message']}")
         return reply.get("value")

@@ -11,10 +11,11 @@ Modules that define components must not import torch, tenseal or other heavy lib
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pluggy
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 hookimpl = pluggy.HookimplMarker("fedplug")
 """Marks a method as the implementation of the hook of the same name."""
@@ -29,6 +30,26 @@ class Options(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses true and false where numbers are wanted; pydantic alone would take them for 1 and 0."""
+        if info.field_name and _holds_bool(value):
+            annotation = cls.model_fields[info.field_name].annotation
+            if _mentions(annotation, int, float) and not _mentions(annotation, bool, True, False, Any, object):
+                kind = "a number" if _mentions(annotation, float) else "a whole number"
+                raise PydanticCustomError("bool_as_number", "Input should be {kind}, not true or false", {"kind": kind})
+        return value
+
+
+def _holds_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_bool, value)))
+
+
+def _mentions(annotation: Any, *wanted: Any) -> bool:
+    """Whether one of these stands somewhere in an annotation: int in `list[int] | None`, True in `Literal[True]`."""
+    return any(annotation is one for one in wanted) or any(_mentions(part, *wanted) for part in get_args(annotation))
 
 
 def at_client(method: F) -> F:
@@ -59,5 +80,6 @@ def at_key_server(method: F) -> F:
 #   release(round, ctx) -> Release | None    what protect (or postprocess) of that round costs, for the ledger
 #   side_channels(ctx) -> list[SideChannel]  what it makes visible that no guarantee covers
 #   describe() -> str                        one line for the plan that `fedplug run` prints
+#   limits(num_clients) -> tuple[float, float]   of an encryption: largest magnitude and grid step it holds
 #   add_blocks(blocks, ctx) -> Block         sum of ciphertext blocks that this component sealed
 #   client_weight(num_examples, max_examples) -> float   an aggregator's weight of a client, in (0, 1]

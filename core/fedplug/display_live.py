@@ -19,13 +19,17 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from fedplug import units
 from fedplug.display import COLUMNS, Row, interruption, resume_command, thin_out, totals
+
+_WAITING = "on its way"
+_GAP = 2  # blanks between columns
+_LEAST_FIRST = ("time", "HE", "down", "up", "loss", "clients", "epsilon")
+"""What a narrow terminal does without, in this order."""
 
 
 @dataclasses.dataclass
@@ -70,7 +74,7 @@ class LiveDisplay:
         self._live.start()
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        if round not in self._starts:
+        if round > 0 and round not in self._starts:  # 0 is the set-up, which no row follows
             self._starts[round] = self._clock()
         # One assignment, so that the drawing thread never sees half of it.
         self._now = _Now(round, phase, done, total)
@@ -106,7 +110,7 @@ class LiveDisplay:
     def _table(self, rows: Sequence[Row]) -> None:
         shown = thin_out(rows, 12)
         if shown:
-            self._console.print(rounds_table(shown))
+            self._console.print(rounds_table(shown, width=self._console.width))
         if len(shown) < len(rows):
             self._console.print(Text(f"{len(shown)} of {len(rows)} rounds; the report has all of them", "dim"))
 
@@ -125,22 +129,29 @@ class LiveDisplay:
         known = {row.get("round") for row in rows}
         waiting = [round for round in sorted(self._starts) if round < now.round and round not in known]
         if rows or waiting:
-            parts += [Text(), rounds_table(rows[-room:], waiting[-2:])]
-        return Padding(Group(*parts), (0, 0, 1, 0))
+            parts += [Text(), rounds_table(rows[-room:], waiting[-2:], self._console.width)]
+        # The last line is empty, not blank: at the end of a full one, the terminal's ^C would begin another, and the
+        # picture would be wiped one line too low.
+        return Group(*parts, Text())
 
     def _progress(self, now: _Now, rows: list[Row]) -> Table:
         grid = Table.grid(padding=(0, 2))
+        wide = self._console.width
         planned = int(units.as_float(self._facts.get("rounds") or 0) or 0)
         left = self.seconds_left()
-        bar = ProgressBar(total=max(planned, 1), completed=self.rounds_done(), width=30)
+        size = min(30, max(0, wide - 50))
+        bar = ProgressBar(total=max(planned, 1), completed=self.rounds_done(), width=size)
         current = min(now.round or 1, planned or now.round)
         title = f"round {current} of {planned}" if planned else f"round {current}"
         rest = f", about {clock_time(left)} left" if left is not None else ""
-        grid.add_row(Text(title, "bold"), bar, Text(f"{clock_time(self._clock() - self._began)} so far{rest}", "dim"))
+        so_far = clock_time(self._clock() - self._began)
+        first = [Text(title, "bold"), bar, Text(f"{so_far} so far{rest}", "dim")]
         counted = f"{now.done} of {now.total} clients" if now.total > 1 else ""
         pulse = now.total <= 1
-        bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=30, pulse=pulse)
-        grid.add_row(Text(now.phase, "cyan"), bar, Text(counted, "dim"))
+        bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
+        second = [Text(now.phase, "cyan"), bar, Text(counted, "dim")]
+        for row in (first, second):
+            grid.add_row(*(row if size >= 8 else (row[0], row[2])))  # a bar that is too short says nothing
         return grid
 
     def seconds_per_round(self) -> float | None:
@@ -166,15 +177,24 @@ class LiveDisplay:
         return current - 1 + share
 
 
-def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = ()) -> Table:
-    """The rows as a table; `waiting` are rounds whose accuracy is still on its way."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("round", *COLUMNS):
+def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | None = None) -> Table:
+    """The rows as a table; `waiting` are rounds whose accuracy is still on its way.
+
+    What does not fit into `width` characters is left out, column by column, the least important first.
+    """
+    cells = {"round": [str(row.get("round", "?")) for row in rows] + [str(round) for round in waiting]}
+    cells |= {title: [cell(row) for row in rows] for title, cell in COLUMNS.items()}
+    cells["accuracy"] += [_WAITING] * len(waiting)
+    wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in cells.items()}
+    for title in _LEAST_FIRST:
+        if width is not None and sum(wide.values()) - _GAP > width:
+            del wide[title]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    for title in wide:
         table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(str(row.get("round", "?")), *(cell(row) for cell in COLUMNS.values()))
-    for round in waiting:
-        table.add_row(Text(str(round), "dim"), Text("on its way", "dim"))
+    for index in range(len(rows) + len(waiting)):
+        style = "dim" if index >= len(rows) else ""
+        table.add_row(*(Text(cells[title][index], style) if index < len(cells[title]) else "" for title in wide))
     return table
 
 

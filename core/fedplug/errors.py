@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class FedplugError(Exception):
-    """Base of every error whose message names the place, the value, the rule and the remedy."""
+    """Base of every error whose message names the place, the value, the rule and the remedy.
+
+    Attributes:
+        client_id: the one client whose upload is to blame; the round goes on without it. None where nobody is.
+    """
+
+    client_id: int | None = None
+
+    def blame(self, client_id: int) -> Self:
+        """Says that this client's upload alone is at fault; for `aggregate` and `add_blocks`."""
+        self.client_id = client_id
+        return self
 
 
 class RecipeError(FedplugError):
@@ -33,6 +46,10 @@ class CheckpointError(FedplugError):
 
 class ClientError(FedplugError):
     """A client failed; carries its id and the cause as text."""
+
+
+class Refusal(ClientError):
+    """The key server refused one call, or failed at it; it is there, and may do the next."""
 
 
 class TooFewClients(FedplugError):

@@ -48,6 +48,8 @@ def override(source: Source, assignments: Iterable[str]) -> None:
         keys = tuple(dotted.split("."))
         if not equals or not all(keys):
             message: str | None = f"write path=value, not {assignment!r}; for instance --set rounds=5"
+        elif keys[0] == "extends":
+            message = "extends takes effect in a file only; write a recipe that says extends: and give that"
         else:
             message = None if value.problems else _assign(source, keys, value.data)
         if message:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from fedplug.model import AccountantComponent
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
+_TAILS = 9.0
+"""Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
+with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
+delta."""
+_STEPS_PER_STD = 2.0
+"""Grid steps in a standard deviation from which on a sum of rounded values is as private as the sum of the exact ones:
+it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -65,10 +72,14 @@ class Ledger:
             defaults to 1, `source` to secure.
         key_holders: for each encrypted zone, who can decrypt: `clients` or `key_server`.
         schemes: for each encrypted zone, its component and parameters, for the record.
+        limits: for each encrypted zone, the largest magnitude and the grid step of the weighted values that its
+            encryption represents. A sum of values that saturated, or were rounded coarsely, hides less than the noise
+            in it says: a zone that is missing here earns no credit for the noise of other clients.
         published: encrypted zones whose decrypted sums pass through the aggregation server. By default those that
             the key server opens, since it answers the aggregation server.
         accountant: states epsilon of sampled releases; None states it without credit for sampling.
         side_channels: what is visible besides the releases.
+        cautions: further warnings, about the recipe.
     """
 
     recipe_name: str
@@ -79,9 +90,11 @@ class Ledger:
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"scheme": "all"})
     key_holders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    limits: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     published: Iterable[str] | None = None
     accountant: AccountantComponent | None = None
     side_channels: list[SideChannel] = dataclasses.field(default_factory=list)
+    cautions: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.sampling.get("scheme") not in ("all", "poisson", "fixed"):
@@ -112,6 +125,7 @@ class Ledger:
         releases: Mapping[str, list[Release]],
         contributors: Mapping[str, int],
         weights: Mapping[int, float],
+        secret_cohort: bool = False,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -125,24 +139,55 @@ class Ledger:
             contributors: for each zone, how many uploads its sum holds; with several groups or plans that differ, the
                 fewest behind any released value. A zone not named here gets no credit for the noise of others.
             weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
+            secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
+                earns credit only then.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         zones = {}
         for zone, size in zone_sizes.items():
             if zone == RETAINED or not size > 0:
                 continue
-            alone, others = _noise_of_others(contributors.get(zone, 0), paying, weights)
             found = releases.get(zone, [])
+            alone, others = _noise_of_others(contributors.get(zone, 0), paying, weights)
+            uncredited = self._uncredited(zone, found, min(weights.values(), default=1.0))
+            if uncredited:
+                alone = others = 1.0
             zones[zone] = {
                 "size": float(size),
                 "local": _strongest(release for release in found if release.trust != "central"),
                 "central": _strongest(release for release in found if release.trust == "central"),
                 "sum_factor": alone,
                 "peer_factor": others,
+                "uncredited": uncredited,
                 "releases": [dataclasses.asdict(release) for release in found],
             }
         everyone = paying == list(range(self.num_clients))
-        self._enter({"round": round + 1, "charged": "all" if everyone else paying, "total": int(total), "zones": zones})
+        entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
+        self._enter({**entry, "total": int(total), "zones": zones})
+
+    def _uncredited(self, zone: str, releases: list[Release], lightest: float) -> str:
+        """Why a sealed zone's sums get no credit for the noise of other clients; empty if they do, or need none."""
+        local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
+        if zone not in self.sealed or not local:
+            return ""
+        if zone not in self.limits:
+            return f"zone {zone}: its encryption does not say what values it holds, so others' noise earns no credit"
+        largest, step = self.limits[zone]
+        std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
+        needed = max(release.clipping_norm for release in local) + _TAILS * std
+        if not math.isfinite(needed):  # NaN where clips differ
+            return f"zone {zone}: the noise names no single clipping norm, so others' noise earns no credit"
+        if largest < needed:
+            return (
+                f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
+                f"earns credit from range: {math.ceil(needed)} on"
+            )
+        if _STEPS_PER_STD * step > lightest * std:
+            return (
+                f"zone {zone}: the encryption rounds to {step:.2g}, too coarse beside noise of {lightest * std:.2g}; "
+                "others' noise earns no credit"
+            )
+        return ""
 
     def _enter(self, entry: dict[str, Any]) -> None:
         """Appends an entry of the log and adds its cost to the running sums."""

@@ -53,7 +53,7 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "noise": _noise(ledger),
         "side_channels": [dataclasses.asdict(channel) for channel in ledger.side_channels],
         "never_covered": list(NEVER_COVERED),
-        "log": ledger.log,
+        "log": [_published(entry) for entry in ledger.log] if why is None else ledger.log,
     }
     return _plain(plain)  # type: ignore[no-any-return]
 
@@ -67,18 +67,18 @@ def verdict(ledger: Ledger) -> str:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
         return f"NO DP: {bare or 'no coordinate was released'}{how}."
     epsilon, exchanged = (next(iter(joint[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
-    terms = f"client, {_trust(ledger)}, zero-out"
+    terms, delta = f"client, {_trust(ledger)}, zero-out", f"δ={ledger.delta:g}"
     given = _unaccounted(ledger)
     if is_reproducible(ledger):
         rest = f"{bare}; " if bare else ""
-        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)} ({terms}){given}."
+        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
     if bare:
-        return f"NO end-to-end DP: {bare}; DP zone ε={_number(epsilon)} ({terms}){given}."
+        return f"NO end-to-end DP: {bare}; DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
     rounds = len({entry["round"] for entry in ledger.log})
     return (
-        f"DP: ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}; replace-one ε={_number(exchanged)}) for everything "
+        f"DP: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
         f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{given}."
     )
 
@@ -104,6 +104,15 @@ def warnings(ledger: Ledger) -> list[str]:
             found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
         found.append(f"sampling earns no credit: {why}")
+    found += [facts["uncredited"] for e in ledger.log for facts in e["zones"].values() if facts["uncredited"]]
+    for zone, holder in ledger.key_holders.items():
+        # A client that holds the key subtracts its own upload from a sum of two.
+        least, whom = (3, "clients") if holder == "clients" else (2, "the key server")
+        if ledger.min_clients < least:
+            found.append(
+                f"zone {zone}: min_clients={ledger.min_clients} lets {whom} open sums that show a single update; set "
+                f"min_clients: {least} or more"
+            )
     if ledger.feedback.any():
         found.append(
             "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
@@ -118,7 +127,7 @@ def warnings(ledger: Ledger) -> list[str]:
         found.append(
             f"{len(counts)} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *ledger.cautions]))
 
 
 def _zone(ledger: Ledger, zone: str) -> dict[str, Any]:
@@ -137,6 +146,13 @@ def _zone(ledger: Ledger, zone: str) -> dict[str, Any]:
         "noise_multiplier": [release["noise_multiplier"] for release in last],
         "epsilon": zone_epsilons(ledger, zone),
     }
+
+
+def _published(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry of a log whose cohorts must stay secret: without who took part, and what follows from how many did."""
+    hidden = ("sum_factor", "peer_factor")
+    zones = {z: {key: value for key, value in f.items() if key not in hidden} for z, f in entry["zones"].items()}
+    return {**entry, "charged": "secret", "zones": zones}
 
 
 def _noise(ledger: Ledger) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ one training; it is given only where the view holds nothing that was released wi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,30 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "who takes part follows from the recipe's seed, and sampling helps only while that is secret"
     if ledger.accountant is None:
         return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
+    if bare := _bare(ledger):
+        return f"sums of the {_list(bare)} zone have no noise, and show who took part"
+    if not all(entry.get("secret_cohort") for entry in ledger.log):
+        return "what was released besides the noised sums shows who took part"
+    # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
+    # is multiplied by the rounds and by e^epsilon.
+    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, float(ledger.sampling.get("rate", 1.0)))
+    if skipped * ledger.rounds > 1e-6 * ledger.delta:
+        return (
+            f"a round with fewer than min_clients={ledger.min_clients} clients is skipped, which everybody sees and "
+            f"which has probability {skipped:.0e}; raise rate, or the number of clients"
+        )
     return None
+
+
+@functools.cache
+def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
+    """P(X < count) of a binomial X; logarithms, since single terms underflow."""
+    if not 0 < rate < 1:
+        return float(trials * rate < count)
+    log_choose = (math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1) for k in range(count))
+    return math.fsum(
+        math.exp(log + k * math.log(rate) + (trials - k) * math.log1p(-rate)) for k, log in enumerate(log_choose)
+    )
 
 
 def is_reproducible(ledger: Ledger) -> bool:
@@ -167,6 +191,8 @@ def _key_holder(ledger: Ledger) -> Guarantee | str:
         return _everybody(ledger, "peer", "every client holds the key, and sees the sums")
     if central := [zone for zone, cost in _noised(ledger).items() if cost.central and zone in ledger.sealed]:
         return f"opens sums of the {_list(central)} zone before the noise is added"
+    if ledger.min_clients < 2:
+        return _everybody(ledger, "total", "is sent sums, which may hold a single update, since min_clients is 1")
     return _everybody(ledger, "total", f"is sent sums of at least {ledger.min_clients} updates, never single ones")
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedplug.cohort import KeyServerLine, PostOffice
+from fedplug.cohort import KeyServerLine, PostOffice, alike, listed
 from fedplug.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ class Metrics:
         self.awaiting: dict[str, Any] | None = None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self._reports: list[tuple[int, dict[str, Any]]] = []
+        self._noted: set[int] = set()  # drop-outs of this round that the watch knows of
         office.on_reply = self._hear
 
     def forget(self) -> None:
         """Drops what was reported during the set-up."""
-        self._reports = []
+        self._reports, self._noted = [], set()
 
     def evaluated(self) -> int:
         """How many clients have evaluated the model since the last round."""
@@ -74,6 +75,8 @@ class Metrics:
 
     def close_round(self, round: int, asked: list[int], answered: list[int], clock: Clock) -> None:
         """Makes the row of a round that has ended; it waits for its accuracy."""
+        self._note_drop_outs()  # those that nobody was waiting for
+        self._noted = set()
         # In the order of ids, so that sums do not depend on who answered first.
         reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
         logs = [report["log"] for report in reports if "log" in report]
@@ -107,9 +110,18 @@ class Metrics:
         self._reports.append((client_id, reports))
         shown = min(self.office.round + 1, self.recipe.rounds)
         self.watch.phase(shown, self.office.phase, answered, asked)
-        reason = self.office.dropped.get(client_id)
-        if reason:
-            self.watch.note(f"round {shown}: client {client_id} dropped out: {reason}")
+        if answered == asked:
+            self._note_drop_outs()
+
+    def _note_drop_outs(self) -> None:
+        """Tells the watch who dropped out since it was told last: one note a reason, however many clients it hit."""
+        new = {c: reason for c, reason in self.office.dropped.items() if c not in self._noted}
+        self._noted.update(new)
+        shown = min(self.office.round + 1, self.recipe.rounds)
+        when = f"round {shown}" if shown else "set-up"
+        for reason, ids in alike(new):
+            who = f"client {ids[0]}" if len(ids) == 1 else f"{len(ids)} clients ({listed(ids)})"
+            self.watch.note(f"{when}: {who} dropped out: {reason}")
 
     def _evaluations(self) -> dict[int, dict[str, float]]:
         return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}

@@ -46,25 +46,29 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
         owner: whose options these are, for the message; empty for the recipe itself.
     """
     of_owner, from_owner = (f" of {owner}", f"{owner}: ") if owner else ("", "")
-    found: dict[tuple[tuple[str | int, ...], bool], list[str]] = {}
+    found: dict[tuple[tuple[str | int, ...], bool, str], list[str]] = {}
     for item in error.errors(include_url=False):
         path, value = _inside(item["loc"], data)
+        missing = ""  # every missing key is a mistake of its own, though all are missing at the same place
         field = _field(model, item["loc"])
         if item["type"] == "extra_forbidden":
             known = _known_keys(model, item["loc"])
             path, on_key = item["loc"], True
             message = f"unknown option {item['loc'][-1]!r}{of_owner}; {closest(str(item['loc'][-1]), known)}"
         elif item["type"] == "missing":
-            path, on_key = item["loc"][:-1], False
+            path, on_key, missing = item["loc"][:-1], False, str(item["loc"][-1])
             meaning = f" ({field.description})" if field and field.description else ""
             message = f"{owner or 'the recipe'} needs {item['loc'][-1]!r}{meaning}"
         elif item["type"] in ("value_error", "assertion_error") and not item["loc"]:
             on_key, message = False, f"{from_owner}{item['ctx']['error']}"
         else:
             on_key, message = False, from_owner + _value_message(item, path, value, field)
-        found.setdefault((tuple(path), on_key), []).append(message)
+        found.setdefault((tuple(path), on_key, missing), []).append(message)
     # A value that fits no member of a union fails once for each of them.
-    return [OptionProblem(path, on_key, "; or: ".join(dict.fromkeys(texts))) for (path, on_key), texts in found.items()]
+    return [
+        OptionProblem(path, on_key, "; or: ".join(dict.fromkeys(texts)))
+        for (path, on_key, _), texts in found.items()
+    ]
 
 
 def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInfo | None) -> str:
@@ -82,6 +86,8 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
             close = difflib.get_close_matches(value, rule.replace("'", "").replace(" or ", ", ").split(", "), n=1)
             guess = f"; did you mean {close[0]}?" if close else ""
         message = f"{shown} must be {rule}{guess}"
+    elif item["type"] == "int_parsing_size":
+        message = f"{shown} is too large"
     else:
         text = item["msg"].removeprefix("Input should be ")
         message = f"{shown} must be {text}" if text != item["msg"] else f"{shown}: {text[:1].lower()}{text[1:]}"

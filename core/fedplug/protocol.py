@@ -13,8 +13,9 @@ What the server knows of the model is what came in messages; accuracy is counted
 
 from __future__ import annotations
 
+import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class Protocol:
         self.metrics = Metrics(recipe, self.office, ledger, watch)
         self.on_round: Callable[[int], None] = lambda rounds: None
         self.on_upload: Callable[[int, list[int]], None] = lambda round, charged: None
+        self.owed: tuple[int, list[int]] | None = None  # uploads asked for that the ledger does not hold yet
 
     def run(self, first_round: int = 0) -> None:
         """Runs the rounds from `first_round` on, and the end of the run. `setup` must have been done."""
@@ -139,12 +141,15 @@ class Protocol:
             self.metrics.complete(groups)
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
+        self.owed = round, charged
         self.on_upload(round, charged)
         uploads = cohort.ask(self.steps.protect)
         self.metrics.complete(groups)
 
         weights: dict[int, float] = self.server.state["fedplug"]["weights"]
         contributors: dict[str, int] = {}
+        # Groups, positions and batch-norm statistics show who takes part, whatever noise the values have.
+        exposed = self.recipe.buffers == "mean"
         for group in cohort.groups:
             members = cohort.group(group)
             replies = {client_id: uploads[client_id] for client_id in members.client_ids if client_id in uploads}
@@ -155,9 +160,10 @@ class Protocol:
                     opened[zone] = self._aggregate(zone, blocks, weights, ctx, clock)
                     fewest = opened[zone].contributors
                     contributors[zone] = min(contributors.get(zone, fewest), fewest)
+            exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 members.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
-        self._charge(round, charged, uploads, contributors, weights)
+        self._charge(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
 
     def _skip(self, round: int, asked: list[int], clock: Clock) -> None:
@@ -182,6 +188,11 @@ class Protocol:
                     block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
                 else:
                     block = self.key_server.ask(self.steps.open, use.name, block)
+            if zone in self._amplified(ctx.round):
+                # The weight of the clients that took part would show who they are, and so would their number: the sum
+                # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
+                rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
+                block = block.replace(divisor=rate * sum(weights.values()), contributors=1)
             if block.values is not None:
                 block = block.replace(values=block.mean(), divisor=1.0)
         return block
@@ -241,6 +252,7 @@ class Protocol:
         uploads: dict[int, Any],
         contributors: dict[str, int],
         weights: dict[int, float],
+        exposed: bool,
     ) -> None:
         """Enters into the ledger what each zone's chain released this round."""
         sizes = {
@@ -248,7 +260,9 @@ class Protocol:
             / len(uploads)
             for zone in self.recipe.zones
         }
-        self.server.state["fedplug"]["zone_sizes"] = sizes
+        released = {zone for zone, size in sizes.items() if size}
+        secret = not exposed and released <= self._amplified(round)
+        self.server.state["fedplug"].update(zone_sizes=sizes, secret_cohort=secret)
         self.ledger.record(
             round,
             charged=charged,
@@ -257,19 +271,40 @@ class Protocol:
             releases=self._releases(round),
             contributors=contributors,
             weights={client_id: weights[client_id] for client_id in uploads},
+            secret_cohort=secret,
         )
+        self.owed = None
 
     def charge_lost_round(self, round: int, charged: list[int]) -> None:
         """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
 
-        Reproducible noise repeats the very same upload, which costs nothing more. Zone sizes are those of the round
-        before; before the first, every noised zone counts as the whole model.
+        Reproducible noise repeats the very same upload, which costs nothing more.
         """
         releases = self._releases(round)
-        if all(release.source == "reproducible" for chain in releases.values() for release in chain):
-            return
-        sizes = self.server.state["fedplug"].get("zone_sizes") or dict.fromkeys(releases, float(self.layout.size))
-        self.ledger.record(
+        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
+            self._charge_unseen(self.ledger, round, charged, releases)
+
+    def ledger_at_failure(self) -> Ledger:
+        """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on
+        from its checkpoint charges them itself.
+        """
+        if self.owed is None:
+            return self.ledger
+        ledger = dataclasses.replace(self.ledger)
+        ledger.restore(self.ledger.state())
+        round, charged = self.owed
+        known = self.server.state["fedplug"].get("zone_sizes")
+        self._charge_unseen(ledger, round, charged, self._releases(round) if known else self.recipe.protect)
+        return ledger
+
+    def _charge_unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
+        """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of
+        `zones` that were empty there count as the whole model, since plans change.
+        """
+        releases, remembered = self._releases(round), self.server.state["fedplug"]
+        sizes = {zone: size for zone, size in remembered.get("zone_sizes", {}).items() if size}
+        sizes = {**dict.fromkeys(zones, float(self.layout.size)), **sizes}
+        ledger.record(
             round,
             charged=charged,
             zone_sizes=sizes,
@@ -277,7 +312,15 @@ class Protocol:
             releases=releases,
             contributors={},
             weights={},
+            secret_cohort=remembered.get("secret_cohort", False),
         )
+
+    def _amplified(self, round: int) -> set[str]:
+        """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
+        if self.recipe.sampling is None or self.recipe.sampling.scheme != "poisson":
+            return set()
+        found = self._releases(round).items()
+        return {zone for zone, releases in found if any(release.trust == "central" for release in releases)}
 
     def _releases(self, round: int) -> dict[str, list[Release]]:
         """What the components of each zone's chains say they release in a round."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from importlib_metadata import version
 
-from fedplug import yaml_source
+from fedplug import units, yaml_source
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.composition import Composition
@@ -28,9 +28,11 @@ from fedplug.engines.base import Engine, Job
 from fedplug.errors import CheckpointError, FedplugError, SetupError
 from fedplug.ledger import Ledger
 from fedplug.parties import make_context
+from fedplug.plan import plan_of
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
+from fedplug.run_folder import Charges, new_folder, write_text
 from fedplug.settings import Settings
 from fedplug.steps import site_of
 from fedplug.types import Layout, SideChannel
@@ -60,14 +62,16 @@ def resume(run_dir: Path, settings: Settings, round: int | None = None, catalog:
     """Continues an interrupted run from its last checkpoint, or from that of `round`; gives the exit code.
 
     Raises:
-        CheckpointError: there is no run there, or its checkpoint is damaged.
+        CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise CheckpointError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
     recipe = load_recipe(file, (), catalog)
     checkpoint = Checkpoints(run_dir).read(round)
-    return Run(recipe, run_dir, settings, catalog).execute(checkpoint)
+    run = Run(recipe, run_dir, settings, catalog)
+    run.charges.require(run.checkpoints)
+    return run.execute(checkpoint)
 
 
 class Run:
@@ -86,9 +90,13 @@ class Run:
         self.catalog = catalog or Catalog.discover()
         self.checkpoints = Checkpoints(run_dir)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
-        file = run_dir / "charging.jsonl"  # every request for uploads of this run, those that were repeated too
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-        self.charges: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        self.charges = Charges(run_dir)
+        self.engine_class = self._engine_class()
+        if settings.data is not None and not settings.data.is_dir():
+            raise SetupError(
+                f"the folder of data sets {settings.data} does not exist; --data, the variable FEDPLUG_DATA or the "
+                "config file names it"
+            )
 
     def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
         """Runs what is left of the recipe; gives the exit code."""
@@ -128,10 +136,11 @@ class Run:
             with terminated_like_interrupted():
                 engine = self._engine(device, composition)
                 protocol = Protocol(recipe, composition, engine, layout, wire, ledger, watch)
-                protocol.on_upload = self._note_upload
+                protocol.on_upload = self.charges.note
                 protocol.metrics.on_row = lambda row: self._write_row(protocol, row, watch)
                 if checkpoint is None:
                     protocol.setup()
+                    self._charge_again(protocol, 0)
                     self._end_of_round(protocol, engine, 0)
                 else:
                     done, state, folder = checkpoint
@@ -147,14 +156,14 @@ class Run:
                 self._write_wire(wire, recipe.rounds)
                 self._attack(composition, layout)
         except KeyboardInterrupt:
-            self._report(protocol)
+            self._report_failure(protocol)
             rounds = self.checkpoints.rounds()
             watch.interrupted(rounds[-1] if rounds else 0, self.run_dir)
             return INTERRUPTED
         except FedplugError as error:
-            self._report(protocol)
+            self._report_failure(protocol)
             if self.checkpoints.rounds() and not isinstance(error, CheckpointError):
-                raise type(error)(f"{error}\nNothing is lost: continue with fedplug resume {self.run_dir}") from error
+                raise type(error)(f"{error}\n{self._how_to_go_on(protocol)}") from error
             raise
         finally:
             if engine is not None:
@@ -177,6 +186,8 @@ class Run:
             for client_id, mine in enumerate(assignment)
         }
         model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+        if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
+            require_memory(recipe, model.layout)
         return model.layout, {"classes": list(data.classes), "clients": counts}
 
     def _ledger(self, composition: Composition, layout: Layout) -> Ledger:
@@ -191,10 +202,10 @@ class Run:
             for channel in component.side_channels(ctx)
         ]
         note = "training loss, accuracy counts and component logs, sent in the clear for the report"
-        channels.append(SideChannel("client metrics", ("server",), note=note))
+        channels.append(SideChannel("client metrics", ("aggregator",), note=note))
         if recipe.buffers == "mean":
             note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
-            channels.append(SideChannel("batch-norm statistics", ("server", "client"), note=note))
+            channels.append(SideChannel("batch-norm statistics", ("aggregator", "client"), note=note))
         sealers = {
             zone: component
             for zone, chain in recipe.protect.items()
@@ -211,15 +222,27 @@ class Run:
             sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
             key_holders={zone: component.options.key_holder for zone, component in sealers.items()},
             schemes={zone: {"component": c.name, "parameters": c.describe()} for zone, c in sealers.items()},
+            limits={
+                zone: c.limits(recipe.data.clients) for zone, c in sealers.items() if hasattr(c, "limits")
+            },
             accountant=accountant,
             side_channels=channels,
+            cautions=[
+                f"{name}: epsilon is calibrated for delta={delta:g}, the ledger states it at delta={recipe.delta:g}; "
+                "write the same delta in both places to compare them"
+                for name, component in composition.components.items()
+                if (delta := getattr(component.options, "delta", None)) not in (None, recipe.delta)
+            ],
         )
 
-    def _engine(self, device: str, composition: Composition) -> Engine:
+    def _engine_class(self) -> type:
         name, installed = self.settings.engine, Catalog.discover()
         entry = self.catalog.get("engine", name) or installed.get("engine", name)
         if entry is None:
             raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
+        return entry.load()
+
+    def _engine(self, device: str, composition: Composition) -> Engine:
         job = Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
@@ -228,7 +251,7 @@ class Run:
             key_server=needs_key_server(self.recipe, composition),
             catalog=self.injected,
         )
-        engine: Engine = entry.load()(job)
+        engine: Engine = self.engine_class(job)
         return engine
 
     def _check(self, state: Any, folder: Path, round: int) -> None:
@@ -250,6 +273,16 @@ class Run:
         except FedplugError as error:
             raise CheckpointError(f"{error}; {self.checkpoints.remedy(round)}") from error
 
+    def _how_to_go_on(self, protocol: Protocol | None) -> str:
+        """What to do after an error, when there is a checkpoint."""
+        if protocol is None or not protocol.office.all_failed_alike():
+            return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
+        return (
+            "Every client failed for the same reason, so resuming will fail again unless what caused it changes.\n"
+            f"If it lies in this machine, its data or a plugin, mend that and continue: fedplug resume {self.run_dir}\n"
+            f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
+        )
+
     def _end_of_round(self, protocol: Protocol, engine: Engine, rounds: int) -> None:
         started = time.perf_counter()
         state = {**protocol.state(), "digest": self.recipe.digest, "charges": len(self.charges)}
@@ -258,15 +291,10 @@ class Run:
         if protocol.metrics.awaiting is not None:
             protocol.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
 
-    def _note_upload(self, round: int, charged: list[int]) -> None:
-        """Notes, before clients are asked for their uploads, who pays: a kill must not make a release free."""
-        self.charges.append({"round": round, "charged": charged})
-        write_text(self.run_dir / "charging.jsonl", "".join(json.dumps(charge) + "\n" for charge in self.charges))
-
     def _charge_again(self, protocol: Protocol, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
-        for lost in self.charges[known:]:
-            protocol.charge_lost_round(lost["round"], lost["charged"])
+        for round, charged in self.charges.since(known):
+            protocol.charge_lost_round(round, charged)
 
     def _write_wire(self, wire: Wire, round: int) -> None:
         if wire.keep:
@@ -281,10 +309,15 @@ class Run:
 
     def _report(self, protocol: Protocol | None) -> Path:
         """Writes ledger.json, summary.json and report.html with what there is."""
-        ledger = protocol.ledger.to_json() if protocol else {}
+        ledger = protocol.ledger_at_failure().to_json() if protocol else {}
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
         write_text(self.run_dir / "summary.json", json.dumps(self.summary, indent=2))
         return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary)
+
+    def _report_failure(self, protocol: Protocol | None) -> None:
+        """As `_report`, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
+        if not (self.run_dir / "ledger.json").is_file() or (protocol and protocol.ledger_at_failure().log):
+            self._report(protocol)
 
     def _versions(self) -> dict[str, str]:
         versions = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
@@ -316,34 +349,27 @@ def needs_key_server(recipe: Recipe, composition: Composition) -> bool:
     return any(site_of(component) == "key_server" for component in opened_by)
 
 
-def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, str]]:
-    """The protocol as people read it: (hook, component, what it does here), in the order in which it happens."""
+def require_memory(recipe: Recipe, layout: Layout) -> None:
+    """Refuses a run whose clients' updates and scores alone are larger than this machine's memory.
 
-    def line(hook: str, name: str) -> tuple[str, str, str]:
-        component = composition.components[name]
-        described = component.describe() if hasattr(component, "describe") else _options(component)
-        return hook, name, described
+    Every client of a round holds its update and its scores, float32 each, until the round ends. What else a run needs
+    (data, activations, ciphertexts) comes on top, so this refuses nothing that could work.
 
-    plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
-    plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
-    plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
-    plan.append(line("negotiate_mask", recipe.negotiate_mask.name))
-    for zone in recipe.zones:
-        if zone in recipe.protect and not recipe.protect[zone]:
-            plan.append((f"protect {zone}", "–", "sent as it is"))
-        plan += [line(f"protect {zone}", use.name) for use in recipe.protect.get(zone, ())]
-    plan.append(line("aggregate", recipe.aggregate.name))
-    plan += [line(f"postprocess {zone}", use.name) for zone, chain in recipe.postprocess.items() for use in chain]
-    plan += [line("attack", use.name) for use in recipe.attack]
-    return plan
-
-
-def _options(component: Any) -> str:
-    """A component's options in a line; without any, the first line of its documentation."""
-    given = [(key, value) for key, value in component.options if value is not None]
-    if given:
-        return ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
-    return (type(component).__doc__ or "").strip().partition("\n")[0]
+    Raises:
+        SetupError: they do not fit.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return
+    share = recipe.sampling.rate if recipe.sampling else 1.0
+    needed = 4 * layout.size * (1 + len(recipe.score_parameters)) * share * recipe.data.clients
+    if needed > memory:
+        raise SetupError(
+            f"{recipe.data.clients} clients with a model of {layout.size:,} parameters need more than "
+            f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(memory)}; take "
+            "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
+        )
 
 
 def resolve_device(device: str) -> str:
@@ -351,33 +377,6 @@ def resolve_device(device: str) -> str:
     from fedplug.torch_model import resolve_device as resolve
 
     return resolve(device)
-
-
-def new_folder(output: Path, name: str) -> Path:
-    """Creates `output/name-YYYYmmdd-HHMMSS`, with a number behind it if that exists.
-
-    Raises:
-        SetupError: the folder cannot be made.
-    """
-    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    for number in range(1, 1000):
-        folder = output / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            if not output.is_dir():
-                break
-        except OSError as error:
-            raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
-    raise SetupError(f"cannot create a folder under {output}; choose another place with --output")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file so that a kill leaves the old or the new one, never half of it."""
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
 
 
 @contextmanager

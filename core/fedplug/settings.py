@@ -29,7 +29,7 @@ class Settings:
         output: folder in which every run gets its own folder.
         data: folder of data sets; None where the user named none.
         record_wire: keep every message in the run folder, so that attacks can read them later.
-        quiet: print only what went wrong; not in the config file.
+        quiet: print only warnings and the end of the run; not in the config file.
     """
 
     engine: str = "local"

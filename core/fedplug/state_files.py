@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fedplug import codec
-from fedplug.errors import CheckpointError
+from fedplug.errors import CheckpointError, MessageError
 
 
 def file_name(address: str) -> str:
@@ -28,11 +28,17 @@ def read_file(path: Path) -> bytes:
     """Reads what `write_file` wrote.
 
     Raises:
-        CheckpointError: the file is missing, truncated or altered.
+        CheckpointError: the file is missing, cannot be read, was cut off or has changed since it was written.
     """
     try:
-        return codec.unframe(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing from the checkpoint") from error
-    except Exception as error:
-        raise CheckpointError(f"{path} is damaged ({error})") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error})") from error
+    try:
+        return codec.unframe(data)
+    except MessageError as error:
+        raise CheckpointError(
+            f"{path} is damaged: its {len(data)} bytes are not those that were written (length or checksum differ)"
+        ) from error

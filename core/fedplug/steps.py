@@ -11,7 +11,8 @@ from fedplug import secrets
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer
-from fedplug.errors import ProtectionError
+from fedplug.calls import describe
+from fedplug.errors import MessageError, ProtectionError
 from fedplug.types import RETAINED, Block
 
 if TYPE_CHECKING:
@@ -68,7 +69,17 @@ class Steps:
 
     @at_client
     def train(self, client: HostedClient) -> None:
-        """Trains the global model on this client's data and scores the update."""
+        """Trains the global model on this client's data and scores the update; once a round.
+
+        Raises:
+            MessageError: it has done so in this round, or the recipe plans no such round.
+        """
+        memory, round = client.state["fedplug"], client.ctx.round
+        if not 0 <= round < client.ctx.rounds:
+            raise MessageError(f"the recipe plans rounds 1 to {client.ctx.rounds}; there is no round {round + 1} to train in")
+        if memory.get("trained", -1) >= round:
+            raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
+        memory["trained"] = round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         model = client.model
@@ -87,8 +98,15 @@ class Steps:
 
     @at_client
     def protect(self, client: HostedClient) -> dict[str, Any]:
-        """Cuts the update into the plan's zones and protects each; what comes out is what the server sees."""
-        if client.update is None:
+        """Cuts the update into the plan's zones and protects each; what comes out is what the server sees.
+
+        Once a round: from many uploads of one update the noise could be averaged away.
+
+        Raises:
+            ProtectionError: there is no update or no plan of this round, or it was asked for before.
+        """
+        memory, round = client.state["fedplug"], client.ctx.round
+        if client.update is None or memory.get("trained", -1) != round:
             raise ProtectionError(
                 f"client {client.client_id} has not trained in round {client.ctx.round + 1}: its process was started "
                 "again in the middle of it"
@@ -98,6 +116,12 @@ class Steps:
                 f"client {client.client_id} has no plan in round {client.ctx.round + 1}; the negotiation must set "
                 "client.plan"
             )
+        if memory.get("protected", -1) >= round:
+            raise ProtectionError(
+                f"client {client.client_id} has protected its update of round {round + 1} already; a second upload "
+                "would carry other noise over the same values"
+            )
+        memory["protected"] = round
         plan, blocks, sizes = client.plan, {}, client.plan.sizes()
         with client.timed("protect"):
             for zone, size in sizes.items():
@@ -121,19 +145,27 @@ class Steps:
 
     @at_client
     def adopt(self, client: HostedClient, blocks: dict[str, Block], buffers: dict[str, Any] | None) -> None:
-        """Opens the aggregate as far as this client must, and moves the global model by its mean."""
+        """Opens the aggregate as far as this client must, and moves the global model by its mean.
+
+        A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
+        that waited for it would never go on.
+        """
         vector = client.vector.copy()
         with client.timed("open"):
             for zone, block in blocks.items():
-                for use in self.recipe.postprocess.get(zone, []):
-                    if site_of(self.composition.components[use.name]) == "client":
-                        block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
                 where = block.positions
                 if where is None:
                     if client.plan is None:
                         raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                     where = client.plan.positions(zone)
-                vector[where] += block.mean()
+                try:
+                    for use in self.recipe.postprocess.get(zone, []):
+                        if site_of(self.composition.components[use.name]) == "client":
+                            block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+                    vector[where] += block.mean()
+                except Exception as error:
+                    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
+                    client.reports.setdefault("unopened", {})[zone] = reason
         client.take_vector(vector)
         client.forget_model()
         if buffers is not None:
@@ -156,8 +188,12 @@ class Steps:
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:
-        """A digest of the global model this client ended with: all clients of a group must agree."""
-        return hashlib.blake2b(client.vector.tobytes(), digest_size=16).digest()
+        """A digest of the global model this client ended with: all clients of a group must agree.
+
+        Keyed where the clients share a secret: only then may the model be one that the server must not test guesses at.
+        """
+        key = client.secret(self, "fingerprint") if "cohort_secret" in client.state["fedplug"] else b""
+        return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
     @at_key_server
     def open(self, key_server: KeyServer, component: str, block: Block) -> Block:

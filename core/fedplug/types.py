@@ -282,7 +282,8 @@ class SideChannel:
 
     Attributes:
         what: for instance `mask`, `vote histogram`, `num_examples`.
-        seen_by: parties that see it.
+        seen_by: who sees it, in the words of the ledger's views: `aggregator` (the aggregation server), `key_holder`,
+            `client`, `client_and_aggregator` (together), `released_model`.
         accounted: True where its cost is in epsilon.
         note: one sentence.
     """

@@ -17,6 +17,7 @@ Key = str | int
 KeyPath = tuple[Key, ...]
 """Where something sits in the data: `("protect", "noised", 1, "epsilon")`."""
 
+_MAX_BYTES = 1_000_000
 _MAX_VALUES = 100_000  # aliases can make a small file expand without bound
 
 
@@ -114,7 +115,7 @@ def dump(data: Any) -> str:
 def read(path: Path) -> Source:
     """Reads a file; problems, also that it cannot be read, are in the result."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = _recipe_bytes(path).decode("utf-8-sig")
     except OSError as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
         return Source(str(path), None, problems=[Problem(Position(str(path)), f"cannot read the recipe: {reason}")])
@@ -122,6 +123,16 @@ def read(path: Path) -> Source:
         message = f"byte {error.start} is not UTF-8 text ({error.reason}); save the file as UTF-8"
         return Source(str(path), None, problems=[Problem(Position(str(path)), message)])
     return read_text(text, str(path))
+
+
+def _recipe_bytes(path: Path) -> bytes:
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise OSError("it is no regular file")  # a device or a pipe may never end
+    with path.open("rb") as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise OSError(f"it has more than {_MAX_BYTES:,} bytes, and no recipe is that long")
+    return data
 
 
 def read_text(text: str, origin: str, in_file: bool = True) -> Source:

@@ -128,7 +128,7 @@ def test_the_plan_holds_whole_layers() -> None:
 def test_the_ledger_learns_what_the_rankings_show() -> None:
     channels = component().side_channels(client().ctx)
     assert [(channel.what, channel.accounted) for channel in channels] == [("layer rankings", False), ("mask", False)]
-    assert all("server" in channel.seen_by for channel in channels)
+    assert all("aggregator" in channel.seen_by for channel in channels)
 
 
 # -- the recipe --------------------------------------------------------------------------------------------------------

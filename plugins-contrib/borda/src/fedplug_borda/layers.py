@@ -71,8 +71,8 @@ class Layers:
         """What becomes visible and no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [
-            SideChannel("layer rankings", ("server",), note=ranked),
-            SideChannel("mask", ("server", "client"), note="the chosen layers follow from the rankings"),
+            SideChannel("layer rankings", ("aggregator",), note=ranked),
+            SideChannel("mask", ("aggregator", "client"), note="the chosen layers follow from the rankings"),
         ]
 
     def describe(self) -> str:

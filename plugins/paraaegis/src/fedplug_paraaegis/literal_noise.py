@@ -66,7 +66,7 @@ class LiteralNoise:
 
     def side_channels(self, ctx: Context) -> list[SideChannel]:
         """The scale of the noise needs the number of examples."""
-        return [SideChannel("num_examples", ("server",), note="sent once, in the clear, for the ledger")]
+        return [SideChannel("num_examples", ("aggregator",), note="sent once, in the clear, for the ledger")]
 
     def describe(self) -> str:
         return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal)"

@@ -102,9 +102,12 @@ class Vote:
         """What the vote shows, to whom."""
         if self.zones in ({ENCRYPTED}, {self.options.rest}):
             return []
-        histogram = "how many clients voted for each encrypted index; one colluding client can decrypt the indices"
+        ballots = (
+            "each client's, by name: which clients nominate alike, and how many voted for each encrypted index; one "
+            "colluding client can decrypt the indices"
+        )
         return [
-            SideChannel("vote histogram", ("server",), note=histogram),
+            SideChannel("ballots", ("aggregator",), note=ballots),
             SideChannel("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 

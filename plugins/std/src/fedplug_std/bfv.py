@@ -112,7 +112,15 @@ class Bfv:
 
     def side_channels(self, ctx: Context) -> list[SideChannel]:
         """What no guarantee covers."""
-        return he_keys.side_channels(self.options)
+        return he_keys.side_channels(self.options, ctx)
+
+    def limits(self, num_clients: int) -> tuple[float, float]:
+        """Largest magnitude of the weighted values that it represents, and their grid step at the narrowest fields."""
+        try:
+            numbers = self.agree(self.options.max_clients or num_clients, min(PLAIN_MODULI))
+        except ProtectionError:  # it will take wider fields, or none
+            return self.options.range, self.options.range
+        return self.options.range, numbers.step
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 

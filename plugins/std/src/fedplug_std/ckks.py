@@ -120,7 +120,11 @@ class Ckks:
 
     def side_channels(self, ctx: Context) -> list[SideChannel]:
         """What no guarantee covers."""
-        return he_keys.side_channels(self.options)
+        return he_keys.side_channels(self.options, ctx)
+
+    def limits(self, num_clients: int) -> tuple[float, float]:
+        """Largest magnitude and grid step of the weighted values that it represents."""
+        return self.options.range, 2.0**-self.options.grid_bits
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 

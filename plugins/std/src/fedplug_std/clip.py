@@ -29,7 +29,7 @@ class Clip:
         )
 
     name: str
-    provides = frozenset({"l2_bound"})
+    provides: frozenset[str] = frozenset({"l2_bound"})
     forbids_before: ClassVar[dict[str, str]] = {
         "noise": "a clip after the noise protects nobody and costs accuracy; put std.clip before the noise",
         "encryption": "ciphertexts cannot be clipped; put std.clip before the encryption",
@@ -37,6 +37,8 @@ class Clip:
 
     def __init__(self, options: Options) -> None:
         self.options: Clip.Options = options
+        if math.isinf(options.norm):
+            self.provides = frozenset()
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -57,8 +59,12 @@ class Clip:
             )
         client.log[f"{self.name}.clipped"] = float(norm > limit)
         if norm > limit:
-            # One part in 2^23 less, so that rounding the scaled values to float32 cannot lift them over the bound.
-            values = (values * (limit / norm * (1 - 2.0**-23))).astype(np.float32)
+            # In float64, where the scale cannot become denormal, and rounded towards zero, so that no value can lift
+            # the norm over the bound; one part in 2^40 covers the rounding of the norm itself.
+            scaled = values * np.float64(limit / norm * (1 - 2.0**-40))
+            values = scaled.astype(np.float32)
+            grown = np.abs(values) > np.abs(scaled)
+            values[grown] = np.nextafter(values[grown], np.float32(0))
         return block.replace(values=values, l2_bound=limit)
 
     def describe(self) -> str:

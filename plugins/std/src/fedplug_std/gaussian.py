@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
+from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
@@ -71,18 +72,18 @@ class NoiseOptions(fedplug.Options):
             )
         return self
 
-    def multipliers(self, rounds: int) -> list[float]:
-        """The noise multiplier of each round.
+    def multiplier(self, round: int, rounds: int) -> float:
+        """The noise multiplier of a round, 0-based, of a run of `rounds`.
 
         Raises:
             ProtectionError: no schedule of that decay and length exists in float64.
         """
         try:
-            if self.noise_multiplier is not None:
-                return [self.noise_multiplier * self.decay**t for t in range(rounds)]
-            # Validation leaves neither None nor 0 here.
-            total = gaussian_noise_multiplier(self.epsilon or math.nan, self.delta or math.nan)
-            return geometric_schedule(total, rounds, self.decay)
+            first = self.noise_multiplier
+            if first is None:
+                # Validation leaves neither None nor 0 here.
+                first = _first_multiplier(self.epsilon or math.nan, self.delta or math.nan, rounds, self.decay)
+            return first * self.decay**round
         except ValueError as error:
             raise ProtectionError(str(error)) from error
 
@@ -94,6 +95,13 @@ class NoiseOptions(fedplug.Options):
             else f"epsilon {self.epsilon:g}, delta {self.delta:g} over all rounds"
         )
         return f"{amount}, {self.source} source" + ("" if self.decay == 1 else f", times {self.decay:g} each round")
+
+
+@functools.cache
+def _first_multiplier(epsilon: float, delta: float, rounds: int, decay: float) -> float:
+    """The first round's multiplier of a schedule that costs (epsilon, delta) in all."""
+    total = gaussian_noise_multiplier(epsilon, delta)
+    return math.sqrt(rounds) * total if decay == 1 else geometric_schedule(total, rounds, decay)[0]
 
 
 class Gaussian:
@@ -127,7 +135,7 @@ class Gaussian:
             ProtectionError: the block has no finite L2 bound, or the grid does not suit it.
         """
         values, bound = block.plain(), block.l2_bound
-        multiplier = self.options.multipliers(ctx.rounds)[ctx.round]
+        multiplier = self.options.multiplier(ctx.round, ctx.rounds)
         if multiplier == 0:
             return block
         if bound is None or not math.isfinite(bound):
@@ -145,6 +153,24 @@ class Gaussian:
             if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
         }
         return _release(self.options, round, ctx, norms.pop() if len(norms) == 1 else math.nan, "local")
+
+    def check(self, recipe: Any) -> list[str]:
+        """Complains about a schedule that does not exist, and about grids that every client would refuse."""
+        try:
+            last = self.options.multiplier(recipe.rounds - 1, recipe.rounds)  # the smallest
+            for chain in recipe.protect.values():
+                names = [use.name for use in chain]
+                if self.name not in names or last == 0:
+                    continue
+                before = chain[: names.index(self.name)]
+                norms = [float(use.options.norm) for use in before if hasattr(use.options, "norm")]
+                for norm in norms[-1:]:
+                    grid = _grid(self.options, norm, last * norm)
+                    if self.options.source == "exact":
+                        check_exact(last * norm, grid)
+        except ProtectionError as error:
+            return [str(error)]
+        return []
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -194,11 +220,11 @@ class CentralGaussian:
                 f"zone {block.zone}: clients are clipped to {block.l2_bound:g}, but norm="
                 f"{self.options.norm:g} in {self.name} must be at least that"
             )
-        multiplier = self.options.multipliers(ctx.rounds)[ctx.round]
+        multiplier = self.options.multiplier(ctx.round, ctx.rounds)
         if multiplier == 0:
             return block
-        # The grid must hold the sum, which is as large as all contributions together.
-        std, reach = multiplier * self.options.norm, self.options.norm * max(1, block.contributors)
+        # The grid must hold the sum of all clients, whoever takes part: it must not show how many there were.
+        std, reach = multiplier * self.options.norm, self.options.norm * ctx.num_clients
         stream = ctx.rng(self.name, block.zone)
         noised = add_noise(block.values, std, _grid(self.options, reach, std), self.options.source, stream)
         return block.replace(values=noised, l2_bound=None)
@@ -239,7 +265,7 @@ def _grid(options: NoiseOptions, reach: float, std: float) -> float:
 
 
 def _release(options: NoiseOptions, round: int, ctx: Context, norm: float, trust: str) -> Release:
-    multiplier = options.multipliers(ctx.rounds)[round]
+    multiplier = options.multiplier(round, ctx.rounds)
     mechanism, note = "gaussian", ""
     if options.source == "secure":
         note = (

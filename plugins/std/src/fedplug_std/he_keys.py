@@ -24,6 +24,9 @@ Terms = dict[str, int]
 """What the parties agreed on when the keys were made, such as `max_clients` and the bits of a field."""
 
 
+SINGLE_UPDATES = "single updates of the encrypted zone"
+
+
 class Options(fedplug.Options):
     """Options that every encryption component has."""
 
@@ -89,7 +92,7 @@ def site(options: Options) -> str:
     return "client" if options.key_holder == "clients" else "key_server"
 
 
-def side_channels(options: Options) -> list[fedplug.SideChannel]:
+def side_channels(options: Options, ctx: Context) -> list[fedplug.SideChannel]:
     """What encryption leaves visible, for the ledger."""
     channels = [
         fedplug.SideChannel(
@@ -97,9 +100,13 @@ def side_channels(options: Options) -> list[fedplug.SideChannel]:
         )
     ]
     if options.key_holder == "clients":
-        colluders = "a client that colludes with the aggregator"
-        note = "all clients hold the one secret key; with an upload in hand it opens that client's values"
-        channels.append(fedplug.SideChannel("single updates of the encrypted zone", (colluders,), note=note))
+        note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
+        channels.append(fedplug.SideChannel(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
+    # A client that holds the key subtracts its own upload from a sum of two.
+    seen_by, least = ("client", 3) if options.key_holder == "clients" else ("key_holder", 2)
+    if ctx.min_clients < least:
+        note = f"min_clients is {ctx.min_clients}; with {least} or more, no opened sum shows one update"
+        channels.append(fedplug.SideChannel(SINGLE_UPDATES, (seen_by,), note=note))
     return channels
 
 

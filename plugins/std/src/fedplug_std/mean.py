@@ -40,7 +40,11 @@ class Mean:
         """The number of examples, where it is used."""
         if not self.uses_num_examples:
             return []
-        return [SideChannel("num_examples", ("server",), note="sent once, in the clear; weighting: uniform avoids it")]
+        note = (
+            "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
+            "divisor where they open it; weighting: uniform avoids it"
+        )
+        return [SideChannel("num_examples", ("aggregator", "client"), note=note)]
 
     def describe(self) -> str:
         return f"weighted mean, weights: {self.options.weighting}"

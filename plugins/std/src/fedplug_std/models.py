@@ -6,6 +6,7 @@ building leaves torch's global generator as it was.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -210,9 +211,10 @@ def _build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: in
 
     Raises:
         DataError: it does not.
+        SetupError: it does not fit into this machine's memory.
     """
     import torch
-    from fedplug.errors import DataError
+    from fedplug.errors import DataError, SetupError
     from fedplug.torch_model import TorchModel, seeded
 
     with seeded(seed):
@@ -220,7 +222,13 @@ def _build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: in
             module = make()
             with torch.no_grad():
                 module.eval()(torch.zeros(1, *shape))
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MemoryError) as error:
+            # torch has no class of its own for this.
+            if isinstance(error, MemoryError) or re.search("allocate|enough memory|overflow", str(error)):
+                raise SetupError(
+                    f"the model does not fit into this machine's memory ({error}); make it smaller: fewer or narrower "
+                    "layers, smaller images"
+                ) from error
             size = "x".join(map(str, shape))
             raise DataError(
                 f"this model cannot take examples of shape {size}: {error}; use larger images or std.mlp"

@@ -70,6 +70,19 @@ def add_noise(
     return steps.astype(np.float32)
 
 
+def check_exact(std: float, grid: float) -> None:
+    """Refuses a grid on which the discrete Gaussian differs too much from the continuous one.
+
+    Raises:
+        ProtectionError: fewer than 2^15 steps to a standard deviation.
+    """
+    if std < _FINEST_EXACT * grid:
+        raise ProtectionError(
+            f"grid={grid:g} must be at most std / 2^15 = {std / _FINEST_EXACT:g} for source exact; leave grid "
+            "out, use more noise, or source secure"
+        )
+
+
 def exact_slack(std_in_steps: float, samples: float) -> float:
     """Bound on the total variation between discrete Gaussian samples and rounded continuous ones.
 
@@ -92,11 +105,7 @@ def _exact_steps(values: NDArray[np.float32], std: float, grid: float) -> NDArra
     """Values on the grid plus discrete Gaussian noise (Canonne, Kamath & Steinke 2020), in grid steps."""
     import opendp.prelude as dp
 
-    if std < _FINEST_EXACT * grid:
-        raise ProtectionError(
-            f"grid={grid:g} must be at most std / 2^15 = {std / _FINEST_EXACT:g} for source exact; leave grid "
-            "out, or use source secure"
-        )
+    check_exact(std, grid)
     # Towards zero: rounding must not lift the norm of the values over the clipping norm.
     steps = np.trunc(values.astype(np.float64) / grid).astype(np.int64)
     if not len(steps):

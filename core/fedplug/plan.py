@@ -1,0 +1,38 @@
+"""The plan of a run: a recipe's protocol as people read it before it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplug.composition import Composition
+from fedplug.recipe import Recipe
+
+
+def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, str]]:
+    """The protocol as people read it: (hook, component, what it does here), in the order in which it happens."""
+
+    def line(hook: str, name: str) -> tuple[str, str, str]:
+        component = composition.components[name]
+        described = component.describe() if hasattr(component, "describe") else _options(component)
+        return hook, name, described
+
+    plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
+    plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
+    plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
+    plan.append(line("negotiate_mask", recipe.negotiate_mask.name))
+    for zone in recipe.zones:
+        if zone in recipe.protect and not recipe.protect[zone]:
+            plan.append((f"protect {zone}", "–", "sent as it is"))
+        plan += [line(f"protect {zone}", use.name) for use in recipe.protect.get(zone, ())]
+    plan.append(line("aggregate", recipe.aggregate.name))
+    plan += [line(f"postprocess {zone}", use.name) for zone, chain in recipe.postprocess.items() for use in chain]
+    plan += [line("attack", use.name) for use in recipe.attack]
+    return plan
+
+
+def _options(component: Any) -> str:
+    """A component's options in a line; without any, the first line of its documentation."""
+    given = [(key, value) for key, value in component.options if value is not None]
+    if given:
+        return ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
+    return (type(component).__doc__ or "").strip().partition("\n")[0]

@@ -1,0 +1,103 @@
+"""The files of a run folder: the folder itself, text that is never half written, and who paid for which upload."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from fedplug.checkpoint import Checkpoints
+from fedplug.errors import CheckpointError, SetupError
+
+
+def new_folder(output: Path, name: str) -> Path:
+    """Creates `output/name-YYYYmmdd-HHMMSS`, with a number behind it if that exists.
+
+    Raises:
+        SetupError: the folder cannot be made.
+    """
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in range(1, 1000):
+        folder = output / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            if not output.is_dir():
+                break
+        except OSError as error:
+            raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
+    raise SetupError(f"cannot create a folder under {output}; choose another place with --output")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file so that a kill leaves the old or the new one, never half of it."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+class Charges:
+    """`charging.jsonl`: every request for uploads of a run, those of rounds that were repeated too.
+
+    It is written before clients are asked, so that a kill makes no release free.
+
+    Args:
+        run_dir: the run folder.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.file = run_dir / "charging.jsonl"
+        self._remedy = (
+            "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
+            f"its own: fedplug run {run_dir / 'recipe.yaml'}"
+        )
+        self._noted: list[dict[str, Any]] = []
+        if self.file.is_file():
+            lines = self.file.read_bytes().splitlines()
+            self._noted = [self._charge(number, line) for number, line in enumerate(lines, 1)]
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def note(self, round: int, charged: list[int]) -> None:
+        """Adds a request: the 0-based round, and the clients that pay."""
+        self._noted.append({"round": round, "charged": charged})
+        write_text(self.file, "".join(json.dumps(charge) + "\n" for charge in self._noted))
+
+    def since(self, known: int) -> list[tuple[int, list[int]]]:
+        """Round and clients of every request after the first `known`."""
+        return [(charge["round"], charge["charged"]) for charge in self._noted[known:]]
+
+    def require(self, checkpoints: Checkpoints) -> None:
+        """Refuses a file that holds fewer requests than a checkpoint of the run knows of.
+
+        Raises:
+            CheckpointError: the file is missing or was shortened.
+        """
+        for round in checkpoints.rounds():
+            try:
+                found = checkpoints.read(round)
+            except CheckpointError:
+                continue  # damaged; whoever resumes from it is told
+            state = found[1] if found else None
+            known = state.get("charges", 0) if isinstance(state, dict) else 0
+            if known > len(self):
+                has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
+                rule = f"the checkpoint after round {round} knows of {known} requests for uploads"
+                raise CheckpointError(f"{self.file} {has}, but {rule}; {self._remedy}")
+
+    def _charge(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            charge = json.loads(line)
+            valid = type(charge["round"]) is int and all(type(client_id) is int for client_id in charge["charged"])
+        except (ValueError, LookupError, TypeError):
+            valid = False
+        if not valid:
+            raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}")
+        return dict(charge)
