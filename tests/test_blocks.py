@@ -97,3 +97,29 @@ def test_blocks_that_do_not_fit_together_are_refused(other: Block, message: str)
         first = first.replace(positions=np.array([0, 1], np.uint32))
     with pytest.raises(ProtectionError, match=message):
         add_blocks({0: first, 3: other}, WEIGHTS, context())
+
+
+@pytest.mark.parametrize("positions", [None, np.arange(3, dtype=np.uint32)])
+@pytest.mark.parametrize(("bad", "what"), [(np.nan, "NaN or infinite"), (-np.inf, "NaN or infinite"), (3e38, "far too")])
+def test_values_that_spoil_a_sum_are_blamed_on_their_client(positions: Any, bad: float, what: str) -> None:
+    blocks = {c: Block("clear", 3, np.array([0, c, 1], np.float32), positions) for c in WEIGHTS}
+    blocks[4] = blocks[4].replace(values=np.array([0, bad, 1], np.float32))
+    if what == "far too":
+        blocks[4] = blocks[4].replace(weighted=True)
+        blocks[9] = blocks[9].replace(values=np.array([0, 1e38, 1], np.float32), weighted=True)
+    with pytest.raises(ProtectionError, match=f"client 4 sent {what}.* lower lr in train") as caught:
+        add_blocks(blocks, WEIGHTS, context())
+    assert caught.value.client_id == 4
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [np.array([1, 0], np.uint32), np.array([1, 1], np.uint32), np.array([0, SIZE], np.uint32), np.array([-1, 3])],
+    ids=str,
+)
+def test_positions_that_cannot_be_are_blamed_on_their_client(positions: Any) -> None:
+    blocks = {c: Block("clear", 2, np.zeros(2, np.float32), np.array([0, 1], np.uint32)) for c in WEIGHTS}
+    blocks[3] = blocks[3].replace(positions=positions)
+    with pytest.raises(ProtectionError, match="client 3") as caught:
+        add_blocks(blocks, WEIGHTS, context())
+    assert caught.value.client_id == 3

@@ -145,6 +145,34 @@ def test_a_lasting_call_runs_once_however_often_it_arrives() -> None:
     assert site.component.heard[2:] == [(3,), (3,)]  # calls of one round only are not numbered
 
 
+def test_a_call_of_a_round_does_not_run_once_a_later_one_has_begun() -> None:
+    site = Site()
+    hear = site.component.hear
+    for round in (-1, 0, 0, 2):  # set-up; a round may have many messages; not every client is in every round
+        site.deliver(call(hear, round, round=round))
+    for round in (-1, 0, 1):
+        message = site.deliver(call(hear, "old", round=round))["error"]["message"]
+        named = "the set-up" if round < 0 else f"round {round + 1}"
+        assert message == (
+            f"toy.hear belongs to {named}, but this client has been in round 3 already; an old message does not run again"
+        )
+    site.deliver(call(hear, "aggregate", round=1, sequence=1))  # lasting calls reach whoever was away
+    site.deliver(call(hear, "end", round=3))
+    assert "error" in site.deliver(call(hear, "old", round=2))
+    assert site.component.heard == [(-1,), (0,), (0,), (2,), ("aggregate",), ("end",)]
+
+
+def test_the_round_counts_from_when_a_message_is_run_and_goes_back_with_the_checkpoint() -> None:
+    site = Site()
+    site.deliver(call(site.component.fail, round=4))
+    assert "error" in site.deliver(call(site.component.hear, "old", round=3))
+    site.party.state["fedplug"] = {"done": 0, "saved": 0, "round": 2}  # restored
+    assert "error" not in site.deliver(call(site.component.hear, "again", round=3))
+    reply = site.deliver(call(site.component.hear, round=9), known=5)
+    assert reply["behind"]
+    assert site.party.state["fedplug"]["round"] == 3  # nothing was run
+
+
 def test_a_receiver_that_was_restored_says_how_far_it_is_and_runs_nothing() -> None:
     site = Site()
     site.deliver(call(site.component.hear, 1, sequence=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fedplug import run_command
 from fedplug.cli import main
 
 RECIPE = """
@@ -138,3 +140,48 @@ def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == list(range(1, 41))
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--engine", "foo"], "there is no engine 'foo'; for engine there is local, processes"),
+        (["--engine", "std.mlp"], "there is no engine 'std.mlp'; it is a model component"),
+        (["--data", "/nope"], "the folder of data sets /nope does not exist"),
+        (["--device", "tpu"], "device=tpu must be auto"),
+    ],
+)
+def test_settings_are_judged_before_anything_is_loaded_or_printed(
+    recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    complaint: str,
+) -> None:
+    def loaded(*_: object) -> None:
+        raise AssertionError("data were loaded")
+
+    monkeypatch.setattr(run_command.Run, "_public_facts", loaded)
+    assert fedplug(monkeypatch, "run", recipe, "--output", tmp_path / "runs", *words) == 1
+    captured = capsys.readouterr()
+    assert complaint in captured.err
+    assert captured.out == ""
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_too_little_memory_is_said_before_the_plan(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--output", tmp_path / "runs"]
+    assert fedplug(monkeypatch, "run", recipe, *output, "--set", "model.hidden=[100000000000000000]") == 1
+    captured = capsys.readouterr()
+    assert "the model does not fit into this machine's memory" in captured.err
+    assert "examples of shape" not in captured.err
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1000, "SC_PHYS_PAGES": 38}.__getitem__)
+    # 4 clients, 1,210 parameters, an update and scores of 4 bytes each: 38.7 kB.
+    assert fedplug(monkeypatch, "run", recipe, *output) == 1
+    captured = capsys.readouterr()
+    assert "4 clients with a model of 1,210 parameters need more than 38.7 kB" in captured.err
+    assert "this machine has 38.0 kB" in captured.err
+    assert captured.out == ""

@@ -356,3 +356,96 @@ def test_the_console_script_ends_with_mains_code(tmp_path: Path) -> None:
                             env=os.environ | {"COLUMNS": "100"})  # fmt: skip
     assert result.returncode == 1
     assert "there is no such file" in result.stdout
+
+
+# What a person may get wrong
+
+
+@pytest.mark.parametrize("name", ["local", "processes"])
+def test_show_of_an_engine(monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str) -> None:
+    assert call(monkeypatch, "show", name) == 0
+    assert capsys.readouterr().out.endswith("It has no options.\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "std.clip"], ["schema"]])
+def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        script = "import sys; from fedplug.cli import main; sys.exit(main())"
+        result = subprocess.run([sys.executable, "-c", script, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert result.stderr == "error: No space left on device: perhaps of the standard output\n"
+
+
+def test_python_dash_m(good: Path) -> None:
+    result = subprocess.run([sys.executable, "-m", "fedplug", "check", str(good)], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"{good}: ok (")
+
+
+def test_every_missing_key_is_a_problem_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "missing.yaml"
+    file.write_text("".join(GOOD.splitlines(keepends=True)[3:]))
+    assert call(monkeypatch, "check", str(file)) == 1
+    captured = capsys.readouterr()
+    needs = [line.partition(" needs ")[2].split()[0] for line in captured.out.splitlines()]
+    assert needs == ["'name'", "'seed'", "'rounds'"]
+    assert captured.err == "3 problems\n"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "complaint"),
+    [
+        ("extends=nonexistent.yaml", "--set extends: extends takes effect in a file only"),
+        ("rounds=true", "rounds=true must be a whole number"),
+        ("seed=false", "seed=false must be a whole number"),
+        ("min_clients=true", "min_clients=true must be a whole number"),
+        ("data.clients=true", "clients=True must be a whole number"),
+        ("model={use: std.mlp, hidden: [true]}", "hidden=[True] must be a whole number"),
+        ("train={use: std.sgd, lr: true}", "std.sgd: lr=true must be a number"),
+        ("rounds=1e23", "rounds=1e+23 is too large"),
+        ("rounds=2000000", "rounds=2000000 must be <= 1000000"),
+    ],
+)
+def test_values_that_cannot_be_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, good: Path, assignment: str, complaint: str
+) -> None:
+    assert call(monkeypatch, "check", str(good), "--set", assignment) == 1
+    assert complaint in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("assignment", ["rounds=1e5", "protect.noised.0.norm=1", "model={use: std.mlp, hidden: [1e1]}"])
+def test_whole_numbers_and_numbers_may_be_written_as_each_other(
+    monkeypatch: pytest.MonkeyPatch, good: Path, assignment: str
+) -> None:
+    assert call(monkeypatch, "check", str(good), "--set", assignment) == 0
+
+
+def test_options_that_are_true_or_false_stay_so(monkeypatch: pytest.MonkeyPatch, good: Path) -> None:
+    """Also where another type is allowed beside bool."""
+    assert call(monkeypatch, "check", str(good), "--set", "model={use: std.resnet18, small_input: true}") == 0
+
+
+def test_a_recipe_that_never_ends_or_is_far_too_long_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    big = tmp_path / "big.yaml"
+    big.write_text(GOOD + "#" * 1_000_000)
+    assert call(monkeypatch, "check", "/dev/zero", str(big)) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "/dev/zero: cannot read the recipe: it is no regular file",
+        f"{big}: cannot read the recipe: it has more than 1,000,000 bytes, and no recipe is that long",
+    ]
+
+
+def test_options_that_would_change_nothing_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    calls = fake_run_command(monkeypatch, 0)
+    assert call(monkeypatch, "run", "r.yaml", "--workers", "2") == 1
+    assert "--workers 2 changes nothing with --engine local" in capsys.readouterr().err
+    assert call(monkeypatch, "resume", "runs/x", "--output", "o") == 2
+    assert not calls

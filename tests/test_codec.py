@@ -159,6 +159,40 @@ def test_positions_out_of_order_are_refused_by_the_sender() -> None:
         block = Block("clear", 2, np.zeros(2, np.float32), np.array(wrong, np.uint32))
         with pytest.raises(MessageError, match="ascending"):
             codec.encode(block)
+    for beyond in ([-2, -1], [-1, 5], [3, 2**32]):
+        block = Block("clear", 2, np.zeros(2, np.float32), np.array(beyond, np.int64))  # type: ignore[arg-type]
+        with pytest.raises(MessageError, match="must be 0 to"):
+            codec.encode(block)
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [np.array([3, 1], np.uint32), np.array([2, 2], np.uint32), np.array([-2, 1]), np.array([1, 2**32]),
+     np.array([0.0, 1.0]), np.array([False, True]), np.array([[0, 1]], np.uint32), 5, "ab", [0, 1]],
+    ids=str,
+)  # fmt: skip
+def test_positions_that_cannot_be_are_refused_by_the_receiver(positions: Any) -> None:
+    body = codec.encode({"zone": "clear", "size": 2, "positions": positions})
+    with pytest.raises(MessageError):
+        codec.decode(msgpack.packb(msgpack.ExtType(3, body)))
+
+
+def test_positions_of_another_integer_type_become_uint32() -> None:
+    body = codec.encode({"zone": "clear", "size": 2, "positions": np.array([1, 7], np.int64)})
+    assert codec.decode(msgpack.packb(msgpack.ExtType(3, body))).positions.dtype == np.uint32
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"zone": 5}, {"size": -1}, {"size": 1.0}, {"size": True}, {"contributors": "1"}, {"contributors": -1},
+     {"divisor": "x"}, {"divisor": None}, {"weighted": 1}, {"sealed_by": 3}, {"ciphertexts": ["text"]}, {"meta": []},
+     {"l2_bound": "x"}],
+    ids=str,
+)  # fmt: skip
+def test_a_block_of_wrong_types_is_refused(field: dict[str, Any]) -> None:
+    body = codec.encode({"zone": "clear", "size": 0} | field)
+    with pytest.raises(MessageError):
+        codec.decode(msgpack.packb(msgpack.ExtType(3, body)))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fedplug import at_client, at_key_server
+from fedplug import at_client, at_key_server, codec
 from fedplug.calls import Receiver
-from fedplug.cohort import Cohort, KeyServerLine, PostOffice
+from fedplug.cohort import Cohort, KeyServerLine, PostOffice, alike, listed
 from fedplug.context import Party, Server
 from fedplug.errors import ClientError, PartyLost, TooFewClients
 from fedplug.views import KEY_SERVER, Wire, client_address
@@ -177,6 +177,8 @@ def test_a_client_that_cannot_be_brought_up_to_date_is_out() -> None:
     world = World()
     hear, exchange = world.component.hear, world.exchange
     world.office.begin_round(0)
+    world.cohort().tell(hear, "keys")
+    world.cohort().tell(hear, "model")
     world.cohort().ask(hear, "ready")
     memory = world.parties["client:1"].state["fedplug"]
 
@@ -271,3 +273,58 @@ def test_the_key_server_answers_one_question_at_a_time() -> None:
         line.ask(world.component.open, "yes")
     assert world.wire.of_round(-1)["key_server"]["total"] > 0
     assert world.wire.of_round(-1)["down"]["total"] == 0
+
+
+def test_reasons_that_differ_in_numbers_only_count_as_one() -> None:
+    reasons = {c: f"client {c}: norm {c + 0.5} is above 3e-2" for c in range(9)} | {9: "no disk"}
+    assert alike(reasons) == [("client 0: norm 0.5 is above 3e-2", list(range(9))), ("no disk", [9])]
+    assert listed(list(range(9))) == "0, 1, 2, 3, 4 and 4 more"
+    assert listed([3, 5]) == "3, 5"
+
+
+def test_a_client_that_a_component_drops_is_out_for_the_round() -> None:
+    world = World(min_clients=2)
+    hear = world.component.hear
+    world.office.begin_round(0)
+    cohort = world.cohort()
+    cohort.ask(hear, "ballot")
+    cohort.drop(2, "its ballot is a float")
+    cohort.drop(2, "and another thing")
+    assert world.office.dropped == {2: "its ballot is a float"}
+    assert cohort.client_ids == [0, 1, 3]
+    cohort.tell(hear, "winners")
+    assert sorted(cohort.ask(hear, "update")) == [0, 1, 3]
+    world.office.begin_round(1)
+    assert sorted(world.cohort().ask(hear, "ballot")) == [0, 1, 2, 3]
+    assert world.heard(2) == ["ballot", "winners", "ballot"]
+
+
+MALFORMED: dict[str, Any] = {
+    "done": ["x", None, -1, True, 99],
+    "saved": [[], 1.5, 1],
+    "reports": [5, None, [], {"seconds": 3}, {"seconds": {"train": "x"}}, {"seconds_total": "x"}, {"train": {"loss": []}},
+                {"zones": {1: 0.5}}, {"log": {"a": None}}, {"evaluation": {"count": 1}}, {"unopened": {"clear": 3}},
+                {"churn": b"x"}],
+    "error": [None, "no", {"call": 1, "message": "x"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in MALFORMED.items() for value in values])
+def test_a_malformed_reply_costs_its_client_the_round(field: str, value: Any) -> None:
+    world = World()
+    exchange = world.exchange
+
+    def malformed(messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        for address, answer in exchange(messages):
+            if address == "client:1" and isinstance(answer, bytes):
+                reply = codec.decode(codec.unframe(answer))
+                answer = codec.frame(codec.encode({**reply, field: value}))
+            yield address, answer
+
+    world.exchange = malformed  # type: ignore[method-assign]
+    world.office.begin_round(0)
+    assert sorted(world.cohort().ask(world.component.hear, "a")) == [0, 2, 3]
+    assert field in world.office.dropped[1]
+    world.exchange = exchange  # type: ignore[method-assign]
+    world.office.begin_round(1)
+    assert sorted(world.cohort().ask(world.component.hear, "b")) == [0, 1, 2, 3]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fedplug import units
 from fedplug.display import PlainDisplay, make_display, resume_command, thin_out
-from fedplug.display_live import LiveDisplay, clock_time
+from fedplug.display_live import LiveDisplay, clock_time, rounds_table
 from rich.console import Console
 
 PLAN = [
@@ -290,3 +290,41 @@ def test_number(value: Any, text: str) -> None:
 )
 def test_percent(share: Any, text: str) -> None:
     assert units.percent(share) == text
+
+
+def test_a_narrow_terminal_does_without_the_least_important_columns(clock: Clock) -> None:
+    shown = {}
+    for width in (40, 60, 100):
+        console = Console(file=io.StringIO(), force_terminal=True, width=width, height=30)
+        display = LiveDisplay(console, clock, refresh=0)
+        display.start(PLAN, FACTS)
+        display.phase(0, "setup", 10, 10)
+        for round in (1, 2, 3):
+            clock.now += 60
+            display.phase(round, "upload", 4, 10)
+        display.round_done(a_row(1))
+        console = Console(file=io.StringIO(), width=width, height=30)
+        console.print(display.picture())
+        shown[width] = console.file.getvalue()  # type: ignore[attr-defined]
+        display.close()
+        assert "…" not in shown[width]
+        assert re.search(r"^ +1 +0\.510", shown[width], re.MULTILINE)
+        assert re.search(r"^ +2 +on its way", shown[width], re.MULTILINE)
+        assert not re.search(r"^ +0 ", shown[width], re.MULTILINE), "the set-up is no round"
+    heads = {width: next(line for line in text.splitlines() if "accuracy" in line) for width, text in shown.items()}
+    assert heads[40].split() == ["round", "accuracy", "epsilon", "clients"]
+    assert heads[60].split() == ["round", "accuracy", "loss", "up", "down", "epsilon", "clients"]
+    assert heads[100].split()[-1] == "time"
+    assert "round 3 of 4  3:00, 2:00 left\n" in shown[40], "one line, without a bar"
+
+
+def test_columns_without_a_value_are_the_first_to_go() -> None:
+    table = rounds_table([a_row(1, epsilon=None)], width=40)
+    assert [column.header for column in table.columns] == ["round", "accuracy", "loss", "up", "clients"]
+
+
+def test_the_picture_ends_in_an_empty_line(live: LiveDisplay) -> None:
+    """Where the cursor waits: behind a full line of blanks, the terminal's ^C would begin another line."""
+    console = Console(file=io.StringIO(), width=100)
+    lines = console.render_lines(live.picture(), console.options, pad=False)
+    assert "".join(segment.text for segment in lines[-1]) == ""

@@ -13,9 +13,9 @@ from fedplug.calls import Call, read_reply, request
 from fedplug.checkpoint import Checkpoints
 from fedplug.context import Context
 from fedplug.engines.base import Engine
-from fedplug.errors import ClientError, ProtectionError, TooFewClients
+from fedplug.errors import ProtectionError, TooFewClients
 from fedplug.protocol import Protocol
-from toy_components import Outcome, build, paraaegis, recipe_of, run_protocol
+from toy_components import Outcome, build, initial_vector, paraaegis, recipe_of, run_protocol
 
 SCHEMES = ("std.bfv", "std.ckks")
 HOLDERS = ("clients", "key_server")
@@ -136,7 +136,8 @@ def test_a_client_refuses_to_open_a_single_upload(scheme: str, tmp_path: Path) -
     client = story.party("client:2")
     component = story.engine._hosts["client:2"].composition.components[scheme]  # type: ignore[attr-defined]
     for claimed in (1, 2, 4):
-        with pytest.raises(ProtectionError, match="holds 1 updates"):
+        refusal = "holds 1 updates" if claimed == 1 else f"does not hold the {claimed} updates that are claimed"
+        with pytest.raises(ProtectionError, match=refusal):
             component.postprocess(story.upload().replace(contributors=claimed), client.ctx)
 
 
@@ -186,16 +187,67 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
         # Nor if the server claims that there are more: the ciphertexts count their contributors.
         reply = asked(story, few.replace(contributors=3))
         assert "value" not in reply
-        assert f"holds {len(members)} updates, but 3 are claimed" in reply["error"]["message"]
+        assert "does not hold the 3 updates that are claimed" in reply["error"]["message"]
     enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, ctx)
     assert asked(story, enough)["value"].values.shape == (650,)
 
 
-def test_a_group_too_small_for_a_sum_ends_the_run_with_the_reason() -> None:
-    plain = encrypted("std.bfv", "key_server", min_clients=3)
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_the_sum_of_a_group_too_small_for_it_is_skipped_and_the_others_go_on(holder: str) -> None:
+    """Client 0 misses a round: one of its group is left, whose sum nobody may open."""
+    fail = {"use": "toy.fail", "clients": [0], "rounds": [1]}
+    plain = encrypted("std.bfv", holder, rounds=3, score_parameters=[fail])
     plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
-    with pytest.raises(ClientError, match="a sum of 2 updates would show too much of each; min_clients is 3"):
-        run_protocol(plain)
+    outcome = run_protocol(plain)
+    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4]
+    skipped = "round 2: the sum of group even is skipped: 1 clients sent an update; min_clients is 2"
+    assert [note for note in outcome.notes if "dropped out" not in note] == [skipped]
+    adopted = [
+        [call[1] + 1 for m in outcome.sent(f"client:{c}") for call in m.decode()["calls"] if call[3] == "adopt"
+         and call[2] == "fedplug"]
+        for c in (2, 3)
+    ]  # fmt: skip
+    assert adopted == [[1, 3], [1, 2, 3]]
+    plain = {**plain, "min_clients": 3, "score_parameters": []}
+    outcome = run_protocol(plain)  # never a sum, in no round and no group
+    assert len(outcome.notes) == 6
+    assert np.array_equal(outcome.vectors[0], outcome.vectors[1])
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
+    """Client 0 keeps everything to itself, so the sum of the encrypted zone holds three updates of four."""
+    seal = {"use": "std.bfv", "key_holder": holder}
+    plain = recipe_of("clear", [seal], rounds=2, negotiate_mask={"use": "toy.silent"}, min_clients=4)
+    outcome = run_protocol(plain)
+    whys = [f"round {r}: zone clear is skipped: its sum holds 3 updates; min_clients is 4" for r in (1, 2)]
+    assert outcome.notes == whys
+    assert np.array_equal(outcome.vector, initial_vector(plain))
+
+
+def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = encrypted("std.bfv", "key_server", rounds=3)
+
+    def prepare(protocol: Protocol, engine: Engine) -> None:
+        composition = engine._hosts["key_server"].composition  # type: ignore[attr-defined]
+        component, opens = composition.components["std.bfv"], type(composition.components["std.bfv"]).postprocess
+
+        def fails_once(block: Block, ctx: Context) -> Block:
+            if ctx.round == 1:
+                raise ZeroDivisionError("by the test")
+            return opens(component, block, ctx)  # type: ignore[no-any-return]
+
+        one = composition.one
+        monkeypatch.setattr(
+            composition, "one", lambda hook, name, **a: fails_once(**a) if hook == "postprocess" else one(hook, name, **a)
+        )
+
+    outcome = run_protocol(plain, prepare=prepare)
+    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 4, 4]
+    (note,) = outcome.notes
+    assert note.startswith("round 2: zone encrypted is skipped: the key server refused fedplug.open: ZeroDivisionError")
+    assert outcome.rows[1]["loss"] == pytest.approx(outcome.rows[0]["loss"])  # the model has not moved
+    assert outcome.rows[2]["loss"] < outcome.rows[1]["loss"]
 
 
 def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> None:

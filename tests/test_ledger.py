@@ -142,7 +142,7 @@ def test_no_protection_is_no_dp() -> None:
 
 
 def test_noise_below_encryption_protects_from_everybody() -> None:
-    ledger = ledger_of(key_holders={"encrypted": "clients"}, limits={"encrypted": (40.0, 2.0**-17)})
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, limits={"encrypted": (108.0, 2.0**-17)})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
     assert ledger.verdict().startswith("DP: ε=1.00")
     assert exact(ledger, "aggregator") == 0
@@ -315,7 +315,7 @@ def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
 def test_noise_of_others_counts_only_if_the_encryption_holds_it(
     limits: tuple[float, float] | None, said: str | None
 ) -> None:
-    """Values that saturate at 1 under noise of deviation 11.8 are almost signs: 20 of them hide less than their noise."""
+    """At a range of 1, noise of deviation 11.8 leaves signs, and 20 signs hide less than 20 noises."""
     known = {} if limits is None else {"encrypted": limits}
     ledger = ledger_of(key_holders={"encrypted": "key_server"}, limits=known)
     enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})

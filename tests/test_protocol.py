@@ -275,6 +275,50 @@ def test_a_round_with_too_few_clients_is_skipped() -> None:
     assert outcome.vector.size
 
 
+def central(rate: float, **changes: Any) -> dict[str, Any]:
+    plain = recipe_of("noised", [{"use": "std.clip", "norm": 100.0}], train=PUSH, rounds=3, **changes)
+    plain["data"]["clients"] = 12
+    noise = {"use": "std.central_gaussian", "norm": 100.0, "noise_multiplier": 1e-7, "source": "reproducible"}
+    return plain | {
+        "sampling": {"scheme": "poisson", "rate": rate, "source": "reproducible"},
+        "postprocess": {"noised": [noise]},
+    }
+
+
+def test_sums_of_a_secret_cohort_are_divided_by_a_constant() -> None:
+    """McMahan et al. 2018, estimator f_f: sum of w_k u_k over the sample, by q times the weight of all clients."""
+    plain = central(0.5)
+    outcome = run_protocol(plain)
+    weights = weights_of(outcome)
+    assert len(set(weights.values())) > 1
+    vector = initial_vector(plain)
+    protocol, _, _ = build(plain)
+    samples = [protocol._sample(round) for round in range(3)]
+    assert {len(sample) for sample in samples} != {6}
+    for round, sample in enumerate(samples):
+        total = sum(weights[c] * pushed(vector, 7, c, round).astype(np.float64) for c in sample)
+        vector = (vector + total / (0.5 * sum(weights.values()))).astype(np.float32)
+    assert np.allclose(outcome.vector, vector, atol=1e-4)
+    told = [
+        call[4][0]["noised"]
+        for message in outcome.sent(sender="server")
+        for call in message.decode()["calls"]
+        if call[2:4] == ["fedplug", "adopt"]
+    ]
+    assert {(block.contributors, block.divisor) for block in told} == {(1, 1.0)}
+    assert all(entry["secret_cohort"] for entry in outcome.protocol.ledger.log)
+
+
+def test_what_shows_the_cohort_is_told_to_the_ledger() -> None:
+    buffers = central(0.5, model={"use": "std.cnn"}, buffers="mean")
+    bare = central(0.5) | {"postprocess": {}}
+    local = central(0.5)
+    local["protect"]["noised"].append({"use": "std.gaussian", "noise_multiplier": 1.0})
+    for plain, secret in ((bare, False), (buffers, False), (local, True)):
+        log = run_protocol(plain | {"rounds": 1}).protocol.ledger.log
+        assert [entry["secret_cohort"] for entry in log] == [secret]
+
+
 # -- plans and groups --------------------------------------------------------------------------------------------------
 
 

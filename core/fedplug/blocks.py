@@ -79,8 +79,8 @@ def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: in
             raise ProtectionError(f"client {client_id} sent a {block.zone} block without positions, others with")
         where, weight = block.positions, weights[client_id]
         if where.dtype != np.uint32 or not (where[1:] > where[:-1]).all():
-            rule = "positions must be uint32 and strictly ascending"
-            raise ProtectionError(f"client {client_id} sent {block.zone} positions out of order; {rule}").blame(client_id)
+            problem = f"client {client_id} sent {block.zone} positions that are not uint32 and strictly ascending"
+            raise ProtectionError(problem).blame(client_id)
         if len(where) and int(where[-1]) >= size:
             problem = f"client {client_id} sent {block.zone} position {int(where[-1])} of {size}"
             raise ProtectionError(problem).blame(client_id)

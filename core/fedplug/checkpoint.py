@@ -85,8 +85,8 @@ class Checkpoints:
             return f"go back one: {resume} {earlier[-1]}{onward}"
         if later:
             return f"there is no earlier one that is whole; go on from a later one: {resume} {later[-1]}"
-        again = f"fedplug run {self.folder.parent / 'recipe.yaml'}"
-        return f"there is no earlier one{' that is whole' if len(self.rounds()) > 1 else ''}; run the recipe again: {again}"
+        none = "there is no earlier one" if len(self.rounds()) < 2 else "no other one is whole"
+        return f"{none}; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
 
     def _is_whole(self, round: int) -> bool:
         files = {path.name: path for path in self.path(round).glob("*.state")}

@@ -145,6 +145,19 @@ def _pack_positions(positions: np.ndarray[Any, Any]) -> Any:
     return {"bits": np.packbits(bitmap), "extent": extent}
 
 
+def _is_block(block: Block) -> bool:
+    return (
+        isinstance(block.zone, str)
+        and all(type(count) is int and count >= 0 for count in (block.size, block.contributors))
+        and all(isinstance(part, bytes) for part in block.ciphertexts)
+        and isinstance(block.sealed_by, str | None)
+        and isinstance(block.divisor, float | int | np.ndarray)
+        and isinstance(block.weighted, bool)
+        and isinstance(block.l2_bound, float | int | None)
+        and isinstance(block.meta, dict)
+    )
+
+
 def _check_positions(positions: Any) -> None:
     if not (isinstance(positions, np.ndarray) and positions.dtype.kind in "iu" and positions.ndim == 1):
         raise MessageError("positions must be an array of integers, one a scalar")
@@ -184,14 +197,8 @@ def _revive(code: int, body: bytes) -> Any:
         for per_scalar in (block.values, block.positions):
             if per_scalar is not None and per_scalar.shape != (block.size,):
                 raise MessageError(f"a {block.zone} block of {block.size} scalars holds {per_scalar.shape}")
-        for value, kinds in (
-            (block.zone, str), (block.size, int), (block.contributors, int), (block.weighted, bool),
-            (block.divisor, float | int | np.ndarray), (block.sealed_by, str | None), (block.meta, dict),
-        ):  # fmt: skip
-            if not isinstance(value, kinds) or (kinds is int and (isinstance(value, bool) or value < 0)):
-                raise MessageError(f"a block with a {type(value).__name__} where none may be")
-        if not all(isinstance(part, bytes) for part in block.ciphertexts):
-            raise MessageError(f"a {block.zone} block whose ciphertexts are no bytes")
+        if not _is_block(block):
+            raise MessageError("a block that holds something else than a block may")
         return block
     if code == _PLAN:
         labels, zones, shared = decode(body)

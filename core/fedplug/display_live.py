@@ -143,9 +143,10 @@ class LiveDisplay:
         bar = ProgressBar(total=max(planned, 1), completed=self.rounds_done(), width=size)
         current = min(now.round or 1, planned or now.round)
         title = f"round {current} of {planned}" if planned else f"round {current}"
-        rest = f", about {clock_time(left)} left" if left is not None else ""
+        roomy = wide >= 60
+        rest = "" if left is None else f", about {clock_time(left)} left" if roomy else f", {clock_time(left)} left"
         so_far = clock_time(self._clock() - self._began)
-        first = [Text(title, "bold"), bar, Text(f"{so_far} so far{rest}", "dim")]
+        first = [Text(title, "bold"), bar, Text(f"{so_far} so far{rest}" if roomy else so_far + rest, "dim")]
         counted = f"{now.done} of {now.total} clients" if now.total > 1 else ""
         pulse = now.total <= 1
         bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
@@ -186,7 +187,8 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     cells |= {title: [cell(row) for row in rows] for title, cell in COLUMNS.items()}
     cells["accuracy"] += [_WAITING] * len(waiting)
     wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in cells.items()}
-    for title in _LEAST_FIRST:
+    # Columns that say nothing go before any that do.
+    for title in sorted(_LEAST_FIRST, key=lambda title: bool(set(cells[title]) - {units.NOTHING})):
         if width is not None and sum(wide.values()) - _GAP > width:
             del wide[title]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))

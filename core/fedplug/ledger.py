@@ -184,7 +184,7 @@ class Ledger:
             )
         if _STEPS_PER_STD * step > lightest * std:
             return (
-                f"zone {zone}: the encryption rounds to {step:.2g}, too coarse beside noise of {lightest * std:.2g}; "
+                f"zone {zone}: the encryption rounds to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
                 "others' noise earns no credit"
             )
         return ""

@@ -68,8 +68,12 @@ class Metrics:
         if len(results) > 1:
             row["groups"] = results
         row["client_accuracy"] = {
-            str(client_id): count["own_correct"] / count["own_count"] for client_id, count in sorted(counts.items())
+            str(client_id): count["own_correct"] / count["own_count"]
+            for client_id, count in sorted(counts.items())
+            if count["own_count"]
         }
+        if unopened := self._unopened():
+            row["unopened"] = unopened
         self.rows.append(row)
         self.on_row(row)
 
@@ -93,7 +97,7 @@ class Metrics:
                 "answered": len(answered),
                 "dropped": {str(client_id): reason for client_id, reason in self.office.dropped.items()},
             },
-            "zones": {zone: _mean(share[zone] for share in shares) for zone in self.recipe.zones},
+            "zones": {zone: _mean(share[zone] for share in shares if zone in share) for zone in self.recipe.zones},
             **self._costs(round, clock),
             "epsilon": self.ledger.epsilon(),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
@@ -122,6 +126,17 @@ class Metrics:
         for reason, ids in alike(new):
             who = f"client {ids[0]}" if len(ids) == 1 else f"{len(ids)} clients ({listed(ids)})"
             self.watch.note(f"{when}: {who} dropped out: {reason}")
+
+    def _unopened(self) -> list[dict[str, Any]]:
+        """Sums that clients could not open, once a reason, each with its clients; the watch is told."""
+        told: dict[str, dict[int, str]] = {}
+        for client_id, report in self._reports:
+            for zone, reason in report.get("unopened", {}).items():
+                told.setdefault(zone, {})[client_id] = reason
+        found = [(zone, reason, ids) for zone, reasons in told.items() for reason, ids in alike(reasons)]
+        for _, reason, ids in found:
+            self.watch.note(f"client {listed(ids)} {reason}; the model keeps its values there")
+        return [{"zone": zone, "reason": reason, "clients": ids} for zone, reason, ids in found]
 
     def _evaluations(self) -> dict[int, dict[str, float]]:
         return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}

@@ -24,12 +24,13 @@ from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
-from fedplug.errors import TooFewClients
+from fedplug.errors import ClientError, FedplugError, Refusal, TooFewClients
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.steps import Steps, site_of
 from fedplug.types import Block, Layout, Release
+from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Protocol:
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
         self.key_server = KeyServerLine(self.office)
         self.metrics = Metrics(recipe, self.office, ledger, watch)
+        self.rules = UploadRules(recipe, composition, layout.size)
         self.on_round: Callable[[int], None] = lambda rounds: None
         self.on_upload: Callable[[int, list[int]], None] = lambda round, charged: None
         self.owed: tuple[int, list[int]] | None = None  # uploads asked for that the ledger does not hold yet
@@ -92,6 +94,7 @@ class Protocol:
         weights = dict.fromkeys(self.client_ids, 1.0)
         if wants_size or wants_secret:
             hellos = everyone.ask(self.steps.join, wants_secret, wants_size)
+            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_secret, wants_size))
             self._require_all(hellos)
             if wants_size:
                 sizes = {client_id: hello["num_examples"] for client_id, hello in hellos.items()}
@@ -101,6 +104,7 @@ class Protocol:
             if wants_secret:
                 keys = {client_id: hello["public_key"] for client_id, hello in hellos.items()}
                 dealt = everyone.only(self.client_ids[:1]).ask(self.steps.deal, keys)
+                self._leave_out(dealt, lambda _, copies: dealt_problem(copies, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
         self.server.state["fedplug"] = {"weights": weights}
@@ -118,6 +122,13 @@ class Protocol:
         if missing:
             reasons = "; ".join(f"client {c}: {self.office.dropped.get(c, 'no answer')}" for c in missing)
             raise TooFewClients(f"set-up needs every client once; missing: {reasons}")
+
+    def _leave_out(self, replies: dict[int, Any], problem: Callable[[int, Any], str]) -> None:
+        """Drops the clients whose reply has a problem, and takes their replies out."""
+        for client_id, reply in list(replies.items()):
+            if found := problem(client_id, reply):
+                self.office.drop(client_id, f"its reply cannot be used: {found}")
+                del replies[client_id]
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
@@ -139,6 +150,7 @@ class Protocol:
             self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=cohort, ctx=ctx)
         if self.metrics.evaluated() == len(asked):
             self.metrics.complete(groups)
+        self.office.require(len(cohort))
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
         self.owed = round, charged
@@ -150,19 +162,25 @@ class Protocol:
         contributors: dict[str, int] = {}
         # Groups, positions and batch-norm statistics show who takes part, whatever noise the values have.
         exposed = self.recipe.buffers == "mean"
-        for group in cohort.groups:
-            members = cohort.group(group)
-            replies = {client_id: uploads[client_id] for client_id in members.client_ids if client_id in uploads}
+        members = {group: cohort.group(group) for group in cohort.groups}
+        self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id]))
+        sums = {group: self._sum(part.client_ids, uploads, weights, ctx, clock) for group, part in members.items()}
+        self.office.require(len(uploads))
+        for group, part in members.items():
+            replies = {client_id: uploads[client_id] for client_id in part.client_ids if client_id in uploads}
+            if len(replies) < self.recipe.min_clients:
+                if set(part.groups[group]) & set(asked):
+                    self._note_skipped(f"the sum of group {group}", f"{len(replies)} clients sent an update")
+                continue
             opened: dict[str, Block] = {}
-            for zone in self.recipe.zones:
-                blocks = {c: reply["blocks"][zone] for c, reply in replies.items() if zone in reply["blocks"]}
-                if blocks:
-                    opened[zone] = self._aggregate(zone, blocks, weights, ctx, clock)
-                    fewest = opened[zone].contributors
-                    contributors[zone] = min(contributors.get(zone, fewest), fewest)
+            for zone, block in sums[group].items():
+                ready = self._open(zone, block, weights, ctx, clock)
+                if ready is not None:
+                    opened[zone] = ready
+                    contributors[zone] = min(contributors.get(zone, ready.contributors), ready.contributors)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
-                members.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
+                part.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
         self._charge(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
 
@@ -173,21 +191,70 @@ class Protocol:
         self.metrics.complete({})
         self.metrics.close_round(round, asked, [], clock)
 
-    def _aggregate(
-        self, zone: str, blocks: dict[int, Block], weights: dict[int, float], ctx: Context, clock: Clock
-    ) -> Block:
-        """Sums a zone, and runs the postprocess links of the server and the key server; the clients run the others."""
+    def _note_skipped(self, what: str, why: str) -> None:
+        """Says that something is left out of this round, which goes on without it."""
+        least = self.recipe.min_clients
+        self.watch.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
+
+    def _sum(
+        self,
+        client_ids: list[int],
+        uploads: dict[int, Any],
+        weights: dict[int, float],
+        ctx: Context,
+        clock: Clock,
+    ) -> dict[str, Block]:
+        """Sums each zone of a group; a client whose upload spoils a sum is dropped, and taken out of `uploads`."""
+        mine = {client_id: uploads[client_id] for client_id in client_ids if client_id in uploads}
+
+        def leave_out(client_id: int, reason: str) -> None:
+            self.office.drop(client_id, reason)
+            del mine[client_id], uploads[client_id]
+
+        while True:
+            for client_id, difference in unlike(mine, self.recipe.zones).items():
+                leave_out(client_id, f"its reply cannot be used: {difference}")
+            sums: dict[str, Block] = {}
+            try:
+                with clock("aggregate"):
+                    for zone in self.recipe.zones:
+                        blocks = {c: upload["blocks"][zone] for c, upload in mine.items() if zone in upload["blocks"]}
+                        if blocks:
+                            arguments = {"blocks": blocks, "weights": weights, "ctx": ctx}
+                            sums[zone] = self.composition.one("aggregate", self.recipe.aggregate.name, **arguments)
+                return sums
+            except FedplugError as error:
+                if error.client_id not in mine:
+                    raise
+                leave_out(error.client_id, f"its upload cannot be summed: {error}")
+
+    def _open(
+        self, zone: str, block: Block, weights: dict[int, float], ctx: Context, clock: Clock
+    ) -> Block | None:
+        """Runs the postprocess links of the server and the key server; the clients run the others.
+
+        None if the sum must not be opened or does not open; the zone is skipped in this round then.
+        """
+        least = self.recipe.min_clients
+        if block.sealed_by is not None and block.contributors < least:
+            self._note_skipped(f"zone {zone}", f"its sum holds {block.contributors} updates")
+            return None
         with clock("aggregate"):
-            name = self.recipe.aggregate.name
-            block: Block = self.composition.one("aggregate", name, blocks=blocks, weights=weights, ctx=ctx)
             for use in self.recipe.postprocess.get(zone, []):
                 site = site_of(self.composition.components[use.name])
                 if site == "client":
                     break
                 if site == "server":
                     block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
-                else:
-                    block = self.key_server.ask(self.steps.open, use.name, block)
+                    continue
+                try:
+                    opened = self.key_server.ask(self.steps.open, use.name, block)
+                except Refusal as error:
+                    self.watch.note(f"round {ctx.round + 1}: zone {zone} is skipped: {error}")
+                    return None
+                if not isinstance(opened, Block) or (opened.zone, opened.size) != (zone, block.size):
+                    raise ClientError(f"the key server opened the {zone} sum as something else; it is out of order")
+                block = opened
             if zone in self._amplified(ctx.round):
                 # The weight of the clients that took part would show who they are, and so would their number: the sum
                 # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
@@ -206,6 +273,7 @@ class Protocol:
         everyone = self._cohort(self.client_ids)
         self._tell_evaluate(everyone)
         digests = everyone.ask(self.steps.fingerprint)
+        self._leave_out(digests, lambda _, digest: "" if isinstance(digest, bytes) else "its fingerprint is not bytes")
         for group, ids in everyone.groups.items():
             if len({digests[c] for c in ids if c in digests}) > 1:
                 self.watch.note(f"the clients of group {group} ended with different models")
@@ -312,7 +380,7 @@ class Protocol:
             releases=releases,
             contributors={},
             weights={},
-            secret_cohort=remembered.get("secret_cohort", False),
+            secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self._amplified(round)),
         )
 
     def _amplified(self, round: int) -> set[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug import secrets
+from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer
-from fedplug.calls import describe
 from fedplug.errors import MessageError, ProtectionError
 from fedplug.types import RETAINED, Block
 
@@ -76,7 +76,7 @@ class Steps:
         """
         memory, round = client.state["fedplug"], client.ctx.round
         if not 0 <= round < client.ctx.rounds:
-            raise MessageError(f"the recipe plans rounds 1 to {client.ctx.rounds}; there is no round {round + 1} to train in")
+            raise MessageError(f"there is no round {round + 1} to train in; the recipe has {client.ctx.rounds}")
         if memory.get("trained", -1) >= round:
             raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
         memory["trained"] = round

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +85,16 @@ def test_clip_bounds_values_whose_squares_overflow_float32() -> None:
     party = client()
     clipped = clip(1.0).protect(block([3e38, -3e38]), party, party.ctx)
     assert clipped.plain() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", [1e-3, 1e-6, 1e-38, 1e-44])
+def test_clip_holds_where_its_scale_or_its_result_is_denormal(norm: float) -> None:
+    party, rng = client(), np.random.default_rng(0)
+    for size in (1, 1000):
+        values = (rng.uniform(0.1, 1, size) * 3e38).astype(np.float32)
+        clipped = clip(norm).protect(block(values), party, party.ctx).plain()
+        assert np.linalg.norm(clipped.astype(np.float64)) <= norm
+        assert norm < 1e-30 or np.linalg.norm(clipped.astype(np.float64)) >= norm * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -217,6 +229,37 @@ def test_all_rounds_together_cost_epsilon(decay: float) -> None:
     assert released[1] / released[0] == pytest.approx(decay)
 
 
+def test_the_schedule_of_a_million_rounds_is_found_at_once() -> None:
+    noise = gaussian(epsilon=2, delta=1e-5)
+    started = time.perf_counter()
+    multipliers = {noise.options.multiplier(round, 10**6) for round in range(1000)}
+    assert time.perf_counter() - started < 0.5
+    assert gaussian_epsilon(multipliers.pop() / 1000, 1e-5) == pytest.approx(2)
+    assert not multipliers
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"noise_multiplier": 0.001, "source": "exact"}, r"at most std / 2\^15 = .* use more noise"),
+        ({"noise_multiplier": 1, "decay": 0.5, "source": "exact"}, r"std / 2\^15"),
+        ({"noise_multiplier": 1, "grid": 2.0**-30}, "float32 cannot hold"),
+        ({"epsilon": 8, "delta": 1e-5, "decay": 1e-60}, "leaves the range of float64"),
+        ({"noise_multiplier": 1, "source": "exact"}, None),
+        ({"noise_multiplier": 0, "source": "exact"}, None),
+    ],
+)
+def test_noise_that_every_client_would_refuse_is_refused_by_the_check(
+    options: dict[str, Any], said: str | None
+) -> None:
+    noise = gaussian(**options)
+    chain = [SimpleNamespace(name="std.clip", options=Clip.Options(norm=0.5)),
+             SimpleNamespace(name="std.gaussian", options=noise.options)]  # fmt: skip
+    complaints = noise.check(SimpleNamespace(rounds=10, protect={"noised": chain, "clear": []}))
+    assert len(complaints) == (said is not None)
+    assert said is None or re.search(said, complaints[0])
+
+
 def test_epsilon_infinity_is_no_noise() -> None:
     assert noised([1.0, 2.0], epsilon=math.inf, delta=1e-5).tolist() == [1, 2]
 
@@ -239,6 +282,8 @@ def test_release_names_norm_source_and_trust() -> None:
 
 def test_noise_follows_a_clip_and_comes_once() -> None:
     assert "l2_bound" in Clip.provides
+    assert "l2_bound" in clip(1.0).provides
+    assert "l2_bound" not in clip(math.inf).provides
     assert "std.clip" in Gaussian.requires["l2_bound"]
     assert set(Gaussian.forbids_before) == set(Clip.forbids_before) == {"noise", "encryption"}
     party = client()
@@ -264,6 +309,13 @@ def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
     assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
     release = noise.release(0, context(noise))
     assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
+
+
+def test_the_grid_of_central_noise_does_not_show_how_many_took_part() -> None:
+    noise = central(norm=1.0, noise_multiplier=1e-3, source="reproducible")
+    few, many = (block(np.zeros(SIZE)).replace(contributors=count) for count in (1, 4))
+    results = [noise.postprocess(total, context(noise)).plain() for total in (few, many)]
+    assert np.array_equal(*results)
 
 
 def test_central_noise_refuses_what_it_cannot_protect() -> None:

@@ -46,8 +46,12 @@ class Layers:
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
         """Rankings in, count, chosen layers out."""
-        rankings = cohort.ask(self.rank)  # runs at every client
-        points = borda_points(rankings.values(), len(ctx.layout.layers))  # runs here, at the server
+        rankings, count = cohort.ask(self.rank), len(ctx.layout.layers)  # runs at every client
+        for client_id, ranking in list(rankings.items()):
+            if not is_ranking(ranking, count):  # a faulty client must not decide alone
+                cohort.drop(client_id, f"its ranking is not the numbers 0 to {count - 1} in some order")
+                del rankings[client_id]
+        points = borda_points(rankings.values(), count)  # runs here, at the server
         cohort.tell(self.adopt, choose(points, layer_sizes(ctx.layout), self.options.ratio))
 
     @at_client
@@ -93,11 +97,17 @@ def layer_means(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float
     return np.array(sums) / layer_sizes(layout)
 
 
+def is_ranking(ranking: Any, count: int) -> bool:
+    """Whether this is every number from 0 to `count - 1`, each once."""
+    is_array = isinstance(ranking, np.ndarray) and ranking.dtype.kind in "iu"
+    return is_array and np.array_equal(np.sort(ranking), np.arange(count))
+
+
 def borda_points(rankings: Iterable[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
     """Points of each of `count` layers: L - 1 for a first place, 0 for a last. What is no ranking gives no points."""
     points = np.zeros(count, np.int64)
     for ranking in rankings:
-        if np.array_equal(np.sort(ranking), np.arange(count)):  # a faulty client must not decide alone
+        if is_ranking(ranking, count):
             points[ranking] += np.arange(count)[::-1]
     return points
 

@@ -16,7 +16,8 @@ class LiteralNoise:
 
     std = s * sqrt(2 q T ln(1/delta)) / epsilon with s = 2 C / |D_k|. The sensitivity 2C/|D_k| is that of an average
     over records; an update clipped as a whole has sensitivity C, so the true client-level epsilon is larger by orders
-    of magnitude. The ledger states the true one. `std.gaussian` is the correct mechanism.
+    of magnitude. The ledger states the true one. The noise is always reproducible: it follows from the recipe's seed,
+    and whoever knows that can subtract it. `std.gaussian` is the correct mechanism.
     """
 
     name: str
@@ -41,8 +42,12 @@ class LiteralNoise:
 
     def setup(self, cohort: Cohort, key_server: KeyServer, ctx: Context) -> None:
         """The scale depends on the size of each data set; the ledger needs the largest (and the clipping norm)."""
-        told = cohort.ask(self.count).values()
-        ctx.party.memory(self)["largest"] = max(told)
+        told = cohort.ask(self.count)
+        for client_id, count in list(told.items()):
+            if type(count) is not int or count < 1:
+                cohort.drop(client_id, f"its number of examples is a {type(count).__name__}, not a whole number > 0")
+                del told[client_id]
+        ctx.party.memory(self)["largest"] = max(told.values(), default=1)
 
     @at_client
     def count(self, client: Client) -> int:
@@ -69,4 +74,4 @@ class LiteralNoise:
         return [SideChannel("num_examples", ("aggregator",), note="sent once, in the clear, for the ledger")]
 
     def describe(self) -> str:
-        return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal)"
+        return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal, reproducible from the seed)"

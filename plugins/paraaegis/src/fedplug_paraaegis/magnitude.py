@@ -22,7 +22,9 @@ class Magnitude:
 
     class Options(fedplug.Options):
         strategy: Literal["max", "min", "random"] = Field("max", description="which updates score highest")
-        granularity: Literal["element", "tensor"] = Field("element", description="norm of a scalar or of its tensor")
+        granularity: Literal["element", "tensor"] = Field(
+            "element", description="norm of a scalar or of its tensor; no matter where strategy is random"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -41,4 +43,6 @@ class Magnitude:
         return norms if self.options.strategy == "max" else -norms
 
     def describe(self) -> str:
+        if self.options.strategy == "random":
+            return "random scores, whatever the update"
         return f"{self.options.strategy} |update|, per {self.options.granularity}"

@@ -53,6 +53,24 @@ class IndexCipher:
         return self.index_of[np.flatnonzero(np.unpackbits(ballot, count=len(self.index_of)))]
 
 
+def ballot_problem(ballot: Any, size: int, seats: int) -> str:
+    """What is wrong with what a client sent as its ballot; empty if nothing.
+
+    Args:
+        ballot: should be the packed bitmap of `size` bits, of which `seats` are set.
+        size: P.
+        seats: how many indices each client nominates.
+    """
+    if not isinstance(ballot, np.ndarray) or ballot.dtype != np.uint8 or ballot.shape != ((size + 7) // 8,):
+        kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
+        return f"its ballot is {kind}, which must be uint8[{(size + 7) // 8}]"
+    bits = np.unpackbits(ballot)
+    if bits[size:].any():
+        return f"its ballot votes beyond the {size} indices"
+    votes = int(np.count_nonzero(bits))
+    return "" if votes == seats else f"its ballot holds {votes} votes, which must be {seats}"
+
+
 def tally(ballots: list[NDArray[np.uint8]], size: int, seats: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
     """Counts equal ciphertexts; runs at the server, without the key.
 

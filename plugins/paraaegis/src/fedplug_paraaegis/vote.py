@@ -8,10 +8,11 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug.errors import ProtectionError
 from fedplug.types import ENCRYPTED
 from numpy.typing import NDArray
 
-from fedplug_paraaegis.secret_ballot import IndexCipher, tally
+from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
 
 
 class Vote:
@@ -66,6 +67,10 @@ class Vote:
             cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.rest)
             return
         ballots = cohort.ask(self.nominate)  # runs at every client
+        for client_id, ballot in list(ballots.items()):
+            if problem := ballot_problem(ballot, size, seats):
+                cohort.drop(client_id, problem)
+                del ballots[client_id]
         winners, tied, remaining = tally(list(ballots.values()), size, seats)  # runs here, on ciphertexts
         cohort.tell(self.adopt, winners, tied, remaining)  # runs at every client before its next answer
 
@@ -128,7 +133,17 @@ def per_scalar(scores: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]
 
 
 def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Indices of the `count` highest scores; of equal scores the lowest indices. Not sorted."""
+    """Indices of the `count` highest scores; of equal scores the lowest indices. Not sorted.
+
+    Raises:
+        ProtectionError: a score is NaN, which is neither high nor low.
+    """
+    undefined = int(np.count_nonzero(np.isnan(scores)))
+    if undefined:
+        raise ProtectionError(
+            f"{undefined} of {len(scores)} scores are NaN and cannot be ranked; the local training diverged: lower lr "
+            "in train"
+        )
     least = np.partition(scores, len(scores) - count)[len(scores) - count]
     above = np.flatnonzero(scores > least)
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])

@@ -26,6 +26,10 @@ PROFILES: dict[str, tuple[int, tuple[int, ...], int]] = {
 """Degree, modulus bits, bits of the scale. `tutorial` is what TenSEAL's tutorials and most federated code use."""
 
 
+MOST_STEPS = 2.0**44
+"""Of the grid, in the largest sum. Slots are encoded in float64, whose rounding shows from about 2^48 on."""
+
+
 class GridNumbers:
     """The codec of CKKS: real numbers on a public grid, so that rounding a decrypted sum removes its noise."""
 
@@ -46,8 +50,9 @@ class GridNumbers:
         largest = contributors * (self.range + self.grid / 2)
         if total.size and not np.abs(total).max() <= largest:
             raise ProtectionError(
-                f"a sum holds {np.abs(total).max():g}, but {contributors} updates of range {self.range:g} cannot "
-                f"exceed {largest:g}; the ciphertexts are damaged, or a client did not clip as agreed"
+                # Without the sum itself: this travels to the server, which must not learn what was decrypted.
+                f"a sum is larger than {largest:g}, which {contributors} updates of range {self.range:g} cannot "
+                "exceed; the ciphertexts are damaged, or a client did not clip as agreed"
             )
         return total.astype(np.float32)
 
@@ -151,7 +156,7 @@ class Ckks:
         """Checks that sums of that many clients fit.
 
         Raises:
-            ProtectionError: the modulus cannot hold them, or the grid has no value but 0.
+            ProtectionError: the modulus or float64 cannot hold them, or the grid has no value but 0.
         """
         # Slots up to z have coefficients up to z times the scale, and those must stay below half the modulus, whose
         # last prime is for keys only. One part in a hundred is left for the noise and for primes just below 2^bits.
@@ -162,6 +167,12 @@ class Ckks:
                 f"max_clients={max_clients} updates of range={self.options.range:g} can sum to {most:g}, which must "
                 f"be < {capacity:g} in profile {self.options.profile}; lower range to "
                 f"{0.99 * capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
+            )
+        if not most * 2.0**self.options.grid_bits < MOST_STEPS:
+            raise ProtectionError(
+                f"max_clients={max_clients} updates of range={self.options.range:g} sum to {most:g}, which must be "
+                f"< {MOST_STEPS * 2.0**-self.options.grid_bits:.3g}, 2^44 steps of the grid: float64 encodes no finer; "
+                "lower range or grid_bits"
             )
         if self.options.range < 2.0**-self.options.grid_bits:
             raise ProtectionError(
@@ -179,7 +190,9 @@ class Ckks:
         symmetric = self.options.key_holder == "clients"
         context = _tenseal.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=symmetric)
         times = _tenseal.probe_times(max_clients)
-        row = np.full(self.slots, max_clients * self.options.range / times)
+        # Of random signs: a row of equal values is one coefficient, and shows nothing of the rounding of the encoding.
+        signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
+        row = signs * (max_clients * self.options.range / times)
         slots = _tenseal.probe(self.scheme, context, row, max_clients)
         noise = float(np.abs(slots - times * row).max())
         # The largest of thousands of noise values is 3.5 to 4.5 standard deviations, so this leaves 7 at the least.
@@ -189,7 +202,13 @@ class Ckks:
                 f"to {noise:.2g}, which must be < a quarter of the grid {2.0**-self.options.grid_bits:.2g}; lower "
                 f"grid_bits to {int(np.floor(-np.log2(4 * noise))) - 1} or use profile: tutorial"
             )
-        return context, {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+        terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+        if not 8 * noise < self.codec(terms).count_unit:
+            raise ProtectionError(
+                f"max_clients={max_clients} is too many: noise up to {noise:.2g} would hide how many updates a sum holds; "
+                "lower max_clients, use profile: tutorial, or std.bfv"
+            )
+        return context, terms
 
     def codec(self, terms: Terms) -> GridNumbers:
         """How values become slots, as agreed when the keys were made."""

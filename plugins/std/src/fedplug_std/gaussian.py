@@ -182,7 +182,8 @@ class CentralGaussian:
 
     Weights lie in (0, 1], so one client moves the weighted sum by at most the clipping norm: the standard deviation is
     noise_multiplier * norm (McMahan et al. 2018). Denominators, which depend on weights and plans, get no noise and are
-    not covered. `epsilon` is calibrated without sampling; with Poisson-sampled clients the ledger states less.
+    not covered; with Poisson-sampled clients the protocol divides by the weight that is expected, a constant. `epsilon`
+    is calibrated without sampling; with Poisson-sampled clients the ledger states less.
     """
 
     class Options(NoiseOptions):

@@ -9,6 +9,7 @@ in the papers the server is honest but curious.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,8 +61,11 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
     """Adds ciphertexts of several clients with the bare parameters; the divisor is the sum of theirs.
 
     Raises:
-        ProtectionError: more updates than a sum can hold, blocks that are not alike, or sealed by something else.
+        ProtectionError: more updates than a sum can hold, blocks that are not alike, or sealed by something else; an
+            upload that claims several contributors, or another weight than its client has.
         MessageError: a ciphertext is damaged.
+
+    Whatever is one client's fault alone is blamed on it, and the protocol adds again without it.
     """
     from fedplug_std import _tenseal
 
@@ -74,7 +78,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
             raise ProtectionError(
                 f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, weighted={block.weighted}; "
                 f"{component.name} adds only what it sealed itself, with the weight multiplied in"
-            )
+            ).blame(client_id)
         if block.size != first.size or not _same_positions(block, first):
             raise ProtectionError(
                 f"client {client_id} encrypted {block.size} other positions of the {block.zone} zone than client "
@@ -85,15 +89,33 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
             raise MessageError(
                 f"client {client_id} sent {len(block.ciphertexts)} ciphertexts for {block.size} values, expected "
                 f"{expected}: the message was cut"
-            )
+            ).blame(client_id)
     contributors = sum(block.contributors for block in blocks.values())
     if contributors > terms["max_clients"]:
         raise ProtectionError(
             f"a sum of {contributors} updates could overflow: max_clients={terms['max_clients']}; raise max_clients"
         )
-    uploads = ((f"client {client_id}", block.ciphertexts) for client_id, block in blocks.items())
+    weights = ctx.party.state.get("fedplug", {}).get("weights", {})
+    for client_id, block in blocks.items():
+        weight = weights.get(client_id, block.divisor)
+        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
+            raise ProtectionError(
+                f"client {client_id} sent a {block.zone} block of {block.contributors} contributors and another weight "
+                f"than {weight}, or of several; an upload holds one update, with its client's weight"
+            ).blame(client_id)
+    adding = next(iter(blocks))
+
+    def uploads() -> Iterator[tuple[str, tuple[bytes, ...]]]:
+        nonlocal adding
+        for adding, block in blocks.items():
+            yield f"client {adding}", block.ciphertexts
+
+    try:
+        ciphertexts = _tenseal.add(component.scheme, context, uploads(), component.slots)
+    except MessageError as error:
+        raise error.blame(adding) from error.__cause__
     return first.replace(
-        ciphertexts=_tenseal.add(component.scheme, context, uploads, component.slots),
+        ciphertexts=ciphertexts,
         contributors=contributors,
         divisor=sum(block.divisor for block in blocks.values()),
         l2_bound=None,
@@ -128,18 +150,15 @@ def _check_counts(component: Encryption, counts: NDArray[np.int64], block: Block
     wrong = np.flatnonzero(counts != block.contributors)
     if len(wrong):
         raise ProtectionError(
-            f"ciphertext {wrong[0]} of the {block.zone} sum holds {_number(int(counts[wrong[0]]))} updates, but "
-            f"{block.contributors} are claimed; {component.name} does not open it: it was damaged, or badly added"
+            # Not how many it does hold: the message travels to the server, and must not carry what was decrypted.
+            f"ciphertext {wrong[0]} of the {block.zone} sum does not hold the {block.contributors} updates that are "
+            f"claimed; {component.name} does not open it: it was damaged, or badly added"
         )
     if len(counts) and block.contributors < min_clients:
         raise ProtectionError(
             f"the {block.zone} sum holds {block.contributors} updates; opening fewer than min_clients={min_clients} "
             f"would show too much of each"
         )
-
-
-def _number(count: int) -> str:
-    return "no whole number of" if count < 0 else str(count)
 
 
 def _rows(slots: NDArray[Any], width: int, count_unit: float) -> NDArray[Any]:

@@ -143,6 +143,8 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
         made = replies[leader]
     else:
         made = key_server.ask(component.make_keys, max_clients)
+    if not isinstance(made, dict) or not ("error" in made or made.keys() >= {"adding", "keys", "terms"}):
+        raise ProtectionError(f"{component.name}: whoever makes the keys answered with something else")
     if "error" in made:
         raise ProtectionError(f"{component.name}: {made['error']}")
     ctx.party.memory(component).update(context=made["adding"], terms=made["terms"])

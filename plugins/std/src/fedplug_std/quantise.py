@@ -130,8 +130,9 @@ class FixedPoint:
         largest = contributors * 2 * self.offset
         if fields.size and not (int(fields.min()) >= 0 and int(fields.max()) <= largest):
             raise ProtectionError(
-                f"a field holds {int(fields.min())} to {int(fields.max())}, but {contributors} codes sum to 0 to "
-                f"{largest}; the ciphertexts are damaged, or a client did not quantise as agreed"
+                # Without the sums themselves: this travels to the server, which must not learn what was decrypted.
+                f"a field is out of bounds: {contributors} codes sum to 0 to {largest}; the ciphertexts are damaged, "
+                "or a client did not quantise as agreed"
             )
         return ((fields - contributors * self.offset) * self.step).astype(np.float32)
 

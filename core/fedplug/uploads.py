@@ -1,0 +1,133 @@
+"""What replies of clients must look like before they are used: a faulty client costs itself the round, nobody else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.calls import shown
+from fedplug.types import RETAINED, Block
+
+if TYPE_CHECKING:
+    from fedplug.composition import Composition
+    from fedplug.recipe import Recipe
+
+
+def hello_problem(hello: Any, wants_secret: bool, wants_size: bool) -> str:
+    """What is wrong with a client's hello; empty if nothing."""
+    if not isinstance(hello, dict):
+        return f"its hello is {shown(hello)}, not a dictionary"
+    size, key = hello.get("num_examples"), hello.get("public_key")
+    if wants_size and (type(size) is not int or size < 1):
+        return f"num_examples is {shown(size)}, not a whole number > 0"
+    if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
+        return f"public_key is {shown(key)}, not 32 bytes"
+    return ""
+
+
+def dealt_problem(dealt: Any, client_ids: list[int]) -> str:
+    """What is wrong with the sealed copies of the cohort secret; empty if nothing."""
+    if not isinstance(dealt, dict) or sorted(map(str, dealt)) != sorted(map(str, client_ids)):
+        return f"the cohort secret came as {shown(dealt)}, not one copy a client"
+    wrong = [client_id for client_id in client_ids if not isinstance(dealt.get(client_id), bytes)]
+    return f"the copy of the cohort secret for client {wrong[0]} is not bytes" if wrong else ""
+
+
+class UploadRules:
+    """What the recipe says of a client's upload."""
+
+    def __init__(self, recipe: Recipe, composition: Composition, size: int) -> None:
+        self._zones = [zone for zone in recipe.zones if zone != RETAINED]
+        self._buffers, self._size = recipe.buffers == "mean", size
+        self._sealers: dict[str, list[str | None]] = {}
+        for zone in self._zones:
+            chain = [use.name for use in recipe.protect.get(zone, [])]
+            sealing = [c for c in chain if "encryption" in getattr(composition.components[c], "provides", ())]
+            self._sealers[zone] = [*sealing[-1:]] or [None, *chain]
+
+    def problem(self, upload: Any, weight: float) -> str:
+        """What is wrong with one client's upload; empty if nothing.
+
+        Args:
+            upload: what the client sent.
+            weight: the client's weight, as the server knows it.
+        """
+        if not isinstance(upload, dict) or not isinstance(upload.get("blocks"), dict):
+            return f"it is {shown(upload)}, not blocks by zone"
+        for zone, block in upload["blocks"].items():
+            if zone not in self._zones:
+                return f"it holds a zone {shown(zone)}, which is not to be sent"
+            if not isinstance(block, Block):
+                return f"its zone {zone} holds {shown(block)}, not a block"
+            if block.zone != zone:
+                return f"its zone {zone} holds a block of {block.zone}"
+            if problem := self._block_problem(block, weight):
+                return f"its {zone} block {problem}"
+        return _buffers_problem(upload.get("buffers")) if self._buffers else ""
+
+    def _block_problem(self, block: Block, weight: float) -> str:
+        sealers = self._sealers[block.zone]
+        if block.sealed_by not in sealers:
+            return f"is sealed by {block.sealed_by}, which must be {' or '.join(map(str, sealers))}"
+        if (block.values is None) != (block.sealed_by is not None) or (block.ciphertexts and not block.sealed_by):
+            return "must hold either values, or ciphertexts and who sealed them"
+        if block.contributors != 1:
+            return f"claims {block.contributors} contributors; an upload holds one update"
+        if isinstance(block.divisor, np.ndarray) or block.divisor != weight:
+            given = shown(block.divisor) if isinstance(block.divisor, np.ndarray) else f"{block.divisor:g}"
+            return f"claims the weight {given}; its client's is {weight:g}"
+        if block.size > self._size:
+            return f"holds {block.size} scalars, but the model has {self._size}"
+        if block.positions is not None and len(block.positions) and int(block.positions[-1]) >= self._size:
+            return f"has position {int(block.positions[-1])}, but the model has {self._size} scalars"
+        return ""
+
+
+def _buffers_problem(buffers: Any) -> str:
+    if not isinstance(buffers, dict) or not all(isinstance(values, np.ndarray) for values in buffers.values()):
+        return f"its batch-norm buffers are {shown(buffers)}, not arrays by name"
+    if not all(np.isfinite(values).all() for values in buffers.values()):
+        return "its batch-norm buffers hold NaN or infinity"
+    return ""
+
+
+def unlike(uploads: Mapping[int, Mapping[str, Any]], zones: Iterable[str]) -> dict[int, str]:
+    """Clients whose upload has another shape than those of more than half of their group, each with the difference.
+
+    The server does not know the plan, but where a zone is shared all must have cut it alike. Where no shape has a
+    majority nobody can be blamed, and the sum says what is wrong.
+    """
+    found: dict[int, str] = {}
+    for zone in zones:
+        shapes = {c: _shape(upload["blocks"][zone]) for c, upload in uploads.items() if zone in upload["blocks"]}
+        for client_id, usual in _odd(shapes).items():
+            differs = f"its {zone} block has {_said(shapes[client_id])}, those of most others {_said(usual)}"
+            found.setdefault(client_id, differs)
+    with_buffers = {c: upload["buffers"] for c, upload in uploads.items() if "buffers" in upload}
+    names = {c: tuple((n, v.dtype.str, v.shape) for n, v in sorted(b.items())) for c, b in with_buffers.items()}
+    for client_id in _odd(names):
+        found.setdefault(client_id, "its batch-norm buffers have other names or shapes than those of most others")
+    return found
+
+
+def _odd(features: Mapping[int, Hashable]) -> dict[int, Any]:
+    """Whose feature differs from that of more than half, each with what most have."""
+    if not features:
+        return {}
+    usual, count = Counter(features.values()).most_common(1)[0]
+    if 2 * count <= len(features):
+        return {}
+    return {client_id: usual for client_id, feature in features.items() if feature != usual}
+
+
+def _shape(block: Block) -> tuple[int | None, bool]:
+    """Scalars, if all must have as many, and whether weights are multiplied in."""
+    return (block.size if block.positions is None else None), block.weighted
+
+
+def _said(shape: tuple[int | None, bool]) -> str:
+    size = "positions of its own" if shape[0] is None else f"{shape[0]} scalars"
+    return f"{size}{', weighted' if shape[1] else ''}"
