@@ -100,11 +100,13 @@ def test_blocks_that_do_not_fit_together_are_refused(other: Block, message: str)
 
 
 @pytest.mark.parametrize("positions", [None, np.arange(3, dtype=np.uint32)])
-@pytest.mark.parametrize(("bad", "what"), [(np.nan, "NaN or infinite"), (-np.inf, "NaN or infinite"), (3e38, "far too")])
+@pytest.mark.parametrize(
+    ("bad", "what"), [(np.nan, "NaN or infinite"), (-np.inf, "NaN or infinite"), (3e38, "far too large")]
+)
 def test_values_that_spoil_a_sum_are_blamed_on_their_client(positions: Any, bad: float, what: str) -> None:
     blocks = {c: Block("clear", 3, np.array([0, c, 1], np.float32), positions) for c in WEIGHTS}
     blocks[4] = blocks[4].replace(values=np.array([0, bad, 1], np.float32))
-    if what == "far too":
+    if what == "far too large":
         blocks[4] = blocks[4].replace(weighted=True)
         blocks[9] = blocks[9].replace(values=np.array([0, 1e38, 1], np.float32), weighted=True)
     with pytest.raises(ProtectionError, match=f"client 4 sent {what}.* lower lr in train") as caught:

@@ -153,9 +153,8 @@ def test_a_call_of_a_round_does_not_run_once_a_later_one_has_begun() -> None:
     for round in (-1, 0, 1):
         message = site.deliver(call(hear, "old", round=round))["error"]["message"]
         named = "the set-up" if round < 0 else f"round {round + 1}"
-        assert message == (
-            f"toy.hear belongs to {named}, but this client has been in round 3 already; an old message does not run again"
-        )
+        rule = "this client has been in round 3 already; an old message does not run again"
+        assert message == f"toy.hear belongs to {named}, but {rule}"
     site.deliver(call(hear, "aggregate", round=1, sequence=1))  # lasting calls reach whoever was away
     site.deliver(call(hear, "end", round=3))
     assert "error" in site.deliver(call(hear, "old", round=2))

@@ -108,6 +108,30 @@ def test_a_damaged_server_file_is_refused_with_the_file_and_a_remedy(damage: str
     shutil.rmtree(checkpoints.path(1))
     with pytest.raises(CheckpointError, match="there is no earlier one; run the recipe again: fedplug run"):
         checkpoints.read()
+    assert "sent again" not in str(caught.value)  # these are files, not messages
+
+
+def test_the_remedy_names_only_checkpoints_that_are_whole(tmp_path: Path) -> None:
+    checkpoints = written(tmp_path)
+    assert checkpoints.rounds() == [1, 2]
+    (checkpoints.path(1) / "server.state").write_bytes(b"x")
+    later = f"there is no earlier one that is whole; go on from a later one: fedplug resume {tmp_path} --round 2"
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.read(1)
+    assert later in str(caught.value)
+    shutil.copytree(checkpoints.path(2), checkpoints.path(0))
+    resume = f"fedplug resume {tmp_path} --round"
+    assert checkpoints.remedy(1) == f"go back one: {resume} 0, or go on from a later one: {resume} 2"
+    for round in (0, 2):
+        (checkpoints.path(round) / "client-1.state").write_bytes(b"x")
+    assert checkpoints.remedy(1).startswith("no other one is whole; run the recipe again: fedplug run")
+
+
+def test_a_server_file_of_something_else_says_so(tmp_path: Path) -> None:
+    checkpoints = written(tmp_path)
+    write_file(checkpoints.path(2) / "server.state", b"\xc1")
+    with pytest.raises(CheckpointError, match=r"server\.state holds no server's state; go back one"):
+        checkpoints.read()
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -399,6 +423,18 @@ def test_an_error_before_anything_is_restored_leaves_the_ledger_alone(finished: 
     with pytest.raises(CheckpointError):
         run_command.resume(folder, settings, catalog=toy_catalog())
     assert (folder / "ledger.json").read_text() == before
+
+
+def test_another_delta_than_the_ledgers_is_pointed_out(tmp_path: Path) -> None:
+    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
+    warned = []
+    for delta in (1e-5, 1e-6):
+        plain = noised() | {"rounds": 1}
+        plain["protect"]["noised"][1] = {"use": "std.gaussian", "epsilon": 8, "delta": delta}
+        _, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+        warned.append(json.loads((folder / "ledger.json").read_text())["warnings"])
+    assert warned[0] == []
+    assert "calibrated for delta=1e-06, the ledger states it at delta=1e-05" in warned[1][0]
 
 
 def test_going_back_pays_for_the_rounds_that_are_run_again(tmp_path: Path) -> None:

@@ -302,14 +302,17 @@ def test_a_client_that_a_component_drops_is_out_for_the_round() -> None:
 MALFORMED: dict[str, Any] = {
     "done": ["x", None, -1, True, 99],
     "saved": [[], 1.5, 1],
-    "reports": [5, None, [], {"seconds": 3}, {"seconds": {"train": "x"}}, {"seconds_total": "x"}, {"train": {"loss": []}},
-                {"zones": {1: 0.5}}, {"log": {"a": None}}, {"evaluation": {"count": 1}}, {"unopened": {"clear": 3}},
+    "reports": [5, None, [], {"seconds": 3}, {"seconds": {"train": "x"}}, {"seconds_total": "x"},
+                {"train": {"loss": []}}, {"zones": {1: 0.5}},
+                {"log": {"a": None}}, {"evaluation": {"count": 1}}, {"unopened": {"clear": 3}},
                 {"churn": b"x"}],
     "error": [None, "no", {"call": 1, "message": "x"}],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in MALFORMED.items() for value in values])
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, value) for field, values in MALFORMED.items() for value in values]
+)
 def test_a_malformed_reply_costs_its_client_the_round(field: str, value: Any) -> None:
     world = World()
     exchange = world.exchange

@@ -238,9 +238,11 @@ def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch:
             return opens(component, block, ctx)  # type: ignore[no-any-return]
 
         one = composition.one
-        monkeypatch.setattr(
-            composition, "one", lambda hook, name, **a: fails_once(**a) if hook == "postprocess" else one(hook, name, **a)
-        )
+
+        def called(hook: str, name: str, **arguments: Any) -> Any:
+            return fails_once(**arguments) if hook == "postprocess" else one(hook, name, **arguments)
+
+        monkeypatch.setattr(composition, "one", called)
 
     outcome = run_protocol(plain, prepare=prepare)
     assert [row["clients"]["answered"] for row in outcome.rows] == [4, 4, 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -13,13 +14,15 @@ from fedplug import codec, run_command
 from fedplug.calls import Call, read_reply, request
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
-from fedplug.errors import ClientError, MessageError, TooFewClients
+from fedplug.errors import ClientError, MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.parties import ClientHost
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug.views import View
+from fedplug_std import _tenseal, he_keys
 from toy_components import (
+    Outcome,
     build,
     calls_of,
     initial_vector,
@@ -130,6 +133,242 @@ def test_a_replayed_message_moves_no_model_twice() -> None:
     again, _ = request(protocol.recipe.digest, [Call(codec.encode([10_000, *adopt[1:]]), Counter(), 10_000)])
     list(engine.exchange({"client:0": again}))
     assert not np.array_equal(client.vector, before)  # with a new number, the same call does run
+
+
+def sent_again(protocol: Protocol, engine: Engine, body: Any, client: int = 1) -> dict[str, Any]:
+    """What a client answers to a call as it was in a recorded message, in a message of its own."""
+    data, _ = request(protocol.recipe.digest, [Call(codec.encode(body), Counter(), body[0])])
+    ((_, answer),) = engine.exchange({f"client:{client}": data})
+    assert isinstance(answer, bytes)
+    return read_reply(answer)[0]
+
+
+def test_noise_cannot_be_averaged_away_by_asking_again() -> None:
+    noise = {"use": "std.gaussian", "noise_multiplier": 2.0, "source": "secure"}
+    protocol, engine, _ = build(recipe_of("noised", [{"use": "std.clip", "norm": 1.0}, noise], rounds=3))
+    protocol.setup()
+    protocol.round(0)
+    recorded = [call for m in protocol.wire.messages if m.receiver == "client:1" and m.round == 0
+                for call in m.decode()["calls"]]  # fmt: skip
+    train, protect = (next(call for call in recorded if call[3] == name) for name in ("train", "protect"))
+
+    def refused(*calls: list[Any]) -> str:
+        for body in calls[:-1]:
+            assert "error" not in sent_again(protocol, engine, body)
+        reply = sent_again(protocol, engine, calls[-1])
+        assert "value" not in reply
+        return str(reply["error"]["message"])
+
+    assert "has protected its update of round 1 already" in refused(protect)
+    assert "has trained in round 1 already" in refused(train)
+    later = [0, 1, *protect[2:]]
+    assert "has not trained in round 2" in refused(later)  # the update of another round
+    assert "there is no round 10 to train in; the recipe has 3" in refused([0, 9, *train[2:]])
+
+
+def test_a_message_of_an_earlier_round_trains_and_votes_no_more() -> None:
+    protocol, engine, _ = build(paraaegis(rounds=3))
+    protocol.setup()
+    protocol.run()
+    old = next(m for m in protocol.wire.messages if m.receiver == "client:1" and m.round == 0)
+    ((_, answer),) = engine.exchange({"client:1": old.data})
+    assert isinstance(answer, bytes)
+    reply = read_reply(answer)[0]
+    assert "fedplug.train belongs to round 1, but this client has been in round 4 already" in reply["error"]["message"]
+    assert "value" not in reply
+
+
+# -- replies that cannot be right --------------------------------------------------------------------------------------
+
+
+def tampered(
+    plain: dict[str, Any], edit: Any, *, phase: str = "upload", rounds: tuple[int, ...] = (0,)
+) -> Outcome:
+    """A run in which the replies of client 1 in a phase and some rounds are edited on their way."""
+    return run_protocol(plain, prepare=lambda protocol, engine: tamper(protocol, engine, edit, phase, rounds))
+
+
+def tamper(protocol: Protocol, engine: Engine, edit: Any, phase: str, rounds: tuple[int, ...]) -> None:
+    exchange = engine.exchange
+
+    def edited(messages: dict[str, bytes]) -> Any:
+        for address, answer in exchange(messages):
+            hit = address == "client:1" and protocol.office.phase == phase and protocol.office.round in rounds
+            if hit and isinstance(answer, bytes):
+                answer = codec.frame(codec.encode(edit(codec.decode(codec.unframe(answer)))))
+            yield address, answer
+
+    engine.exchange = edited  # type: ignore[method-assign]
+
+
+def with_value(value: Any) -> Any:
+    return lambda reply: {**reply, "value": value}
+
+
+def with_block(change: Any) -> Any:
+    """Edits the first block of an upload."""
+
+    def edit(reply: dict[str, Any]) -> dict[str, Any]:
+        zone, block = next(iter(reply["value"]["blocks"].items()))
+        blocks = {**reply["value"]["blocks"], zone: change(block)}
+        return {**reply, "value": {**reply["value"], "blocks": blocks}}
+
+    return edit
+
+
+def with_bytes(change: Any) -> Any:
+    return with_block(lambda block: block.replace(ciphertexts=tuple(map(change, block.ciphertexts))))
+
+
+def doubled(protocol: Protocol) -> Any:
+    """Every ciphertext of an upload added to itself: each loads and adds, but the sum counts one update too many."""
+
+    def edit(reply: dict[str, Any]) -> dict[str, Any]:
+        component = protocol.composition.components[reply["value"]["blocks"]["encrypted"].sealed_by]
+        context, _ = he_keys.context_of(component, protocol.server)
+
+        def twice(part: bytes) -> bytes:
+            return _tenseal.add(component.scheme, context, [("a", [part]), ("b", [part])], component.slots)[0]
+
+        return with_bytes(twice)(reply)  # type: ignore[no-any-return]
+
+    return edit
+
+
+PLAIN = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}])
+OWN = recipe_of(negotiate_mask={"use": "toy.own"})
+SEALED = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "clients", "range": 0.5}])
+SEALED_FOR_KEY_SERVER = recipe_of("encrypted", [{"use": "std.ckks", "key_holder": "key_server", "range": 0.5}])
+NORMED = recipe_of(model={"use": "std.cnn", "hidden": 4}, buffers="mean")
+UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "none": (PLAIN, with_value(None), "it is None, not blocks by zone"),
+    "list": (PLAIN, with_value([1, 2]), "it is a list, not blocks by zone"),
+    "no blocks": (PLAIN, with_value({"blocks": [3]}), "not blocks by zone"),
+    "a number": (PLAIN, with_block(lambda block: 7), "its zone noised holds 7, not a block"),
+    "another zone": (PLAIN, with_block(lambda block: block.replace(zone="clear")), "holds a block of clear"),
+    "a zone that stays": (PLAIN, with_value({"blocks": {"retained": 1}}), "'retained', which is not to be sent"),
+    "a zone of no recipe": (PLAIN, with_value({"blocks": {5: 1}}), "a zone 5, which is not to be sent"),
+    "short": (PLAIN, with_block(lambda b: b.replace(size=5, values=b.values[:5])), "has 5 scalars, those of most"),
+    "weighted": (PLAIN, with_block(lambda b: b.replace(weighted=True)), "scalars, weighted, those of"),
+    "nan": (PLAIN, with_block(lambda b: b.replace(values=b.values * np.nan)), "NaN or infinite values in the noised"),
+    "no values": (PLAIN, with_block(lambda b: b.replace(values=None)), "must hold either values, or ciphertexts"),
+    "sealed": (PLAIN, with_block(lambda b: b.replace(values=None, sealed_by="std.bfv")), "is sealed by std.bfv, which"),
+    "weight": (PLAIN, with_block(lambda b: b.replace(divisor=1e-9)), "claims the weight 1e-09; its client's is"),
+    "weights": (SEALED, with_block(lambda b: b.replace(divisor=np.ones(3))), "claims the weight a ndarray"),
+    "many": (SEALED, with_block(lambda b: b.replace(contributors=2)), "claims 2 contributors; an upload holds one"),
+    "unsealed": (SEALED, with_block(lambda b: b.replace(ciphertexts=(), sealed_by=None, values=np.zeros(650))),
+                 "is sealed by None, which must be std.bfv"),
+    "cut": (SEALED, with_block(lambda b: b.replace(ciphertexts=())), "sent 0 ciphertexts for 650 values, expected 1"),
+    "garbage": (SEALED, with_bytes(lambda part: b"x" * len(part)), "ciphertext 0 of client 1 cannot be used"),
+    "elsewhere": (OWN, with_block(lambda b: b.replace(positions=b.positions + np.uint32(2))), "has position 650, but"),
+    "buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": 3}}, "its batch-norm buffers are 3"),
+    "other buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": {}}}, "have other names or shapes"),
+    "reports": (PLAIN, lambda reply: {**reply, "reports": 5}, "reports are malformed: 5 is no dictionary"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UPLOADS)
+def test_an_upload_that_cannot_be_right_costs_its_client_the_round(case: str) -> None:
+    plain, edit, reason = UPLOADS[case]
+    outcome = tampered(plain, edit)
+    assert outcome.vector.size  # all agree, that client too
+    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
+    assert list(outcome.rows[0]["clients"]["dropped"]) == ["1"]
+    assert reason in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert [note.startswith("round 1: client 1 dropped out: ") for note in outcome.notes] == [True]
+    assert outcome.protocol.ledger.log[0]["charged"] == "all"  # its upload was seen
+
+
+def test_the_sum_is_that_of_the_others() -> None:
+    plain = recipe_of(train=PUSH, rounds=1)
+    outcome = tampered(plain, with_block(lambda b: b.replace(values=b.values + np.float32(np.inf))))
+    start, weights = initial_vector(plain), weights_of(outcome)
+    mean = sum(weights[c] * pushed(start, 7, c, 0) for c in (0, 2, 3)) / sum(weights[c] for c in (0, 2, 3))
+    assert np.allclose(outcome.vector - start, mean, atol=1e-7)
+
+
+def test_where_nobody_can_be_blamed_the_run_ends_with_the_difference() -> None:
+    plain = {**PLAIN, "data": {**PLAIN["data"], "clients": 2}}
+    with pytest.raises(ProtectionError, match="client 1 sent 5 noised scalars, others 650"):
+        tampered(plain, with_block(lambda b: b.replace(size=5, values=b.values[:5])))
+
+
+def test_too_many_faulty_uploads_end_the_run_with_the_reason() -> None:
+    plain = {**PLAIN, "min_clients": 4}
+    with pytest.raises(TooFewClients, match=r"3 clients are left, min_clients is 4.*NaN or infinite values"):
+        tampered(plain, with_block(lambda b: b.replace(values=b.values * np.nan)))
+
+
+BALLOTS = {
+    "none": (None, "its ballot is NoneType"),
+    "short": (lambda ballot: ballot[:3], "must be uint8"),
+    "all": (lambda ballot: np.full_like(ballot, 255), "votes beyond the 650 indices"),
+    "float": (lambda ballot: ballot.astype(float), "is float64"),
+    "flat": (lambda ballot: ballot.reshape(1, -1), "must be uint8"),
+    "one more": (lambda ballot: np.concatenate([np.full(40, 255, np.uint8), ballot[40:]]), "which must be 195"),
+}
+
+
+@pytest.mark.parametrize("case", BALLOTS)
+def test_a_ballot_that_cannot_be_right_is_not_counted(case: str) -> None:
+    change, reason = BALLOTS[case]
+    edit = with_value(None) if change is None else lambda reply: {**reply, "value": change(reply["value"])}
+    outcome = tampered(paraaegis(), edit, phase="negotiate")
+    assert outcome.vector.size
+    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
+    assert reason in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert not [m for m in outcome.sent("client:1", round=0) if "fedplug.protect" in calls_of(m)]
+
+
+def test_too_few_ballots_end_the_run_before_anything_is_uploaded() -> None:
+    with pytest.raises(TooFewClients, match=r"3 clients are left, min_clients is 4.*its ballot is NoneType"):
+        tampered(paraaegis(min_clients=4), with_value(None), phase="negotiate")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [(None, "its hello is None"), ({}, "num_examples is None"), ({"num_examples": "9"}, "num_examples is '9'"),
+     ({"num_examples": 9, "public_key": b"short"}, "public_key is b'short', not 32 bytes")],
+    ids=str,
+)  # fmt: skip
+def test_a_hello_that_cannot_be_right_ends_the_set_up_with_the_reason(value: Any, reason: str) -> None:
+    with pytest.raises(TooFewClients, match=f"missing: client 1: its reply cannot be used: {reason}"):
+        tampered(paraaegis(), with_value(value), phase="setup", rounds=(-1,))
+
+
+@pytest.mark.parametrize("plain", [SEALED, SEALED_FOR_KEY_SERVER], ids=["clients", "key_server"])
+def test_a_sum_that_does_not_open_leaves_the_zone_as_it_was(plain: dict[str, Any]) -> None:
+    """One client's ciphertexts are spoilt, so the sum is: the model stays in that round, and the run goes on."""
+    plain = {**plain, "rounds": 3}
+    outcome = run_protocol(plain, prepare=lambda *parts: tamper(*parts, doubled(parts[0]), "upload", (0,)))
+    assert outcome.vector.size
+    assert [row["clients"]["dropped"] for row in outcome.rows] == [{}, {}, {}]
+    (note,) = outcome.notes
+    if "std.bfv" in plain["postprocess"]["encrypted"]:
+        assert note.startswith("client 0, 1, 2, 3 cannot open zone encrypted in round 1: ")
+        (told,) = outcome.rows[0]["unopened"]
+        assert (told["zone"], told["clients"]) == ("encrypted", [0, 1, 2, 3])
+        later = [calls_of(m) for m in outcome.sent("client:2") if m.round > 0]
+        assert [calls.count("fedplug.adopt") for calls in later] == [1, 1, 1]  # it is done, and not told again
+    else:
+        assert note.startswith("round 1: zone encrypted is skipped: the key server refused fedplug.open: ")
+    assert [row["loss"] for row in outcome.rows] == sorted((row["loss"] for row in outcome.rows), reverse=True)
+    assert outcome.rows[0]["accuracy"] < 0.3 < outcome.rows[2]["accuracy"]
+
+
+def test_a_resumed_run_does_not_wait_for_a_sum_that_does_not_open(tmp_path: Path) -> None:
+    """As above, but stopped right after the spoilt round: nobody is asked again for what cannot be."""
+    protocol, engine, watch = build({**SEALED, "rounds": 3})
+    tamper(protocol, engine, doubled(protocol), "upload", (0,))
+    protocol.setup()
+    protocol.round(0)
+    engine.save(tmp_path)
+    second, engine, watch = build({**SEALED, "rounds": 3})
+    engine.load(tmp_path)
+    second.restore(codec.decode(codec.encode(protocol.state())))
+    second.run(1)
+    assert len(watch.notes) == 1
+    assert [row["clients"]["answered"] for row in second.rows] == [4, 4, 4]
 
 
 # -- drop-outs ---------------------------------------------------------------------------------------------------------
@@ -478,6 +717,21 @@ def test_serial_dp_and_encryption_is_dp_fedavg() -> None:
     serial = run_protocol(plain)
     assert np.abs(serial.vector - dp.vector).max() < 1e-4
     assert np.abs(serial.vector - initial_vector(plain)).max() > 1e-2
+
+
+def test_noise_after_a_clip_that_bounds_nothing_is_refused() -> None:
+    chain = [{"use": "std.clip", "norm": float("inf")}, {"use": "std.gaussian", "noise_multiplier": 1.0}]
+    with pytest.raises(RecipeError, match=r"std\.gaussian needs l2_bound earlier in the chain"):
+        Recipe.from_plain(recipe_of("noised", chain), toy_catalog())
+
+
+def test_the_final_fingerprint_is_keyed_where_the_server_must_not_know_the_model() -> None:
+    for seal, keyed in (([{"use": "std.bfv", "key_holder": "clients"}], True), ([], False)):
+        outcome = run_protocol(recipe_of("encrypted" if seal else "clear", seal, rounds=1, train=PUSH))
+        digests = {bytes(m.decode()["value"]) for m in outcome.sent("server") if m.phase == "finish"}
+        unkeyed = hashlib.blake2b(outcome.vector.tobytes(), digest_size=16).digest()
+        assert len(digests) == 1
+        assert (digests != {unkeyed}) == keyed
 
 
 @pytest.mark.parametrize("clients", [2, 8])

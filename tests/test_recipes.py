@@ -28,6 +28,14 @@ def row(folder: str, name: str) -> Recipe:
     return load_recipe(PAPER / folder / f"{name}.yaml")
 
 
+@pytest.mark.parametrize("path", [path for path in ALL if "serial" in path.name], ids=ids)
+def test_serial_recipes_hold_their_noise(path: Path) -> None:
+    """The range is such that the ledger credits the noise of all clients."""
+    recipe = load_recipe(path)
+    clip, noise, seal = (use.options for use in recipe.protect["encrypted"])
+    assert seal.range >= clip.norm * (1 + 9 * noise.multiplier(0, recipe.rounds))  # type: ignore[attr-defined]
+
+
 # -- the files ---------------------------------------------------------------------------------------------------------
 
 

@@ -63,7 +63,10 @@ def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.
         values = total.astype(np.float32)
     if np.isfinite(values).all():
         return values
-    largest = {c: float(np.nan_to_num(np.abs(block.plain()), nan=np.inf).max(initial=0)) for c, block in blocks.items()}
+    largest = {}
+    for client_id, block in blocks.items():
+        magnitudes = np.nan_to_num(np.abs(block.plain()), nan=np.inf, posinf=np.inf)
+        largest[client_id] = float(magnitudes.max(initial=0))
     worst = max(largest, key=largest.__getitem__)
     what = "NaN or infinite" if np.isinf(largest[worst]) else "far too large"
     raise ProtectionError(

@@ -159,3 +159,34 @@ def test_a_real_run(tmp_path: Path) -> None:
         assert row["zones"]["encrypted"] == pytest.approx((second + last) / (first + second + last))
     ledger = json.loads((folder / "ledger.json").read_text())
     assert {"layer rankings", "mask"} <= {channel["what"] for channel in ledger["side_channels"]}
+
+
+class FakeCohort:
+    """Three clients, of which one answers with something else."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+        self.dropped: dict[int, str] = {}
+        self.told: list[np.ndarray] = []
+
+    def ask(self, method: object) -> dict[int, object]:
+        return {0: np.array([2, 1, 0]), 1: self.answer, 2: np.array([2, 0, 1])}
+
+    def tell(self, method: object, chosen: np.ndarray) -> None:
+        self.told.append(chosen)
+
+    def drop(self, client_id: int, reason: str) -> None:
+        self.dropped[client_id] = reason
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "first", np.zeros(3), np.array([[0, 1, 2]]), np.array([0, 0, 1]), [0, 1, 2]], ids=str
+)
+def test_a_client_that_sends_no_ranking_is_dropped(answer: object) -> None:
+    cohort = FakeCohort(answer)
+    component(ratio=0.5).negotiate_mask(cohort, client().ctx)  # type: ignore[arg-type]
+    assert cohort.dropped == {1: "its ranking is not the numbers 0 to 2 in some order"}
+    assert cohort.told[0].tolist() == [2, 1]
+    fair = FakeCohort(np.array([0, 1, 2]))
+    component(ratio=0.5).negotiate_mask(fair, client().ctx)  # type: ignore[arg-type]
+    assert fair.dropped == {}

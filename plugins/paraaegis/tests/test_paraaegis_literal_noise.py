@@ -79,6 +79,16 @@ def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     assert [channel.what for channel in made.side_channels(ctx)] == ["num_examples"]
 
 
+def test_a_number_of_examples_that_is_none_costs_its_client_the_round() -> None:
+    dropped: dict[int, str] = {}
+    cohort = SimpleNamespace(ask=lambda method: {0: 7, 1: "many", 2: 0, 3: 9, 4: None}, drop=dropped.__setitem__)
+    server = Server()
+    component().setup(cohort, None, context(server))  # type: ignore[arg-type]
+    assert server.memory(component())["largest"] == 9
+    assert sorted(dropped) == [1, 2, 4]
+    assert "reproducible from the seed" in component().describe()
+
+
 def test_it_needs_a_clip() -> None:
     noise = {"use": "paraaegis.literal_noise", "epsilon": 1}
     with pytest.raises(RecipeError, match=r"paraaegis\.literal_noise needs l2_bound earlier"):

@@ -59,3 +59,9 @@ def test_there_is_nothing_to_score_before_training() -> None:
 
 def test_it_says_what_it_does() -> None:
     assert Magnitude(Magnitude.Options(strategy="min")).describe() == "min |update|, per element"
+    assert component_of(strategy="random", granularity="tensor") == "random scores, whatever the update"
+
+
+def component_of(**options: Any) -> str:
+    """What a component with these options says of itself."""
+    return Magnitude(Magnitude.Options.model_validate(options)).describe()

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Layout, Plan
+from fedplug.errors import ProtectionError
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
-from fedplug_paraaegis.secret_ballot import IndexCipher, tally
+from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
 from fedplug_paraaegis.vote import Vote, highest, per_scalar
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -282,3 +283,39 @@ def test_ballots_of_two_rounds_cannot_be_linked() -> None:
     first, second = (vote(everyone, 0.1, round=round)[1].sent[0] for round in (0, 1))
     common = int(np.unpackbits(first & second).sum())
     assert common < 30  # 10 of 100 by chance
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.binary(min_size=32, max_size=32))
+def test_every_honest_ballot_passes(indices: set[int], key: bytes) -> None:
+    assert ballot_problem(IndexCipher.of(key, 41).encrypt(sorted(indices)), 41, len(indices)) == ""
+
+
+@pytest.mark.parametrize(
+    ("ballot", "problem"),
+    [
+        (None, "is NoneType"),
+        (b"\xc0\x00", "is bytes"),
+        (np.array([192, 0], np.int64), r"is int64\[2\], which must be uint8\[2\]"),
+        (np.array([192, 0], np.float32), "is float32"),
+        (np.array([192], np.uint8), r"is uint8\[1\]"),
+        (np.array([[192, 0]], np.uint8), r"is uint8\[1, 2\]"),
+        (np.array([255, 255], np.uint8), "votes beyond the 10 indices"),
+        (np.array([128, 32], np.uint8), "votes beyond"),
+        (np.array([128, 0], np.uint8), "holds 1 votes, which must be 2"),
+        (np.array([255, 192], np.uint8), "holds 10 votes, which must be 2"),
+    ],
+)
+def test_a_ballot_that_is_none_is_found(ballot: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        raise ValueError(ballot_problem(ballot, 10, 2))
+    assert ballot_problem(np.array([128, 64], np.uint8), 10, 2) == ""
+
+
+@pytest.mark.parametrize("undefined", [1, 8, 10])
+def test_scores_that_are_nan_have_no_highest(undefined: int) -> None:
+    values = np.arange(10, dtype=np.float32)
+    values[:undefined] = np.nan
+    for count in (1, 5):
+        with pytest.raises(ProtectionError, match=f"{undefined} of 10 scores are NaN.* lower lr in train"):
+            highest(values, count)
+    assert len(highest(np.array([np.inf, -np.inf, 0, np.inf], np.float32), 3)) == 3

@@ -10,6 +10,7 @@ from fedplug.context import Client, Context, KeyServer, Party, Server
 from fedplug.errors import ProtectionError
 from fedplug.types import Block, Layout
 from fedplug_std import _tenseal
+from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import PROFILES, Ckks, GridNumbers
 from fedplug_std.quantise import round_to_grid
 
@@ -40,6 +41,22 @@ def sum_of(component: Ckks, updates: Any, contexts: tuple[Context, Context, Cont
     plain = (Block("encrypted", len(update), np.asarray(update, np.float32)) for update in updates)
     blocks = {index: component.protect(block, client, at_client) for index, block in enumerate(plain)}
     return component.postprocess(component.add_blocks(blocks, at_server), at_key_server)
+
+
+def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
+    assert make(range=26.0, profile="tutorial").limits(10) == (26.0, 2.0**-17)
+    # 12 bits fit a sum of 64 in the narrowest field of 18: codes 0 to 2 * 2047.
+    assert Bfv(Bfv.Options(range=26.0)).limits(64) == (26.0, pytest.approx(26 / 2047))
+    assert Bfv(Bfv.Options(range=26.0, bits=2)).limits(64) == (26.0, 26.0)
+    for holder, seen_by, least in (("key_server", "key_holder", 2), ("clients", "client", 3)):
+        for min_clients in (1, 2, 3):
+            ctx = Context(
+                round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=4,
+                min_clients=min_clients, seed=0, digest="", party=Server(),
+            )  # fmt: skip
+            channels = make(key_holder=holder).side_channels(ctx)
+            shown = [c for c in channels if c.what.startswith("single updates") and c.seen_by == (seen_by,)]
+            assert len(shown) == (min_clients < least)
 
 
 @pytest.mark.parametrize("profile", ["compact", "tutorial"])
@@ -107,6 +124,26 @@ def test_a_grid_finer_than_the_noise_is_refused() -> None:
     assert "too fine" in made["error"]
 
 
+def test_a_grid_finer_than_float64_encodes_is_refused() -> None:
+    """Rows of equal values hide it: they are one coefficient, and of that nothing is lost."""
+    wide = make(profile="tutorial", range=1e9)
+    with pytest.raises(ProtectionError, match=r"range=1e\+09 sum to 1e\+10, which must be < 1.34e\+08"):
+        wide.agree(10)
+    with pytest.raises(ProtectionError, match="17 is too fine"):
+        wide.new_keys(10)
+    context = _tenseal.ckks_context(8192, (60, 40, 40, 60), 40, symmetric=False)
+    same = _tenseal.probe("ckks", context, np.full(4096, 1e9), 10)
+    assert np.abs(same - 1e10).max() < 2.0**-20
+    edge = make(profile="tutorial", range=2.0**44 / 10 / 2**17 * 0.99)
+    edge.agree(10)
+    edge.new_keys(10)
+
+
+def test_noise_that_would_hide_the_count_is_refused() -> None:
+    with pytest.raises(ProtectionError, match="max_clients=20000 is too many: noise"):
+        make(grid_bits=6, range=0.0015, key_holder="key_server", max_clients=20_000).new_keys(20_000)
+
+
 def test_a_range_below_the_grid_is_refused() -> None:
     with pytest.raises(ProtectionError, match="raise grid_bits"):
         make(range=1e-4, grid_bits=10).agree(3)
@@ -127,8 +164,9 @@ def test_counts_are_read_to_the_nearest_number(max_clients: int) -> None:
 def test_impossible_sums_are_refused() -> None:
     numbers = GridNumbers(1.0, 2.0**-17, 20)
     for bad in (3.1, -3.1, np.nan):
-        with pytest.raises(ProtectionError, match="3 updates of range 1 cannot exceed"):
+        with pytest.raises(ProtectionError, match="3 updates of range 1 cannot exceed") as caught:
             numbers.decode(np.array([0.0, bad]), 2, 3)
+        assert str(bad) not in str(caught.value)  # errors travel to the server
 
 
 def test_profiles_are_within_the_security_standard() -> None:

@@ -46,7 +46,7 @@ class Layers:
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
         """Rankings in, count, chosen layers out."""
-        rankings, count = cohort.ask(self.rank), len(ctx.layout.layers)  # runs at every client
+        count, rankings = len(ctx.layout.layers), cohort.ask(self.rank)  # runs at every client
         for client_id, ranking in list(rankings.items()):
             if not is_ranking(ranking, count):  # a faulty client must not decide alone
                 cohort.drop(client_id, f"its ranking is not the numbers 0 to {count - 1} in some order")

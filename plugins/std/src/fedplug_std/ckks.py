@@ -205,8 +205,8 @@ class Ckks:
         terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
         if not 8 * noise < self.codec(terms).count_unit:
             raise ProtectionError(
-                f"max_clients={max_clients} is too many: noise up to {noise:.2g} would hide how many updates a sum holds; "
-                "lower max_clients, use profile: tutorial, or std.bfv"
+                f"max_clients={max_clients} is too many: noise up to {noise:.2g} would hide how many updates are in a "
+                "sum; lower max_clients, use profile: tutorial, or std.bfv"
             )
         return context, terms
 
