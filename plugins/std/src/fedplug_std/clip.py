@@ -59,12 +59,9 @@ class Clip:
             )
         client.log[f"{self.name}.clipped"] = float(norm > limit)
         if norm > limit:
-            # In float64, where the scale cannot become denormal, and rounded towards zero, so that no value can lift
-            # the norm over the bound; one part in 2^40 covers the rounding of the norm itself.
-            scaled = values * np.float64(limit / norm * (1 - 2.0**-40))
-            values = scaled.astype(np.float32)
-            grown = np.abs(values) > np.abs(scaled)
-            values[grown] = np.nextafter(values[grown], np.float32(0))
+            # In float64, where the scale cannot become denormal; and one part in 2^23 less, twice what rounding a value
+            # to float32 can add, so that the rounded values do not exceed the bound either.
+            values = (values * np.float64(limit / norm * (1 - 2.0**-23))).astype(np.float32)
         return block.replace(values=values, l2_bound=limit)
 
     def describe(self) -> str:
