@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import codec, run_command
+from fedplug.charging import Charging
 from fedplug.checkpoint import Checkpoints
 from fedplug.engines.base import Engine
 from fedplug.errors import CheckpointError, TooFewClients
@@ -344,16 +345,16 @@ def start_and_kill(
 ) -> Path:
     """Starts a run that is cut off in round `kill_in[0]`, resumes it, cuts it off again, ..., until it ends."""
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    charge = Protocol._charge
+    charge = Charging.round
     kills = list(kill_in)
 
-    def killed(self: Protocol, round: int, *rest: Any) -> None:
+    def killed(self: Charging, round: int, *rest: Any) -> None:
         if kills and round == kills[0]:
             kills.pop(0)
             raise Killed  # the uploads have arrived, and nothing has been written since
         charge(self, round, *rest)
 
-    monkeypatch.setattr(Protocol, "_charge", killed)
+    monkeypatch.setattr(Charging, "round", killed)
     with pytest.raises(Killed):
         run_command.start(Recipe.from_plain(plain or noised(), catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()

@@ -13,13 +13,13 @@ What the server knows of the model is what came in messages; accuracy is counted
 
 from __future__ import annotations
 
-import dataclasses
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.charging import Charging
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
@@ -29,7 +29,7 @@ from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.steps import Steps, site_of
-from fedplug.types import Block, Layout, Release
+from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
 
@@ -71,7 +71,7 @@ class Protocol:
         self.rules = UploadRules(recipe, composition, layout.size)
         self.on_round: Callable[[int], None] = lambda rounds: None
         self.on_upload: Callable[[int, list[int]], None] = lambda round, charged: None
-        self.owed: tuple[int, list[int]] | None = None  # uploads asked for that the ledger does not hold yet
+        self.charging = Charging(recipe, composition, self.server, ledger, layout.size)
 
     def run(self, first_round: int = 0) -> None:
         """Runs the rounds from `first_round` on, and the end of the run. `setup` must have been done."""
@@ -153,7 +153,7 @@ class Protocol:
         self.office.require(len(cohort))
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
-        self.owed = round, charged
+        self.charging.owed = round, charged
         self.on_upload(round, charged)
         uploads = cohort.ask(self.steps.protect)
         self.metrics.complete(groups)
@@ -181,7 +181,7 @@ class Protocol:
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 part.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
-        self._charge(round, charged, uploads, contributors, weights, exposed)
+        self.charging.round(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
 
     def _skip(self, round: int, asked: list[int], clock: Clock) -> None:
@@ -255,7 +255,7 @@ class Protocol:
                 if not isinstance(opened, Block) or (opened.zone, opened.size) != (zone, block.size):
                     raise ClientError(f"the key server opened the {zone} sum as something else; it is out of order")
                 block = opened
-            if zone in self._amplified(ctx.round):
+            if zone in self.charging.amplified(ctx.round):
                 # The weight of the clients that took part would show who they are, and so would their number: the sum
                 # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
                 rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
@@ -312,95 +312,6 @@ class Protocol:
         for group in cohort.groups:
             members = cohort.group(group)
             members.tell_now(self.steps.evaluate, members.client_ids)
-
-    def _charge(
-        self,
-        round: int,
-        charged: list[int],
-        uploads: dict[int, Any],
-        contributors: dict[str, int],
-        weights: dict[int, float],
-        exposed: bool,
-    ) -> None:
-        """Enters into the ledger what each zone's chain released this round."""
-        sizes = {
-            zone: sum(upload["blocks"][zone].size for upload in uploads.values() if zone in upload["blocks"])
-            / len(uploads)
-            for zone in self.recipe.zones
-        }
-        released = {zone for zone, size in sizes.items() if size}
-        secret = not exposed and released <= self._amplified(round)
-        self.server.state["fedplug"].update(zone_sizes=sizes, secret_cohort=secret)
-        self.ledger.record(
-            round,
-            charged=charged,
-            zone_sizes=sizes,
-            total=self.layout.size,
-            releases=self._releases(round),
-            contributors=contributors,
-            weights={client_id: weights[client_id] for client_id in uploads},
-            secret_cohort=secret,
-        )
-        self.owed = None
-
-    def charge_lost_round(self, round: int, charged: list[int]) -> None:
-        """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
-
-        Reproducible noise repeats the very same upload, which costs nothing more.
-        """
-        releases = self._releases(round)
-        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
-            self._charge_unseen(self.ledger, round, charged, releases)
-
-    def ledger_at_failure(self) -> Ledger:
-        """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on
-        from its checkpoint charges them itself.
-        """
-        if self.owed is None:
-            return self.ledger
-        ledger = dataclasses.replace(self.ledger)
-        ledger.restore(self.ledger.state())
-        round, charged = self.owed
-        known = self.server.state["fedplug"].get("zone_sizes")
-        self._charge_unseen(ledger, round, charged, self._releases(round) if known else self.recipe.protect)
-        return ledger
-
-    def _charge_unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
-        """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of
-        `zones` that were empty there count as the whole model, since plans change.
-        """
-        releases, remembered = self._releases(round), self.server.state["fedplug"]
-        sizes = {zone: size for zone, size in remembered.get("zone_sizes", {}).items() if size}
-        sizes = {**dict.fromkeys(zones, float(self.layout.size)), **sizes}
-        ledger.record(
-            round,
-            charged=charged,
-            zone_sizes=sizes,
-            total=self.layout.size,
-            releases=releases,
-            contributors={},
-            weights={},
-            secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self._amplified(round)),
-        )
-
-    def _amplified(self, round: int) -> set[str]:
-        """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
-        if self.recipe.sampling is None or self.recipe.sampling.scheme != "poisson":
-            return set()
-        found = self._releases(round).items()
-        return {zone for zone, releases in found if any(release.trust == "central" for release in releases)}
-
-    def _releases(self, round: int) -> dict[str, list[Release]]:
-        """What the components of each zone's chains say they release in a round."""
-        releases: dict[str, list[Release]] = {}
-        for zone in self.recipe.zones:
-            chain = [*self.recipe.protect.get(zone, []), *self.recipe.postprocess.get(zone, [])]
-            for name in dict.fromkeys(use.name for use in chain):
-                component = self.composition.components[name]
-                release = component.release(round, self.server.ctx) if hasattr(component, "release") else None
-                if release is not None:
-                    releases.setdefault(zone, []).append(release)
-        return releases
 
     @property
     def rows(self) -> list[dict[str, Any]]:

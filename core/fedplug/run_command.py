@@ -294,7 +294,7 @@ class Run:
     def _charge_again(self, protocol: Protocol, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
         for round, charged in self.charges.since(known):
-            protocol.charge_lost_round(round, charged)
+            protocol.charging.lost_round(round, charged)
 
     def _write_wire(self, wire: Wire, round: int) -> None:
         if wire.keep:
@@ -309,14 +309,14 @@ class Run:
 
     def _report(self, protocol: Protocol | None) -> Path:
         """Writes ledger.json, summary.json and report.html with what there is."""
-        ledger = protocol.ledger_at_failure().to_json() if protocol else {}
+        ledger = protocol.charging.ledger_at_failure().to_json() if protocol else {}
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
         write_text(self.run_dir / "summary.json", json.dumps(self.summary, indent=2))
         return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary)
 
     def _report_failure(self, protocol: Protocol | None) -> None:
         """As `_report`, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
-        if not (self.run_dir / "ledger.json").is_file() or (protocol and protocol.ledger_at_failure().log):
+        if not (self.run_dir / "ledger.json").is_file() or (protocol and protocol.charging.ledger_at_failure().log):
             self._report(protocol)
 
     def _versions(self) -> dict[str, str]:

@@ -1,0 +1,126 @@
+"""What each round's uploads cost: the bridge from a recipe's chains to the ledger.
+
+Whoever is asked for an upload pays, also if the upload is lost, the round cut off, or the run ends in the middle of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fedplug.composition import Composition
+from fedplug.context import Server
+from fedplug.recipe import Recipe
+from fedplug.types import Release
+
+if TYPE_CHECKING:
+    from fedplug.ledger import Ledger
+
+
+class Charging:
+    """Enters rounds into the ledger.
+
+    Args:
+        recipe, composition: the server's own copies.
+        server: remembers the last round's zone sizes, for rounds whose sizes nobody could tell.
+        ledger: the privacy account.
+        size: P.
+
+    Attributes:
+        owed: round and clients of uploads that were asked for and are not in the ledger yet.
+    """
+
+    def __init__(self, recipe: Recipe, composition: Composition, server: Server, ledger: Ledger, size: int) -> None:
+        self.recipe, self.composition, self.server = recipe, composition, server
+        self.ledger, self.size = ledger, size
+        self.owed: tuple[int, list[int]] | None = None
+
+    def round(
+        self,
+        round: int,
+        charged: list[int],
+        uploads: dict[int, Any],
+        contributors: dict[str, int],
+        weights: dict[int, float],
+        exposed: bool,
+    ) -> None:
+        """Enters into the ledger what each zone's chain released this round."""
+        sizes = {
+            zone: sum(upload["blocks"][zone].size for upload in uploads.values() if zone in upload["blocks"])
+            / len(uploads)
+            for zone in self.recipe.zones
+        }
+        released = {zone for zone, size in sizes.items() if size}
+        secret = not exposed and released <= self.amplified(round)
+        self.server.state["fedplug"].update(zone_sizes=sizes, secret_cohort=secret)
+        self.ledger.record(
+            round,
+            charged=charged,
+            zone_sizes=sizes,
+            total=self.size,
+            releases=self.releases(round),
+            contributors=contributors,
+            weights={client_id: weights[client_id] for client_id in uploads},
+            secret_cohort=secret,
+        )
+        self.owed = None
+
+    def lost_round(self, round: int, charged: list[int]) -> None:
+        """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
+
+        Reproducible noise repeats the very same upload, which costs nothing more.
+        """
+        releases = self.releases(round)
+        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
+            self._unseen(self.ledger, round, charged, releases)
+
+    def ledger_at_failure(self) -> Ledger:
+        """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on
+        from its checkpoint charges them itself.
+        """
+        if self.owed is None:
+            return self.ledger
+        ledger = dataclasses.replace(self.ledger)
+        ledger.restore(self.ledger.state())
+        round, charged = self.owed
+        known = self.server.state["fedplug"].get("zone_sizes")
+        self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)
+        return ledger
+
+    def _unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
+        """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of
+        `zones` that were empty there count as the whole model, since plans change.
+        """
+        releases, remembered = self.releases(round), self.server.state["fedplug"]
+        sizes = {zone: size for zone, size in remembered.get("zone_sizes", {}).items() if size}
+        sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
+        ledger.record(
+            round,
+            charged=charged,
+            zone_sizes=sizes,
+            total=self.size,
+            releases=releases,
+            contributors={},
+            weights={},
+            secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
+        )
+
+    def amplified(self, round: int) -> set[str]:
+        """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
+        if self.recipe.sampling is None or self.recipe.sampling.scheme != "poisson":
+            return set()
+        found = self.releases(round).items()
+        return {zone for zone, releases in found if any(release.trust == "central" for release in releases)}
+
+    def releases(self, round: int) -> dict[str, list[Release]]:
+        """What the components of each zone's chains say they release in a round."""
+        releases: dict[str, list[Release]] = {}
+        for zone in self.recipe.zones:
+            chain = [*self.recipe.protect.get(zone, []), *self.recipe.postprocess.get(zone, [])]
+            for name in dict.fromkeys(use.name for use in chain):
+                component = self.composition.components[name]
+                release = component.release(round, self.server.ctx) if hasattr(component, "release") else None
+                if release is not None:
+                    releases.setdefault(zone, []).append(release)
+        return releases
