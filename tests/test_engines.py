@@ -98,7 +98,7 @@ def test_workers_that_die_cost_their_clients_a_round_at_most(tmp_path: Path) -> 
         if done == 4:
             kill_worker(1)
 
-    def on_upload(round: int, charged: list[int]) -> None:
+    def on_upload(round: int, charged: list[int], what: str) -> None:
         if round == 5:
             kill_worker(0)  # after the ballots, before the uploads
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Plan, at_client, codec, hookimpl
+from fedplug import Block, Client, Cohort, Context, Field, Plan, Release, at_client, codec, hookimpl
 from fedplug.catalog import Catalog, Entry
 from fedplug.composition import Composition
 from fedplug.engines.base import Engine, Job
@@ -27,7 +27,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.run_command import needs_key_server
 from fedplug.state_files import read_file
-from fedplug.types import CLEAR, RETAINED, Scores
+from fedplug.types import CLEAR, ENCRYPTED, RETAINED, Scores
 from fedplug.views import AttackReport, Message, View, Wire
 from numpy.typing import NDArray
 
@@ -112,6 +112,61 @@ class Own(Toy):
         size, zones = client.ctx.layout.size, client.ctx.zones
         keep = np.arange(size) % client.ctx.num_clients == client.client_id
         client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: keep})
+
+
+class Keep(Toy):
+    """Eq. 27 of SelectiveShield: keep the local values of the retained zone, take the global ones elsewhere."""
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Makes the client's own model."""
+        client = ctx.party
+        assert isinstance(client, Client)
+        client.personal = client.vector.copy()
+        client.personal[block.positions] = block.plain()
+        return block
+
+
+class Masks(Toy):
+    """Client k encrypts the positions whose number modulo K is k or k+1; the rest is clear. Every mask is another."""
+
+    zones = frozenset({ENCRYPTED, CLEAR})
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells every client to make its own plan."""
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
+        mine = np.isin((np.arange(size) - client.client_id) % count, (0, 1))
+        client.plan = Plan.of(CLEAR, size, zones, **{ENCRYPTED: mine})
+
+
+class Halves(Toy):
+    """Two groups, of clients with even and with odd numbers, formed once from ballots with noise."""
+
+    class Options(fedplug.Options):
+        """Where the noise comes from."""
+
+        source: Literal["secure", "reproducible"] = Field("secure", description="of the noise")
+
+    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+        """Asks everyone in round 1."""
+        if ctx.round == 0:
+            parity = cohort.ask(self.parity)
+            cohort.regroup({n: [c for c, odd in parity.items() if odd == (n == "odd")] for n in ("even", "odd")})
+
+    @at_client
+    def parity(self, client: Client) -> bool:
+        """Whether this client's number is odd."""
+        return client.client_id % 2 == 1
+
+    def release(self, round: int, ctx: Context) -> Release | None:
+        """What the ballots of round 1 cost."""
+        return Release("gaussian", 2.0, 1.0, source=self.options.source) if round == 0 else None
 
 
 class Silent(Toy):
@@ -221,9 +276,13 @@ TOYS: dict[str, dict[str, type]] = {
     "trainer": {"toy.push": Push},
     "score_parameters": {"toy.fail": Fail},
     "protect": {"toy.fail": Fail},
-    "negotiate_mask": {"toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks},
+    "postprocess": {"toy.keep": Keep},
+    "groups": {"toy.halves": Halves},
+    "negotiate_mask": {
+        "toy.masks": Masks, "toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks,
+    },
     "attack": {"toy.spy": Spy},
-}
+}  # fmt: skip
 
 
 def toy_catalog() -> Catalog:

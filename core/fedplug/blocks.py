@@ -57,6 +57,51 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
     )
 
 
+def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:
+    """Sums of several zones of one group, where a position may be in one zone at some clients and in another at others.
+
+    Every such position is divided by the weight of all who sent it, in whichever zone, so that the means of the zones
+    add up to the weighted mean. Zones without positions are the same at every client and overlap with nothing.
+
+    Args:
+        blocks: by zone; plain or sealed sums.
+    """
+    scattered = [block for block in blocks.values() if block.positions is not None and block.size]
+    if len(scattered) < 2:
+        return blocks
+    total = np.zeros(max(int(block.positions[-1]) for block in scattered) + 1)  # type: ignore[index]
+    for block in scattered:
+        total[block.positions] += block.divisor
+    return {
+        zone: block if block.positions is None else block.replace(divisor=total[block.positions])
+        for zone, block in blocks.items()
+    }
+
+
+def meet(blocks: list[Block]) -> Block:
+    """Plain sums with positions, which may overlap, as one sum; the zone is that of the first.
+
+    Values and divisors add up position by position, so that `mean` gives the weighted mean over all who sent a
+    position in any of the parts (SenseCrypt, Alg. 3, lines of the DKMS).
+    """
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    size = max((int(block.positions[-1]) + 1 for block in blocks if block.size), default=0)  # type: ignore[index]
+    total, divisor = np.zeros(size), np.zeros(size)
+    for block in blocks:
+        total[block.positions] += block.plain()
+        divisor[block.positions] += block.divisor
+    positions = np.flatnonzero(divisor).astype(np.uint32)
+    return first.replace(
+        size=len(positions),
+        values=total[positions].astype(np.float32),
+        positions=positions,
+        divisor=divisor[positions],
+        contributors=min(block.contributors for block in blocks),
+    )
+
+
 def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.float32]:
     """The sum as float32, unless one client's values have spoilt it: that client is blamed."""
     with np.errstate(over="ignore"):

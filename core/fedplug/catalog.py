@@ -22,7 +22,7 @@ HOOK_GROUPS: tuple[str, ...] = (
 """Groups named after a hook, in the order of a round."""
 
 GROUPS: tuple[str, ...] = (
-    *HOOK_GROUPS, "dataset", "partition", "model", "trainer", "metric", "engine", "accountant", "extension",
+    *HOOK_GROUPS, "dataset", "partition", "model", "trainer", "metric", "engine", "accountant", "groups", "extension",
 )  # fmt: skip
 """Every entry-point group, without the prefix `fedplug.`"""
 

@@ -66,6 +66,35 @@ class Charging:
         )
         self.owed = None
 
+    def ballots(self, round: int) -> dict[str, list[Release]]:
+        """What clients send with noise before their uploads, by the name under which the ledger keeps it."""
+        found = {}
+        for use in (self.recipe.groups, self.recipe.negotiate_mask):
+            component = self.composition.components[use.name] if use else None
+            if use and component and hasattr(component, "release"):
+                release = component.release(round, self.server.ctx)
+                if release is not None:
+                    found[f"ballots of {use.name}"] = [release]
+        return found
+
+    def charge_ballots(self, round: int, charged: list[int], releases: dict[str, list[Release]]) -> None:
+        """Enters ballots with noise into the ledger; whoever is asked for one pays."""
+        self.ledger.record(
+            round,
+            charged=charged,
+            zone_sizes=dict.fromkeys(releases, float(self.size)),
+            total=self.size,
+            releases=releases,
+            contributors={},
+            weights={},
+        )
+
+    def lost_ballots(self, round: int, charged: list[int]) -> None:
+        """Charges ballots of a round that was cut off and is repeated with other noise."""
+        releases = self.ballots(round)
+        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
+            self.charge_ballots(round, charged, releases)
+
     def lost_round(self, round: int, charged: list[int]) -> None:
         """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
 

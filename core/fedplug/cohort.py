@@ -187,11 +187,14 @@ class Cohort:
 
     Attributes:
         server: the aggregation server's own state.
+        key_server: the line to the key server, for a negotiation that has something opened.
         groups: group name -> all client ids of the group, taking part or not. One group unless `regroup` was called.
     """
 
-    def __init__(self, office: PostOffice, server: Server, client_ids: Iterable[int], reach: Iterable[int]) -> None:
+    def __init__(self, office: PostOffice, server: Server, client_ids: Iterable[int], reach: Iterable[int],
+                 key_server: KeyServerLine | None = None) -> None:
         self._office, self.server = office, server
+        self.key_server = KeyServerLine(office) if key_server is None else key_server
         self._ids, self._reach = sorted(client_ids), sorted(reach)
 
     @property
@@ -248,7 +251,7 @@ class Cohort:
     def only(self, client_ids: Iterable[int]) -> Cohort:
         """The same cohort, restricted to some clients; it reaches nobody else."""
         wanted = set(client_ids)
-        return Cohort(self._office, self.server, wanted & set(self._ids), wanted & set(self._reach))
+        return Cohort(self._office, self.server, wanted & set(self._ids), wanted & set(self._reach), self.key_server)
 
     def group(self, name: str) -> Cohort:
         """The part of the cohort that belongs to one group; its tells reach the whole group."""

@@ -72,12 +72,17 @@ def at_key_server(method: F) -> F:
 #   must_undo: bool            True if postprocess of the same zone must name the component (encryption)
 #   site: str                  where its `postprocess` runs: "client", "key_server" or "server" (may be a property)
 #   zones: frozenset[str]      zones its plans can hold (negotiation components; may be a property)
+#   position_block: int        of an encryption: how many consecutive global positions share a ciphertext where clients
+#                              have masks of their own; such a zone takes in the clear scalars of blocks it touches
+#   answers_clients: bool      of an encryption opened at the key server: sums are locked for the clients, and the
+#                              aggregation server only relays them
 #
 # and these optional methods, called by the core where they exist:
 #
 #   check(recipe) -> list[str]               further complaints about the recipe as a whole
 #   setup(cohort, key_server, ctx) -> None   once, before round 1: keys, parameters
-#   release(round, ctx) -> Release | None    what protect (or postprocess) of that round costs, for the ledger
+#   release(round, ctx) -> Release | None    what protect (or postprocess) of that round costs, for the ledger; of a
+#                                            component that negotiates or forms groups: what its ballots cost
 #   side_channels(ctx) -> list[SideChannel]  what it makes visible that no guarantee covers
 #   describe() -> str                        one line for the plan that `fedplug run` prints
 #   limits(num_clients) -> tuple[float, float]   of an encryption: largest magnitude and grid step it holds

@@ -25,6 +25,7 @@ PROTOCOLS: dict[str, type] = {
     "dataset": model.DatasetComponent,
     "partition": model.PartitionComponent,
     "accountant": model.AccountantComponent,
+    "groups": model.GroupsComponent,
 }
 """Groups that are no hooks: a component there has the one method that the protocol shows."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug.model import Model
+    from fedplug.profiles import Profile
     from fedplug.types import ClientData, Layout, Plan
 
 
@@ -33,15 +37,38 @@ class Party:
         state: persistent plain data, one dictionary per component name; saved in every checkpoint.
         cache: objects that can be rebuilt from `state` (encryption contexts, tables); never saved.
         ctx: the public facts of the round it is in.
+        log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
+        figures: pictures a component wants in the report, by name; see `fedplug.pictures`.
+        operations: name -> [count, seconds] of costly operations since they were last collected; see `operation`.
     """
 
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
     ctx: Context = None  # type: ignore[assignment]
+    log: dict[str, float] = dataclasses.field(default_factory=dict)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    operations: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     def memory(self, component: Any) -> dict[str, Any]:
         """The component's own corner of `state`."""
         return self.state.setdefault(component.name, {})  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def operation(self, name: str, count: float) -> Iterator[None]:
+        """Measures `count` equal operations, for the simulated clock: what one costs is measured, how many each party
+        needs is counted (`fedplug.simulated_clock`).
+
+        Args:
+            name: what is done, `encrypt` or `train`; the same name means the same cost for each.
+            count: how many are done inside: ciphertexts, examples.
+        """
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            total = self.operations.setdefault(name, [0.0, 0.0])
+            total[0] += count
+            total[1] += time.perf_counter() - started
 
 
 @dataclasses.dataclass(eq=False)
@@ -63,26 +90,39 @@ class Client(Party):
         data: its examples.
         model: the trainable model; after training it holds the local model.
         vector: float32 (P,), the global model this client last adopted.
-        update: float32 (P,), local minus global model, after training; None before.
+        personal: float32 (P,), the model of its own that this client trains from and uses, where the recipe's
+            `postprocess.retained` makes one; None where it uses the global model.
+        update: float32 (P,), local model minus the one training started from, after training; None before.
         scores: what each scorer said this round, by its name.
         plan: this round's plan; set by the negotiation.
         weight: the aggregator's weight of this client, in (0, 1].
-        log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
+        profile: its CPUs and bandwidth, where the recipe has `profiles`.
     """
 
     client_id: int = -1
     data: ClientData = None  # type: ignore[assignment]
     model: Model = None  # type: ignore[assignment]
     vector: NDArray[np.float32] = None  # type: ignore[assignment]
+    personal: NDArray[np.float32] | None = None
     update: NDArray[np.float32] | None = None
     scores: dict[str, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     plan: Plan | None = None
     weight: float = 1.0
-    log: dict[str, float] = dataclasses.field(default_factory=dict)
+    profile: Profile | None = None
 
     @property
     def num_examples(self) -> int:
         return len(self.data.train)
+
+    @property
+    def start(self) -> NDArray[np.float32]:
+        """The model that training starts from: this client's own, or else the global one."""
+        return self.vector if self.personal is None else self.personal
+
+    @property
+    def local(self) -> NDArray[np.float32]:
+        """The model this client has now: where it started, moved by its update if it has trained in this round."""
+        return self.start if self.update is None else self.start + self.update
 
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:
         """Reproducible stream for this client, round, component and purpose."""

@@ -24,7 +24,7 @@ def score_parameters(client: Client, ctx: Context) -> Scores:
     """Says how much each scalar, or each layer, matters. Runs at the client, after local training.
 
     Args:
-        client: the client; `client.update` (P,) is its local model minus the global one.
+        client: the client; `client.update` (P,) is its local model minus the one that training started from.
         ctx: the round.
 
     Returns:
@@ -37,8 +37,9 @@ def score_parameters(client: Client, ctx: Context) -> Scores:
 def negotiate_mask(cohort: Cohort, ctx: Context) -> None:
     """Makes sure that every client of the cohort has a plan. Runs at the server and drives the clients.
 
-    Uses `cohort.ask` and `cohort.tell` with methods marked `@at_client`, which set `client.plan`. May form groups of
-    clients with a model each through `cohort.regroup`. Returns nothing: plans live at the clients.
+    Uses `cohort.ask` and `cohort.tell` with methods marked `@at_client`, which set `client.plan`. Where clients are in
+    groups with a model each, it is called once a group, with that part of the cohort. Returns nothing: plans live at
+    the clients.
     """
     raise NotImplementedError  # a specification: pluggy never calls it
 
@@ -78,6 +79,9 @@ def aggregate(blocks: dict[int, Block], weights: dict[int, float], ctx: Context)
 def postprocess(block: Block, ctx: Context) -> Block:
     """Undoes or completes the protection of an aggregated zone, where the component's `site` says: the key server, the
     aggregation server, or each client.
+
+    For the zone `retained` it runs at each client after the global model has moved: `block` holds the client's own
+    local values, and the component sets `ctx.party.personal`, the model that this client goes on with.
 
     Args:
         block: the aggregated block.

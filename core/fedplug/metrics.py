@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedplug.cohort import KeyServerLine, PostOffice, alike, listed
+from fedplug.pictures import SERVER, Pictures, take
 from fedplug.recipe import Recipe
 
 if TYPE_CHECKING:
+    from fedplug.context import Party
     from fedplug.ledger import Ledger
 
 
@@ -25,18 +27,21 @@ class Metrics:
         office: through which replies come.
         ledger: for epsilon so far.
         watch: told of every reply; see `fedplug.display.Display`.
+        server: whose log and pictures count beside those of the clients.
 
     Attributes:
         rows: the complete rows.
         awaiting: the row of the last round, until its accuracy is known.
+        pictures: what components want shown in the report.
         on_row: called with each row when it is complete.
     """
 
-    def __init__(self, recipe: Recipe, office: PostOffice, ledger: Ledger, watch: Any) -> None:
+    def __init__(self, recipe: Recipe, office: PostOffice, ledger: Ledger, watch: Any, server: Party) -> None:
         self.recipe, self.office, self.ledger, self.watch = recipe, office, ledger, watch
         self.rows: list[dict[str, Any]] = []
         self.awaiting: dict[str, Any] | None = None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self.server, self.pictures = server, Pictures(watch.note)
         self._reports: list[tuple[int, dict[str, Any]]] = []
         self._noted: set[int] = set()  # drop-outs of this round that the watch knows of
         office.on_reply = self._hear
@@ -67,11 +72,12 @@ class Metrics:
         row["loss"] = _mean(result["loss"] for result in results.values())
         if len(results) > 1:
             row["groups"] = results
-        row["client_accuracy"] = {
-            str(client_id): count["own_correct"] / count["own_count"]
-            for client_id, count in sorted(counts.items())
-            if count["own_count"]
-        }
+        row["client_accuracy"] = _shares(counts, "own_correct", "own_count")
+        if any("personal_correct" in count for count in counts.values()):
+            row["personal_accuracy"] = _shares(counts, "personal_own_correct", "own_count")
+            row["personal_public_accuracy"] = _shares(counts, "personal_correct", "count")
+        if len(groups) > 1:
+            row["group_members"] = groups
         if unopened := self._unopened():
             row["unopened"] = unopened
         self.rows.append(row)
@@ -101,9 +107,10 @@ class Metrics:
             **self._costs(round, clock),
             "epsilon": self.ledger.epsilon(),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
-            "log": {key: _mean(log[key] for log in logs if key in log) for key in logged},
+            "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
         }
         self._reports = []
+        self._take_pictures(*take(self.server.figures), SERVER)
 
     def add_end(self, clock: Clock) -> None:
         """Adds the costs of the end of the run to its last row."""
@@ -111,11 +118,24 @@ class Metrics:
             _merge(self.awaiting, self._costs(self.recipe.rounds, clock))
 
     def _hear(self, client_id: int, reports: dict[str, Any], answered: int, asked: int) -> None:
+        self._take_pictures(reports.pop("figures", {}), reports.pop("unpictured", {}), client_id)
         self._reports.append((client_id, reports))
         shown = min(self.office.round + 1, self.recipe.rounds)
         self.watch.phase(shown, self.office.phase, answered, asked)
         if answered == asked:
             self._note_drop_outs()
+
+    def _take_pictures(self, good: dict[str, Any], bad: dict[str, str], client_id: int) -> None:
+        for name, picture in good.items():
+            self.pictures.add(name, picture, client_id, self.office.round + 1)
+        for name, reason in bad.items():
+            self.pictures.leave_out(name, "the server" if client_id == SERVER else f"client {client_id}", reason)
+
+    def _with_server_log(self, means: dict[str, float | None]) -> dict[str, float | None]:
+        """The clients' means, and what the server logged in this round; of equal names, both."""
+        own = {f"server.{key}" if key in means else key: float(value) for key, value in self.server.log.items()}
+        self.server.log.clear()
+        return {**means, **own}
 
     def _note_drop_outs(self) -> None:
         """Tells the watch who dropped out since it was told last: one note a reason, however many clients it hit."""
@@ -182,6 +202,11 @@ def _merge(row: dict[str, Any], costs: dict[str, Any]) -> None:
             _merge(row.setdefault(key, {}), value)
         else:
             row[key] = row.get(key, 0) + value
+
+
+def _shares(counts: dict[int, dict[str, float]], correct: str, of: str) -> dict[str, float]:
+    """Accuracy by client; clients without examples are left out."""
+    return {str(client_id): count[correct] / count[of] for client_id, count in sorted(counts.items()) if count[of]}
 
 
 def _mean(values: Iterable[float]) -> float | None:

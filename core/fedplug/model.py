@@ -55,7 +55,7 @@ class TrainerComponent(Protocol):
     """A component of the group `fedplug.trainer`."""
 
     def train(self, client: Any, ctx: Any) -> dict[str, float]:
-        """Trains `client.model`, which holds the global model, on `client.data.train`.
+        """Trains `client.model`, which holds `client.start`, on `client.data.train`.
 
         Returns numbers for the metrics; `loss` is the mean training loss of the last epoch. Randomness comes from
         `client.rng(self, ...)` alone, so that engines agree bit for bit.
@@ -74,6 +74,17 @@ class PartitionComponent(Protocol):
 
     def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """For each client, the indices of its examples: disjoint, and none empty."""
+
+
+class GroupsComponent(Protocol):
+    """A component of the group `fedplug.groups`: which clients share a model."""
+
+    def form_groups(self, cohort: Any, ctx: Any) -> None:
+        """Runs at the server in every round, after the clients were told to train and before the negotiation.
+
+        May ask the clients and call `cohort.regroup({name: [client ids]})`, which stays in force until it is called
+        again. The negotiation then runs once a group.
+        """
 
 
 class AccountantComponent(Protocol):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug import codec
+from fedplug import codec, pictures
 from fedplug.calls import Receiver
 from fedplug.client_data import client_data
 from fedplug.composition import Composition
@@ -44,8 +44,7 @@ class HostedClient(Client):
         model = self._host.model
         if self._host.model_user is not self:
             self._host.model_user = self
-            local = self.vector if self.update is None else self.vector + self.update
-            model.set_vector(local)
+            model.set_vector(self.local)
             model.set_buffers(self.state["fedplug"]["buffers"])
         return model
 
@@ -70,6 +69,8 @@ class HostedClient(Client):
 
     def collect_reports(self) -> dict[str, Any]:
         reports, self.reports = self.reports, {}
+        if self.figures:
+            reports["figures"], reports["unpictured"] = pictures.take(self.figures)
         return reports
 
     def take_vector(self, vector: NDArray[np.float32]) -> None:
@@ -81,12 +82,14 @@ class HostedClient(Client):
         plan = self.plan and {
             "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
         }  # fmt: skip
-        return codec.encode({"state": self.state, "vector": share(self.vector), "plan": plan})
+        personal = None if self.personal is None else share(self.personal)
+        return codec.encode({"state": self.state, "vector": share(self.vector), "personal": personal, "plan": plan})
 
     def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
         saved = codec.decode(data)
         self.state, plan = saved["state"], saved["plan"]
         self.take_vector(fetch(saved["vector"]))
+        self.personal = None if saved["personal"] is None else fetch(saved["personal"])
         self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), frozenset(plan["shared"]))
         self.scores, self.cache = {}, {}
         self.weight = self.state["fedplug"].get("weight", 1.0)

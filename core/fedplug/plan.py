@@ -19,6 +19,8 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
     plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
     plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
     plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
+    if recipe.groups:
+        plan.append(line("groups", recipe.groups.name))
     plan.append(line("negotiate_mask", recipe.negotiate_mask.name))
     for zone in recipe.zones:
         if zone in recipe.protect and not recipe.protect[zone]:

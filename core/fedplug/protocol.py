@@ -1,11 +1,12 @@
 """A protocol: one loop over the hooks.
 
     round:  tell train                      at every client of the cohort: train, score
-            negotiate_mask                  at the server, driving the clients; every client has a plan
+            groups                          at the server, where the recipe forms groups with a model each
+            negotiate_mask, per group       at the server, driving the clients; every client has a plan
             ask protect                     at every client: cut the update into zones, protect each
             aggregate, per group and zone   at the server, which holds no secret key
             postprocess                     at the key server or the server; at each client with the next message
-            tell adopt                      at every client: move the global model
+            tell adopt                      at every client: move the global model, and merge a model of its own
             tell evaluate                   travels with the next round's first message, as does adopt
 
 What the server knows of the model is what came in messages; accuracy is counted by the clients.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.blocks import share_divisors
 from fedplug.charging import Charging
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
@@ -28,7 +30,7 @@ from fedplug.errors import ClientError, FedplugError, Refusal, TooFewClients
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
-from fedplug.steps import Steps, site_of
+from fedplug.steps import Steps, answers_clients, site_of
 from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
@@ -67,10 +69,10 @@ class Protocol:
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
         self.key_server = KeyServerLine(self.office)
-        self.metrics = Metrics(recipe, self.office, ledger, watch)
+        self.metrics = Metrics(recipe, self.office, ledger, watch, self.server)
         self.rules = UploadRules(recipe, composition, layout.size)
         self.on_round: Callable[[int], None] = lambda rounds: None
-        self.on_upload: Callable[[int, list[int]], None] = lambda round, charged: None
+        self.on_upload: Callable[[int, list[int], str], None] = lambda round, charged, what: None
         self.charging = Charging(recipe, composition, self.server, ledger, layout.size)
 
     def run(self, first_round: int = 0) -> None:
@@ -91,24 +93,30 @@ class Protocol:
         wants_secret = any(
             getattr(component, "needs_cohort_secret", False) for component in self.composition.components.values()
         )
+        wants_answers = any(map(answers_clients, self.composition.components.values()))
+        wants_key = wants_secret or wants_answers
         weights = dict.fromkeys(self.client_ids, 1.0)
-        if wants_size or wants_secret:
-            hellos = everyone.ask(self.steps.join, wants_secret, wants_size)
-            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_secret, wants_size))
+        if wants_size or wants_key:
+            hellos = everyone.ask(self.steps.join, wants_key, wants_size)
+            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size))
             self._require_all(hellos)
             if wants_size:
                 sizes = {client_id: hello["num_examples"] for client_id, hello in hellos.items()}
                 most = max(sizes.values())
                 weights = {client_id: aggregator.client_weight(size, most) for client_id, size in sizes.items()}
                 everyone.tell(self.steps.take_weight, most)
+            keys = {client_id: hello["public_key"] for client_id, hello in hellos.items()} if wants_key else {}
+            if wants_answers:
+                everyone.tell(self.steps.take_answer_key, self.key_server.ask(self.steps.deal_answer_key, keys))
             if wants_secret:
-                keys = {client_id: hello["public_key"] for client_id, hello in hellos.items()}
                 dealt = everyone.only(self.client_ids[:1]).ask(self.steps.deal, keys)
                 self._leave_out(dealt, lambda _, copies: dealt_problem(copies, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
         self.server.state["fedplug"] = {"weights": weights}
-        for component in self.composition.components.values():
+        # Keys first: others may want something encrypted in their own set-up.
+        components = self.composition.components.values()
+        for component in sorted(components, key=lambda c: "encryption" not in getattr(c, "provides", ())):
             if hasattr(component, "setup"):
                 try:
                     component.setup(everyone, self.key_server, ctx)
@@ -146,15 +154,18 @@ class Protocol:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
 
+        if ballots := self.charging.ballots(round):
+            self.on_upload(round, asked, "ballots")
+            self.charging.charge_ballots(round, asked, ballots)
         with clock("negotiate"):
-            self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=cohort, ctx=ctx)
+            self._negotiate(cohort, ctx)
         if self.metrics.evaluated() == len(asked):
             self.metrics.complete(groups)
         self.office.require(len(cohort))
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
         self.charging.owed = round, charged
-        self.on_upload(round, charged)
+        self.on_upload(round, charged, "upload")
         uploads = cohort.ask(self.steps.protect)
         self.metrics.complete(groups)
 
@@ -172,12 +183,7 @@ class Protocol:
                 if set(part.groups[group]) & set(asked):
                     self._note_skipped(f"the sum of group {group}", f"{len(replies)} clients sent an update")
                 continue
-            opened: dict[str, Block] = {}
-            for zone, block in sums[group].items():
-                ready = self._open(zone, block, weights, ctx, clock)
-                if ready is not None:
-                    opened[zone] = ready
-                    contributors[zone] = min(contributors.get(zone, ready.contributors), ready.contributors)
+            opened = self._open(sums[group], weights, ctx, clock, contributors)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 part.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
@@ -228,14 +234,66 @@ class Protocol:
                     raise
                 leave_out(error.client_id, f"its upload cannot be summed: {error}")
 
-    def _open(
-        self, zone: str, block: Block, weights: dict[int, float], ctx: Context, clock: Clock
-    ) -> Block | None:
-        """Runs the postprocess links of the server and the key server; the clients run the others.
+    def _negotiate(self, cohort: Cohort, ctx: Context) -> None:
+        """Forms groups, where the recipe says so, and has each negotiate its plans.
 
-        None if the sum must not be opened or does not open; the zone is skipped in this round then.
+        A group that loses too many clients meanwhile is left out of this round; the others go on.
         """
-        least = self.recipe.min_clients
+        if self.recipe.groups:
+            self.composition.components[self.recipe.groups.name].form_groups(cohort, ctx)
+        groups = [name for name in cohort.groups if cohort.group(name).client_ids]
+        for name in groups:
+            part = cohort.group(name)
+            try:
+                self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, ctx=ctx)
+            except TooFewClients:
+                if len(groups) == 1:
+                    raise
+                for client_id in part.client_ids:
+                    self.office.drop(client_id, f"too few clients of group {name} are left to negotiate")
+
+    def _open(
+        self,
+        sums: dict[str, Block],
+        weights: dict[int, float],
+        ctx: Context,
+        clock: Clock,
+        contributors: dict[str, int],
+    ) -> dict[str, Block]:
+        """Runs the postprocess links of the server and the key server on a group's sums; clients run the others.
+
+        Zones whose sum must not be opened, or does not open, are left out. `contributors` learns the fewest behind any
+        value of the others. Where clients encrypt positions that others send plain, the parts meet at the key server.
+        """
+        ready: dict[str, Block] = {}
+        # Plain sums first: what is opened at the key server takes them along.
+        for zone, block in sorted(sums.items(), key=lambda item: item[1].sealed_by is not None):
+            plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
+            plain = plain if block.positions is not None else []
+            found = self._open_zone(zone, block, [ready[z] for z in plain], ctx, clock)
+            if found is None:
+                continue
+            contributors[zone] = min(contributors.get(zone, block.contributors), block.contributors)
+            ready[zone], met = found
+            for other in plain if met else []:
+                del ready[other]
+        for zone, block in share_divisors(ready).items():
+            if zone in self.charging.amplified(ctx.round):
+                # The weight of the clients that took part would show who they are, and so would their number: the sum
+                # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
+                rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
+                block = block.replace(divisor=rate * sum(weights.values()), contributors=1)
+            ready[zone] = block if block.values is None else block.replace(values=block.mean(), divisor=1.0)
+        return ready
+
+    def _open_zone(
+        self, zone: str, block: Block, plain: list[Block], ctx: Context, clock: Clock
+    ) -> tuple[Block, bool] | None:
+        """One zone's sum as far as the server and the key server open it, and whether `plain` met it there.
+
+        None if it stays closed.
+        """
+        met, least = False, self.recipe.min_clients
         if block.sealed_by is not None and block.contributors < least:
             self._note_skipped(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
@@ -248,21 +306,14 @@ class Protocol:
                     block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
                     continue
                 try:
-                    opened = self.key_server.ask(self.steps.open, use.name, block)
+                    opened = self.key_server.ask(self.steps.open, use.name, block, plain)
                 except Refusal as error:
                     self.watch.note(f"round {ctx.round + 1}: zone {zone} is skipped: {error}")
                     return None
-                if not isinstance(opened, Block) or (opened.zone, opened.size) != (zone, block.size):
+                if not isinstance(opened, Block) or opened.zone != zone or (not plain and opened.size != block.size):
                     raise ClientError(f"the key server opened the {zone} sum as something else; it is out of order")
-                block = opened
-            if zone in self.charging.amplified(ctx.round):
-                # The weight of the clients that took part would show who they are, and so would their number: the sum
-                # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
-                rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
-                block = block.replace(divisor=rate * sum(weights.values()), contributors=1)
-            if block.values is not None:
-                block = block.replace(values=block.mean(), divisor=1.0)
-        return block
+                block, met = opened, bool(plain)
+        return block, met
 
     # -- after the last round ------------------------------------------------------------------------------------------
 
@@ -287,7 +338,7 @@ class Protocol:
         self.office.phase = phase
 
     def _cohort(self, client_ids: list[int]) -> Cohort:
-        return Cohort(self.office, self.server, client_ids, self.client_ids)
+        return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server)
 
     def _context(self, round: int) -> Context:
         ctx = make_context(self.recipe, self.composition, self.layout, round, self.server)

@@ -28,13 +28,14 @@ from fedplug import layers, yaml_source
 from fedplug.catalog import Catalog
 from fedplug.component import Options
 from fedplug.errors import RecipeError
+from fedplug.profiles import Profile
 from fedplug.types import BASE_ZONES
 from fedplug.yaml_source import KeyPath, Source
 
 SECTIONS: dict[str, str] = {
     "data": "dataset", "model": "model", "train": "trainer", "score_parameters": "score_parameters",
-    "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate", "postprocess": "postprocess",
-    "accountant": "accountant", "attack": "attack", "extensions": "extension",
+    "groups": "groups", "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
+    "postprocess": "postprocess", "accountant": "accountant", "attack": "attack", "extensions": "extension",
 }  # fmt: skip
 """Sections of a recipe that hold components, and the entry-point group each draws from."""
 
@@ -68,6 +69,9 @@ class General(Options):
         "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
+    profiles: tuple[Profile, ...] = Field(
+        (), description="CPUs and bandwidth of the devices: those of every client, or none; drive the simulated clock"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +139,9 @@ class Recipe:
     sampling: Sampling | None = None
     buffers: Literal["local", "mean"] = "local"
     delta: float = 1e-5
+    profiles: tuple[Profile, ...] = ()
     score_parameters: tuple[Use, ...] = ()
+    groups: Use | None = None
     postprocess: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)
     accountant: Use | None = None
     attack: tuple[Use, ...] = ()
@@ -156,6 +162,7 @@ class Recipe:
         for field in ("name", "description", "seed", "rounds", "min_clients", "sampling", "buffers", "delta"):
             value = getattr(self, field)
             plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        plain["profiles"] = [profile.model_dump(mode="json") for profile in self.profiles]
         for section in SECTIONS:
             value = getattr(self, section)
             if section in CHAINS:

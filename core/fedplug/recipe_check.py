@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.composition import hook_problems, instantiate
 from fedplug.errors import PluginError
 from fedplug.option_errors import closest
+from fedplug.profiles import profile_problems
 from fedplug.types import BASE_ZONES, CLEAR, RETAINED
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def find_problems(draft: Draft) -> list[Complaint]:
     """Everything that is wrong between the parts of a recipe, with its place."""
     rules = _Rules(draft)
     found = [
-        *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.undo(), *rules.shared_noise(),
+        *rules.hooks(), *rules.clients(), *rules.profiles(), *rules.zones(), *rules.order(), *rules.undo(),
+        *rules.shared_noise(),
     ]  # fmt: skip
     if not found and not rules.failed:
         found += rules.own_checks()
@@ -86,13 +88,21 @@ class _Rules:
                 f"raise it to {general.min_clients / clients:g} or more",
             )
 
+    def profiles(self) -> Iterator[Complaint]:
+        """Every client has one profile, or none has."""
+        if self.draft.general is not None and self.draft.clients is not None:
+            yield from profile_problems(self.draft.general.profiles, self.draft.clients)
+
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""
         protect = self.draft.chains.get("protect", {})
         postprocess = self.draft.chains.get("postprocess", {})
-        for section, chains in self.draft.chains.items():
-            if RETAINED in chains:
-                yield (section, RETAINED), f"zone retained never leaves the client; remove it from {section}"
+        if RETAINED in protect:
+            yield ("protect", RETAINED), "zone retained never leaves the client; remove it from protect"
+        for use in postprocess.get(RETAINED, []):
+            if self.declares(use, "site", "client") != "client" or self.declares(use, "must_undo", False):
+                message = f"{use.name} cannot stand here: zone retained never leaves the client"
+                yield use.path, f"{message}; put a component that merges models at the client, or remove it"
         for zone in postprocess:
             if zone not in protect and zone != RETAINED:
                 yield ("postprocess", zone), f"zone {zone} is not under protect; {_zones(protect)}"
@@ -109,6 +119,8 @@ class _Rules:
             remedy = "clear: [] to send it in the clear" if zone == CLEAR else remedy
             message = f"plans of {negotiation.name} can hold zone {zone}, which nothing covers; write {remedy}"
             yield ("protect",), message
+        if postprocess.get(RETAINED) and RETAINED not in held:
+            yield ("postprocess", RETAINED), f"no plan of {negotiation.name} can hold zone retained; remove it"
         for zone in sorted(set(protect) - set(held) - {RETAINED}):
             hint = closest(zone, sorted(held)) if zone not in BASE_ZONES else f"remove it ({_zones(sorted(held))})"
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"

@@ -19,6 +19,7 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug import units, yaml_source
+from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.composition import Composition
@@ -34,7 +35,7 @@ from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
 from fedplug.run_folder import Charges, new_folder, write_text
 from fedplug.settings import Settings
-from fedplug.steps import site_of
+from fedplug.steps import answers_clients, site_of
 from fedplug.types import Layout, SideChannel
 from fedplug.views import View, Wire, read_wire, write_wire
 
@@ -46,19 +47,39 @@ def run(recipe_path: Path, sets: list[str], settings: Settings) -> int:
     return start(load_recipe(recipe_path, sets), settings)[0]
 
 
-def start(recipe: Recipe, settings: Settings, catalog: Catalog | None = None) -> tuple[int, Path]:
-    """Runs a recipe from the start; gives the exit code and the run folder."""
-    run_dir = new_folder(Path(settings.output), recipe.name)
+def start(
+    recipe: Recipe,
+    settings: Settings,
+    catalog: Catalog | None = None,
+    folder_name: str | None = None,
+    watch: Display | None = None,
+) -> tuple[int, Path]:
+    """Runs a recipe from the start; gives the exit code and the run folder.
+
+    Args:
+        recipe: what to run.
+        settings: of this machine.
+        catalog: the components on offer; those installed if None.
+        folder_name: begins the name of the run folder; the recipe's name if None.
+        watch: told of progress; by default what suits this process's standard output.
+    """
+    run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
     try:
-        return Run(recipe, run_dir, settings, catalog).execute(None), run_dir
+        return Run(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
     except FedplugError:
         if not Checkpoints(run_dir).rounds():  # nothing ran, so there is nothing to keep
             shutil.rmtree(run_dir, ignore_errors=True)
         raise
 
 
-def resume(run_dir: Path, settings: Settings, round: int | None = None, catalog: Catalog | None = None) -> int:
+def resume(
+    run_dir: Path,
+    settings: Settings,
+    round: int | None = None,
+    catalog: Catalog | None = None,
+    watch: Display | None = None,
+) -> int:
     """Continues an interrupted run from its last checkpoint, or from that of `round`; gives the exit code.
 
     Raises:
@@ -69,7 +90,7 @@ def resume(run_dir: Path, settings: Settings, round: int | None = None, catalog:
         raise CheckpointError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
     recipe = load_recipe(file, (), catalog)
     checkpoint = Checkpoints(run_dir).read(round)
-    run = Run(recipe, run_dir, settings, catalog)
+    run = Run(recipe, run_dir, settings, catalog, watch)
     run.charges.require(run.checkpoints)
     return run.execute(checkpoint)
 
@@ -82,10 +103,13 @@ class Run:
         run_dir: where everything is written.
         settings: of this machine.
         catalog: the components on offer; those installed if None.
+        watch: told of progress; by default what suits this process's standard output.
     """
 
-    def __init__(self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None) -> None:
-        self.recipe, self.run_dir, self.settings = recipe, run_dir, settings
+    def __init__(
+        self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None, watch: Display | None = None
+    ) -> None:
+        self.recipe, self.run_dir, self.settings, self.watch = recipe, run_dir, settings, watch
         self.injected = catalog
         self.catalog = catalog or Catalog.discover()
         self.checkpoints = Checkpoints(run_dir)
@@ -106,7 +130,7 @@ class Run:
         layout, distribution = self._public_facts(composition)
         wire = Wire(keep=self.settings.record_wire or bool(recipe.attack))
         ledger = self._ledger(composition, layout)
-        watch = make_display(self.settings.quiet)
+        watch = self.watch or make_display(self.settings.quiet)
         plan = plan_of(recipe, composition)
         self.summary: dict[str, Any] = {
             "name": recipe.name,
@@ -147,6 +171,7 @@ class Run:
                     self._check(state, folder, done)
                     self._load(engine, folder, done)
                     protocol.restore(state)
+                    protocol.metrics.pictures.load(self.run_dir / "figures.json")
                     self._charge_again(protocol, state["charges"])
                     self._write_metrics(protocol.rows)
                     for row in protocol.rows[-5:]:
@@ -155,6 +180,7 @@ class Run:
                 protocol.run(done)
                 self._write_wire(wire, recipe.rounds)
                 self._attack(composition, layout)
+                self.summary["assessments"] = self._assess(composition, protocol, distribution, watch)
         except KeyboardInterrupt:
             self._report_failure(protocol)
             rounds = self.checkpoints.rounds()
@@ -201,7 +227,7 @@ class Run:
             if hasattr(component, "side_channels")
             for channel in component.side_channels(ctx)
         ]
-        note = "training loss, accuracy counts and component logs, sent in the clear for the report"
+        note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
         channels.append(SideChannel("client metrics", ("aggregator",), note=note))
         if recipe.buffers == "mean":
             note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
@@ -225,6 +251,9 @@ class Run:
             limits={
                 zone: c.limits(recipe.data.clients) for zone, c in sealers.items() if hasattr(c, "limits")
             },
+            published=[
+                zone for zone, c in sealers.items() if site_of(c) == "key_server" and not answers_clients(c)
+            ],
             accountant=accountant,
             side_channels=channels,
             cautions=[
@@ -288,13 +317,15 @@ class Run:
         state = {**protocol.state(), "digest": self.recipe.digest, "charges": len(self.charges)}
         self.checkpoints.write(rounds, state, engine)
         self._write_wire(protocol.wire, rounds - 1)
+        self._write_pictures(protocol)
         if protocol.metrics.awaiting is not None:
             protocol.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
 
     def _charge_again(self, protocol: Protocol, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
-        for round, charged in self.charges.since(known):
-            protocol.charging.lost_round(round, charged)
+        for round, charged, what in self.charges.since(known):
+            charging = protocol.charging
+            (charging.lost_ballots if what == "ballots" else charging.lost_round)(round, charged)
 
     def _write_wire(self, wire: Wire, round: int) -> None:
         if wire.keep:
@@ -307,12 +338,19 @@ class Run:
     def _write_metrics(self, rows: list[dict[str, Any]]) -> None:
         write_text(self.run_dir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
+    def _write_pictures(self, protocol: Protocol) -> None:
+        if protocol.metrics.pictures.kept:
+            write_text(self.run_dir / "figures.json", protocol.metrics.pictures.to_json())
+
     def _report(self, protocol: Protocol | None) -> Path:
-        """Writes ledger.json, summary.json and report.html with what there is."""
+        """Writes ledger.json, summary.json, figures.json and report.html with what there is."""
         ledger = protocol.charging.ledger_at_failure().to_json() if protocol else {}
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
         write_text(self.run_dir / "summary.json", json.dumps(self.summary, indent=2))
-        return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary)
+        if protocol:
+            self._write_pictures(protocol)
+        pictures = protocol.metrics.pictures.kept if protocol else {}
+        return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary, pictures)
 
     def _report_failure(self, protocol: Protocol | None) -> None:
         """As `_report`, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
@@ -326,6 +364,26 @@ class Run:
             if entry is not None:
                 versions[entry.distribution] = entry.version
         return dict(sorted(versions.items()))
+
+    def _assess(
+        self, composition: Composition, protocol: Protocol, distribution: dict[str, Any], watch: Display
+    ) -> dict[str, dict[str, float]]:
+        """Asks the components for facts that no party has, such as how well clusters match the true ones.
+
+        Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
+        """
+        examples = {int(client_id): counts for client_id, counts in distribution["clients"].items()}
+        partition, found = composition.components[self.recipe.data.partition.name], {}
+        for name, component in composition.components.items():
+            if hasattr(component, "assess"):
+                try:
+                    categories = partition.categories(len(examples)) if hasattr(partition, "categories") else None
+                    truth = {"classes": distribution["classes"], "examples": examples, "categories": categories}
+                    facts = component.assess(protocol.server, truth)
+                    found[name] = {str(fact): float(value) for fact, value in facts.items()}
+                except Exception as error:
+                    watch.note(f"the assessment of {name} is left out: {describe(error)}")
+        return found
 
     def _attack(self, composition: Composition, layout: Layout) -> None:
         """Runs the recipe's attacks on what the server saw."""

@@ -65,14 +65,14 @@ class Charges:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def note(self, round: int, charged: list[int]) -> None:
-        """Adds a request: the 0-based round, and the clients that pay."""
-        self._noted.append({"round": round, "charged": charged})
+    def note(self, round: int, charged: list[int], what: str = "upload") -> None:
+        """Adds a request: the 0-based round, the clients that pay, and for what (`upload` or `ballots`)."""
+        self._noted.append({"round": round, "charged": charged, "what": what})
         write_text(self.file, "".join(json.dumps(charge) + "\n" for charge in self._noted))
 
-    def since(self, known: int) -> list[tuple[int, list[int]]]:
-        """Round and clients of every request after the first `known`."""
-        return [(charge["round"], charge["charged"]) for charge in self._noted[known:]]
+    def since(self, known: int) -> list[tuple[int, list[int], str]]:
+        """Round, clients and kind of every request after the first `known`."""
+        return [(charge["round"], charge["charged"], charge["what"]) for charge in self._noted[known:]]
 
     def require(self, checkpoints: Checkpoints) -> None:
         """Refuses a file that holds fewer requests than a checkpoint of the run knows of.
@@ -96,6 +96,7 @@ class Charges:
         try:
             charge = json.loads(line)
             valid = type(charge["round"]) is int and all(type(client_id) is int for client_id in charge["charged"])
+            valid = valid and charge["what"] in ("upload", "ballots")
         except (ValueError, LookupError, TypeError):
             valid = False
         if not valid:

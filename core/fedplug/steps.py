@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug import secrets
+from fedplug import codec, secrets
+from fedplug.blocks import meet
 from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer
 from fedplug.errors import MessageError, ProtectionError
-from fedplug.types import RETAINED, Block
+from fedplug.types import CLEAR, RETAINED, Block, Plan
 
 if TYPE_CHECKING:
     from fedplug.composition import Composition
@@ -52,8 +54,25 @@ class Steps:
     def take_secret(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
         """Opens this client's copy of the cohort secret."""
         purpose = _secret_purpose(client.ctx.digest, client.client_id)
-        secret = secrets.unseal(sealed[client.client_id], client.cache.pop("hpke"), purpose)
+        secret = secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
         client.state["fedplug"]["cohort_secret"] = secret
+
+    @at_key_server
+    def deal_answer_key(self, key_server: KeyServer, public_keys: dict[int, bytes]) -> dict[int, bytes]:
+        """Draws the key under which sums are answered to the clients alone, and seals a copy for each client."""
+        key = key_server.memory(self)["answer_key"] = secrets.draw()
+        digest = key_server.ctx.digest
+        return {
+            client_id: secrets.seal(key, public_key, _answer_purpose(digest, client_id))
+            for client_id, public_key in public_keys.items()
+        }
+
+    @at_client
+    def take_answer_key(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
+        """Opens this client's copy of the key server's answer key."""
+        purpose = _answer_purpose(client.ctx.digest, client.client_id)
+        key = secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
+        client.state["fedplug"]["answer_key"] = key
 
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
@@ -65,6 +84,7 @@ class Steps:
     @at_client
     def ready(self, client: HostedClient) -> bool:
         """The end of the set-up: everything told so far has worked."""
+        client.cache.pop("hpke", None)
         return True
 
     @at_client
@@ -83,13 +103,13 @@ class Steps:
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         model = client.model
-        model.set_vector(client.vector)
+        model.set_vector(client.start)
         with client.timed("train"):
             numbers = self.composition.components[self.recipe.train.name].train(client, client.ctx)
-            client.update = model.get_vector() - client.vector
+            client.update = model.get_vector() - client.start
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
         client.state["fedplug"]["buffers"] = model.get_buffers()
-        # From here on the local model is global + update, rounded as that sum is, whether or not another client uses
+        # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
         # this process' model in between: otherwise results would depend on who shares a process.
         client.forget_model()
         with client.timed("score"):
@@ -122,7 +142,11 @@ class Steps:
                 "would carry other noise over the same values"
             )
         memory["protected"] = round
-        plan, blocks, sizes = client.plan, {}, client.plan.sizes()
+        plan = client.plan = self._in_blocks(client.plan)
+        blocks, sizes = {}, plan.sizes()
+        if self.recipe.postprocess.get(RETAINED):
+            where = plan.positions(RETAINED)
+            memory["retained"] = {"positions": where, "values": client.local[where]}
         with client.timed("protect"):
             for zone, size in sizes.items():
                 if zone == RETAINED or not size:
@@ -159,6 +183,7 @@ class Steps:
                         raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                     where = client.plan.positions(zone)
                 try:
+                    block = _unsealed(block, client)
                     for use in self.recipe.postprocess.get(zone, []):
                         if site_of(self.composition.components[use.name]) == "client":
                             block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
@@ -167,13 +192,35 @@ class Steps:
                     reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
                     client.reports.setdefault("unopened", {})[zone] = reason
         client.take_vector(vector)
+        self._merge(client)
         client.forget_model()
         if buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
 
+    def _in_blocks(self, plan: Plan) -> Plan:
+        """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
+        for zone, chain in self.recipe.protect.items():
+            widths = [getattr(self.composition.components[use.name], "position_block", None) for use in chain]
+            width = next((width for width in widths if width), None)
+            if width and zone != CLEAR and not {zone, CLEAR} & plan.shared:
+                plan = plan.widened(zone, width)
+        return plan
+
+    def _merge(self, client: HostedClient) -> None:
+        """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
+        kept = client.state["fedplug"].get("retained")
+        if kept is None:
+            return
+        block = Block(RETAINED, len(kept["positions"]), kept["values"], kept["positions"])
+        for use in self.recipe.postprocess[RETAINED]:
+            block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+
     @at_client
     def evaluate(self, client: HostedClient, members: list[int]) -> None:
-        """Evaluates the global model on this client's share of the public test set, and on test data like its own."""
+        """Evaluates the global model on this client's share of the public test set, and on test data like its own.
+
+        Where clients have models of their own, those too.
+        """
         with client.timed("evaluate"):
             model, data = client.model, client.data
             model.set_vector(client.vector)
@@ -181,10 +228,16 @@ class Steps:
             share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
             public = model.evaluate(data.shared_test.take(share), data)
             own = model.evaluate(data.own_test, data)
-        client.reports["evaluation"] = {
-            "correct": public.correct, "count": public.count, "loss": public.loss,
-            "own_correct": own.correct, "own_count": own.count,
-        }  # fmt: skip
+            counts = {
+                "correct": public.correct, "count": public.count, "loss": public.loss,
+                "own_correct": own.correct, "own_count": own.count,
+            }  # fmt: skip
+            if self.recipe.postprocess.get(RETAINED):
+                model.set_vector(client.start)
+                counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
+                counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct
+                client.forget_model()
+        client.reports["evaluation"] = counts
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:
@@ -196,20 +249,59 @@ class Steps:
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
     @at_key_server
-    def open(self, key_server: KeyServer, component: str, block: Block) -> Block:
-        """Opens a sum for the server. Refuses sums of fewer than `min_clients` updates."""
+    def open(self, key_server: KeyServer, component: str, block: Block, plain: Sequence[Block] = ()) -> Block:
+        """Opens a sum. Refuses sums of fewer than `min_clients` updates.
+
+        Args:
+            key_server: this party.
+            component: what sealed the sum.
+            block: the sum.
+            plain: sums of other zones, which hold what some clients sent in the clear at positions that others
+                encrypted; the parts meet here, after decryption.
+
+        Returns:
+            The sum for the server to hand on; locked for the clients where the component answers to them alone.
+        """
         least = key_server.ctx.min_clients
         if block.contributors < least:
             raise ProtectionError(
                 f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
             )
-        opened: Block = self.composition.one("postprocess", component, block=block, ctx=key_server.ctx)
-        return opened
+        opened = meet([self.composition.one("postprocess", component, block=block, ctx=key_server.ctx), *plain])
+        if not answers_clients(self.composition.components[component]):
+            return opened
+        key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None))
+        box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
+        return opened.replace(values=None, divisor=1.0, ciphertexts=(box,), sealed_by=Steps.name)
 
 
 def site_of(component: Any) -> str:
     """Where the component's `postprocess` runs: `client` unless it says otherwise."""
     return str(getattr(component, "site", "client"))
+
+
+def answers_clients(component: Any) -> bool:
+    """Whether the key server locks the sums that it opens for the clients, so that the server only relays them."""
+    return site_of(component) == "key_server" and bool(getattr(component, "answers_clients", False))
+
+
+def _unsealed(block: Block, client: HostedClient) -> Block:
+    """What the key server locked for the clients; other blocks as they are."""
+    if block.sealed_by != Steps.name:
+        return block
+    key = client.state["fedplug"]["answer_key"]
+    inside = codec.decode(secrets.unlock(key, block.ciphertexts[0], _box_purpose(client.ctx.round, block.zone)))
+    if not isinstance(inside, Block) or (inside.zone, inside.size) != (block.zone, block.size):
+        raise MessageError(f"the key server's answer for zone {block.zone} holds something else")
+    return inside.replace(positions=block.positions)
+
+
+def _box_purpose(round: int, zone: str) -> bytes:
+    return f"sum of zone {zone} in round {round + 1}".encode()
+
+
+def _answer_purpose(digest: str, client_id: int) -> bytes:
+    return f"answer key of {digest} for client {client_id}".encode()
 
 
 def _secret_purpose(digest: str, client_id: int) -> bytes:

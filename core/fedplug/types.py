@@ -127,6 +127,18 @@ class Plan:
         """Global positions of a zone, ascending; shape (n,)."""
         return np.flatnonzero(self.labels == self.zones.index(zone)).astype(np.uint32)
 
+    def widened(self, zone: str, width: int) -> Plan:
+        """The plan with a zone spread over the `clear` scalars of every block of `width` scalars that it touches.
+
+        What is encrypted in whole blocks costs the same, and shows less.
+        """
+        labels, clear = self.labels, self.zones.index(CLEAR)
+        touched = np.zeros(-(-labels.size // width), np.bool_)
+        touched[self.positions(zone) // width] = True
+        inside = np.repeat(touched, width)[: labels.size]
+        wider = np.where(inside & (labels == clear), np.uint8(self.zones.index(zone)), labels)
+        return Plan(wider, self.zones, self.shared)
+
     def sizes(self) -> dict[str, int]:
         """Number of scalars in each zone."""
         return {zone: int(np.count_nonzero(self.labels == label)) for label, zone in enumerate(self.zones)}

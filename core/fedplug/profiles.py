@@ -1,0 +1,53 @@
+"""What the devices behind the parties can do, as a recipe states it; drives budgets and the simulated clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from fedplug.component import Options
+from fedplug.views import KEY_SERVER, SERVER
+
+
+class Profile(Options):
+    """The device of some parties."""
+
+    of: tuple[int | Literal["server", "key_server"], ...] = Field(
+        min_length=1, description="whose: client ids, `server`, `key_server`"
+    )
+    cpus: float = Field(gt=0, allow_inf_nan=False, description="processors; work is taken to scale with them")
+    bandwidth: float = Field(gt=0, allow_inf_nan=False, description="MB/s, up and down alike")
+
+
+UNLIMITED = Profile.model_construct(of=(SERVER, KEY_SERVER), cpus=1.0, bandwidth=math.inf)
+"""What a server is taken to have where the recipe gives it no profile: one CPU, traffic that takes no time."""
+
+
+def by_party(profiles: Iterable[Profile]) -> dict[int | str, Profile]:
+    """The profile of every client and of both servers, which are `UNLIMITED` unless they have their own."""
+    return {SERVER: UNLIMITED, KEY_SERVER: UNLIMITED} | {party: one for one in profiles for party in one.of}
+
+
+def profile_problems(profiles: Sequence[Profile], num_clients: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What is wrong with the profiles of a recipe as a whole, each with its path."""
+    owner: dict[int | str, int] = {}
+    for index, profile in enumerate(profiles):
+        for place, party in enumerate(profile.of):
+            path = ("profiles", index, "of", place)
+            if isinstance(party, int) and not 0 <= party < num_clients:
+                there_is = f"data.clients={num_clients}: 0 to {num_clients - 1}"
+                yield path, f"there is no client {party} ({there_is}); remove it, or split the data among more"
+            elif party in owner:
+                who = f"client {party}" if isinstance(party, int) else party
+                where = "twice" if owner[party] == index else f"under profiles.{owner[party]} already"
+                yield path, f"{who} stands {where}; every party has one profile, remove one of the two"
+            else:
+                owner[party] = index
+    without = [client_id for client_id in range(num_clients) if client_id not in owner]
+    if profiles and without:
+        some = ", ".join(map(str, without[:5])) + (f" and {len(without) - 5} more" if len(without) > 5 else "")
+        remedy = "give every client a profile, or write profiles: [] to go without the simulated clock"
+        yield ("profiles",), f"no profile for client {some}; {remedy}"

@@ -1,0 +1,203 @@
+"""Clients that differ: models of their own, masks of their own, groups with a negotiation each, noisy ballots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Plan, codec
+from fedplug.accounting import gaussian_epsilon
+from fedplug.blocks import meet, share_divisors
+from fedplug.errors import RecipeError
+from fedplug.recipe import Recipe
+from fedplug.run_command import resume, start
+from fedplug.settings import Settings
+from fedplug.state_files import read_file
+from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_components import initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+
+PUSH = {"use": "toy.push"}
+PERSONAL = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, postprocess={RETAINED: [{"use": "toy.keep"}]})
+
+
+def personal_models(files: dict[str, bytes], folder: Path) -> dict[int, np.ndarray]:
+    """The clients' own models in what an engine has saved."""
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    found = {}
+    for name in files:
+        if name.startswith("client-") and "array" not in name:
+            saved = codec.decode(read_file(folder / name))
+            found[int(name[7:-6])] = codec.decode(read_file(folder / saved["personal"]))
+    return found
+
+
+# -- models of their own -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_personal_model_holds_local_values_where_they_were_retained(engine: str, tmp_path: Path) -> None:
+    outcome = run_protocol(PERSONAL, engine)
+    vector, weights, size = initial_vector(PERSONAL), weights_of(outcome), outcome.vector.size
+    own = dict.fromkeys(weights, vector)
+    for round in range(2):
+        total, divisor, local = np.zeros(size), np.zeros(size), {}
+        for client_id, weight in weights.items():
+            # The toy trainer moves from the global model; the update counts from where training started.
+            local[client_id] = vector + pushed(vector, 7, client_id, round)
+            sent = np.arange(size) % 4 != client_id
+            total[sent] += weight * (local[client_id] - own[client_id])[sent].astype(np.float64)
+            divisor[sent] += weight
+        vector = vector + (total / divisor).astype(np.float32)
+        for client_id in weights:
+            kept = np.arange(size) % 4 == client_id
+            own[client_id] = np.where(kept, local[client_id], vector)
+    assert np.allclose(outcome.vector, vector, atol=1e-6)
+    models = personal_models(outcome.files, tmp_path)
+    for client_id, model in own.items():
+        assert np.allclose(models[client_id], model, atol=1e-6)
+
+
+def test_training_starts_from_the_personal_model_and_its_accuracy_is_reported() -> None:
+    plain = PERSONAL | {"train": {"use": "std.sgd", "epochs": 2, "lr": 0.1}, "rounds": 3}
+    outcome, reference = run_protocol(plain), run_protocol(plain | {"postprocess": {}})
+    assert not np.array_equal(outcome.vector, reference.vector)
+    row = outcome.rows[-1]
+    assert list(row["personal_accuracy"]) == list(row["personal_public_accuracy"]) == ["0", "1", "2", "3"]
+    assert all(0 <= value <= 1 for value in row["personal_accuracy"].values())
+    assert row["personal_accuracy"] != row["client_accuracy"]
+    assert "personal_accuracy" not in reference.rows[-1]
+
+
+def test_a_resumed_run_keeps_the_personal_models(tmp_path: Path) -> None:
+    settings = Settings.load().replace({"engine": "local", "output": tmp_path, "quiet": True})
+    recipe = Recipe.from_plain(PERSONAL | {"rounds": 3}, toy_catalog())
+    _, folder = start(recipe, settings, toy_catalog())
+    rows = (folder / "metrics.jsonl").read_text()
+    assert resume(folder, settings, 2, toy_catalog()) == 0
+    again = (folder / "metrics.jsonl").read_text()
+    kept = [[json.loads(line)["personal_accuracy"] for line in text.splitlines()] for text in (rows, again)]
+    assert kept[0] == kept[1]
+
+
+def test_retained_values_of_a_personal_model_are_in_no_message() -> None:
+    outcome = run_protocol(PERSONAL | {"rounds": 1})
+    wire = b"".join(message.data for message in outcome.wire.messages)
+    update = pushed(initial_vector(PERSONAL), 7, 2, 0)
+    local = initial_vector(PERSONAL) + update
+    kept = np.arange(len(update)) % 4 == 2
+    assert not any(value.tobytes() in wire for value in (*update[kept][:40], *local[kept][:40]))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            {"postprocess": {RETAINED: [{"use": "std.central_gaussian", "noise_multiplier": 1, "norm": 1}]}},
+            "std.central_gaussian cannot stand here: zone retained never leaves the client",
+        ),
+        (
+            {"negotiate_mask": {"use": "std.single_zone", "zone": CLEAR}},
+            "postprocess.retained: no plan of std.single_zone can hold zone retained; remove it",
+        ),
+        ({"protect": {CLEAR: [], RETAINED: []}}, "zone retained never leaves the client; remove it from protect"),
+    ],
+)
+def test_what_cannot_be_done_with_retained_values_is_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem.replace(".", r"\.")):
+        Recipe.from_plain(PERSONAL | change, toy_catalog())
+
+
+# -- masks of their own ------------------------------------------------------------------------------------------------
+
+
+def test_an_encrypted_zone_takes_in_the_clear_scalars_of_its_blocks_and_no_others() -> None:
+    plan = Plan.of(CLEAR, 10, (ENCRYPTED, NOISED, RETAINED, CLEAR), encrypted=[1, 9], noised=[2], retained=[8])
+    wider = plan.widened(ENCRYPTED, 4)
+    assert wider.positions(ENCRYPTED).tolist() == [0, 1, 3, 9]
+    assert (wider.positions(NOISED).tolist(), wider.positions(RETAINED).tolist()) == ([2], [8])
+    assert plan.widened(ENCRYPTED, 1).labels.tolist() == plan.labels.tolist()
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.data())
+def test_widening_covers_every_touched_block(size: int, width: int, data: st.DataObject) -> None:
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
+    wider = Plan.of(CLEAR, size, (ENCRYPTED, CLEAR), encrypted=mask).widened(ENCRYPTED, width)
+    blocks = np.arange(size) // width
+    assert wider.positions(ENCRYPTED).tolist() == np.flatnonzero(np.isin(blocks, blocks[mask])).tolist()
+
+
+def scattered(zone: str, positions: list[int], values: list[float], divisor: list[float], least: int = 2) -> Block:
+    where = np.array(positions, np.uint32)
+    return Block(zone, len(where), np.array(values, np.float32), where, divisor=np.array(divisor), contributors=least)
+
+
+def test_positions_in_two_zones_are_divided_by_all_who_sent_them() -> None:
+    # Weights 1 and 2 encrypted position 3, weight 4 sent it plain: 6.0 + 8.0 over 7.
+    sealed = scattered(ENCRYPTED, [1, 3], [3.0, 6.0], [3.0, 3.0])
+    plain = scattered(CLEAR, [0, 3], [14.0, 8.0], [7.0, 4.0])
+    shared = share_divisors({ENCRYPTED: sealed, CLEAR: plain})
+    assert np.allclose(shared[ENCRYPTED].mean(), [1.0, 6 / 7])
+    assert np.allclose(shared[CLEAR].mean(), [2.0, 8 / 7])
+    met = meet([sealed, plain])
+    assert met.positions is not None
+    assert met.positions.tolist() == [0, 1, 3]
+    assert np.allclose(met.mean(), [2.0, 1.0, 2.0])
+    assert share_divisors({CLEAR: plain})[CLEAR] is plain
+
+
+def test_parts_that_do_not_overlap_stay_as_they_are() -> None:
+    one, other = scattered(ENCRYPTED, [0], [1.0], [2.0]), scattered(CLEAR, [1], [3.0], [4.0])
+    shared = share_divisors({ENCRYPTED: one, CLEAR: other})
+    assert (shared[ENCRYPTED].mean(), shared[CLEAR].mean()) == (0.5, 0.75)
+    assert share_divisors({CLEAR: scattered(CLEAR, [], [], [])})[CLEAR].size == 0
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_formed_before_each_negotiates_for_itself() -> None:
+    plain = recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=2)
+    outcome = run_protocol(plain)
+    assert sorted(outcome.rows[-1]["groups"]) == ["even", "odd"]
+    assert outcome.rows[-1]["group_members"] == {"even": [0, 2], "odd": [1, 3]}
+    assert not np.allclose(outcome.vectors[0], outcome.vectors[1], atol=1e-4)
+    assert np.array_equal(outcome.vectors[0], outcome.vectors[2])
+
+
+def test_each_group_votes_for_itself() -> None:
+    plain = recipe_of(
+        groups={"use": "toy.halves"},
+        score_parameters=[{"use": "paraaegis.magnitude"}],
+        negotiate_mask={"use": "paraaegis.vote", "ratio": 0.2, "rest": "clear"},
+        protect={"encrypted": [{"use": "std.bfv"}], "clear": []},
+        postprocess={"encrypted": ["std.bfv"]},
+    )
+    outcome = run_protocol(plain)
+    assert outcome.notes == []
+    assert outcome.rows[0]["zones"]["encrypted"] == pytest.approx(0.2, abs=1e-3)
+    assert outcome.rows[0]["clients"]["answered"] == 4
+
+
+def test_ballots_with_noise_are_paid_for() -> None:
+    outcome = run_protocol(recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=2))
+    ledger = outcome.protocol.ledger
+    assert [list(entry["zones"]) for entry in ledger.log] == [["ballots of toy.halves"], ["clear"], ["clear"]]
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+
+
+@pytest.mark.parametrize(("source", "times"), [("secure", 2), ("reproducible", 1)])
+def test_ballots_that_were_sent_twice_are_paid_for_twice(source: str, times: int, tmp_path: Path) -> None:
+    settings = Settings.load().replace({"engine": "local", "output": tmp_path, "quiet": True})
+    plain = recipe_of(train=PUSH, groups={"use": "toy.halves", "source": source}, rounds=1)
+    _, folder = start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
+    charges = [json.loads(line) for line in (folder / "charging.jsonl").read_text().splitlines()]
+    assert [charge["what"] for charge in charges] == ["ballots", "upload"]
+    assert resume(folder, settings, 0, toy_catalog()) == 0  # round 1 again, with other noise if it is secret
+    log = json.loads((folder / "ledger.json").read_text())["log"]
+    assert sum("ballots of toy.halves" in entry["zones"] for entry in log) == times
