@@ -88,6 +88,24 @@ def test_plain_ends_with_totals_verdict_and_paths(out: io.StringIO) -> None:
     ]  # fmt: skip
 
 
+def test_personal_models_have_a_number_where_there_are_any(out: io.StringIO) -> None:
+    display = PlainDisplay(out)
+    rows = [a_row(1, personal_accuracy={"0": 0.4, "1": 0.8}), a_row(2, personal_accuracy={"0": 0.5, "1": 0.8})]
+    display.round_done(rows[0])
+    display.finish(rows, "NO", Path("r/report.html"), Path("r"))
+    assert "accuracy 0.510  personal mean 0.600  loss" in out.getvalue()
+    assert "personal mean: 0.650 (0.500 to 0.800)" in out.getvalue().splitlines()
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(rounds_table(rows), rounds_table([a_row(1)]))
+    with_them, without = shown.file.getvalue().split("round")[1:]  # type: ignore[attr-defined]
+    assert "personal mean" in with_them
+    assert "0.650" in with_them
+    assert "personal" not in without
+    for width in range(1, 120):
+        rounds_table(rows, [3], width)
+        rounds_table([a_row(1)], [2], width)
+
+
 def test_plain_flushes_every_line() -> None:
     class Buffered(io.StringIO):
         flushed = 0

@@ -4,6 +4,7 @@ Comments above a fenced block say what to do with it:
 
     <!-- file: NAME -->     the block is a file that the commands of this page can use
     <!-- wrong -->          a recipe with mistakes, on purpose
+    <!-- grid -->           the grid of a sweep, no recipe
     <!-- exit: 1 -->        the exit code of the block's commands; else 0
     <!-- set: rounds=1 -->  added to a `fedplug run`, to save time
     <!-- exact: epsilon --> lines of a run that begin with this word are compared digit for digit
@@ -75,7 +76,7 @@ def fenced_blocks(page: Path) -> list[Fenced]:
 
 
 BLOCKS = [block for page in PAGES for block in fenced_blocks(page)]
-RECIPES = [block for block in BLOCKS if block.language == "yaml" and "wrong" not in block.directives]
+RECIPES = [b for b in BLOCKS if b.language == "yaml" and not {"wrong", "grid"} & b.directives.keys()]
 CONSOLES = [block for block in BLOCKS if block.language == "console"]
 
 

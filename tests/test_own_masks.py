@@ -158,6 +158,57 @@ def test_parts_that_do_not_overlap_stay_as_they_are() -> None:
     assert share_divisors({CLEAR: scattered(CLEAR, [], [], [])})[CLEAR].size == 0
 
 
+MASKS = recipe_of(
+    train=PUSH,
+    negotiate_mask={"use": "toy.masks"},
+    protect={ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1}], CLEAR: []},
+    postprocess={ENCRYPTED: ["toy.narrow_bfv"]},
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"answer": "clients"}, {"key_holder": "clients"}], ids=str)
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, Any], engine: str) -> None:
+    plain = MASKS | {"protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], CLEAR: []}}
+    outcome, reference = run_protocol(plain, engine), run_protocol(recipe_of(train=PUSH))
+    assert outcome.notes == []
+    assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
+
+
+def test_positions_that_only_one_client_encrypts_are_not_opened() -> None:
+    # Two clients encrypt each pair of positions; three are wanted.
+    plain = MASKS | {"min_clients": 3, "rounds": 1}
+    outcome = run_protocol(plain)
+    vector, weights = initial_vector(plain), weights_of(outcome)
+    size = len(vector)
+    total, divisor = np.zeros(size), np.zeros(size)
+    for client_id, weight in weights.items():
+        clear = ~np.isin((np.arange(size) // 2 - client_id) % 4, (0, 1))
+        total[clear] += weight * pushed(vector, 7, client_id, 0)[clear].astype(np.float64)
+        divisor[clear] += weight
+    assert np.allclose(outcome.vector, vector + total / divisor, atol=1e-6)
+
+
+def test_a_key_server_that_answers_clients_shows_the_server_nothing() -> None:
+    start = initial_vector(MASKS)
+    for answer in ("server", "clients"):
+        plain = recipe_of(ENCRYPTED, [{"use": "std.bfv", "range": 0.1, "answer": answer}], train=PUSH, rounds=1)
+        outcome = run_protocol(plain)
+        replies = b"".join(message.data for message in outcome.sent(sender="key_server", round=0))
+        told = b"".join(message.data for message in outcome.sent(sender="server", round=1))
+        moved = outcome.vector - start
+        seen = [value.tobytes() in wire for wire in (replies, told) for value in moved[:20]]
+        opened = [m.decode()["value"] for m in outcome.sent(sender="key_server", round=0)]
+        assert [block.values is None for block in opened] == [answer == "clients"]
+        assert any(seen) <= (answer == "server")
+
+
+def test_only_a_key_server_can_answer_clients() -> None:
+    chain = [{"use": "std.bfv", "key_holder": "clients", "answer": "clients"}]
+    with pytest.raises(RecipeError, match="answer: clients is what a key server does"):
+        Recipe.from_plain(recipe_of(ENCRYPTED, chain))
+
+
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 

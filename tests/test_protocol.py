@@ -20,7 +20,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug.views import View
-from fedplug_std import _tenseal, he_keys
+from fedplug_std import he_keys
 from toy_components import (
     Outcome,
     build,
@@ -228,7 +228,7 @@ def doubled(protocol: Protocol) -> Any:
         context, _ = he_keys.context_of(component, protocol.server)
 
         def twice(part: bytes) -> bytes:
-            return _tenseal.add(component.scheme, context, [("a", [part]), ("b", [part])], component.slots)[0]
+            return component.backend.add(context, [("a", [part]), ("b", [part])], component.slots)[0]
 
         return with_bytes(twice)(reply)  # type: ignore[no-any-return]
 

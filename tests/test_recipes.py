@@ -142,13 +142,19 @@ def assert_sound(recipe: Recipe, rows: list[dict[str, float]]) -> None:
         if vote is not None:
             expected = vote.options.ratio * vote.options.decay**number  # type: ignore[attr-defined]
             assert share == pytest.approx(expected, abs=1e-3)
-        else:
+        elif recipe.negotiate_mask.use == "std.single_zone":
             assert share == ("encrypted" in recipe.protect)
+        elif recipe.negotiate_mask.use == "sensecrypt.select":  # masks of their own touch every block of a small model
+            assert share == 1 or (0 < share < 1 and "std.bfv" not in recipe.components)
+        else:  # the clients' masks decide
+            assert 0 < share < 1
 
 
 @pytest.mark.parametrize("path", TOP, ids=ids)
 def test_runs(path: Path, tmp_path: Path) -> None:
-    assert_sound(*run_small(path, tmp_path, "model.hidden=[32]"))
+    # Scalar Paillier takes 15 ms a scalar.
+    few = ["model.hidden=[]", "negotiate_mask.budget=0.02"] if path.stem == "sensecrypt-phe" else ["model.hidden=[32]"]
+    assert_sound(*run_small(path, tmp_path, *few))
 
 
 @pytest.mark.parametrize("path", SMALL, ids=ids)

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from fedplug.ledger import Ledger
+from fedplug.pictures import Pictures
 from fedplug.report import write_report
 from fedplug.report_canvas import ZONE_COLOURS
+from fedplug.report_extra import picture_charts
 from fedplug.report_figures import charts
 from fedplug.report_tables import render
 from fedplug.types import Release, SideChannel
@@ -287,6 +289,159 @@ def test_partition_picture_holds_every_count_and_many_clients() -> None:
     clients = {str(k): [k] * 100 for k in range(50)}
     many = charts([], {"classes": [f"class {i}" for i in range(100)], "clients": clients})[0]
     assert len(many.svg) < 100_000
+
+
+def personal_rows() -> list[dict[str, Any]]:
+    return [
+        a_row(r, personal_accuracy={"0": 0.6, "1": 0.6 + r / 10}, personal_public_accuracy={"0": 0.5, "1": 0.3})
+        for r in (1, 2)
+    ]
+
+
+def test_personal_models_are_shown_beside_the_global_one(tmp_path: Path) -> None:
+    accuracy = charts(personal_rows(), None)[0]
+    assert accuracy.wide
+    labels = [label for label, _, _ in accuracy.legend]
+    assert labels == [
+        "global model", "personal models, mean over clients", "personal models, lowest to highest",
+    ]  # fmt: skip
+    assert "own test data 0.700 on average, 0.600 to 0.800; on the public test set 0.400 on average" in accuracy.alt
+    assert "test data with each client's own class mix" in accuracy.svg
+    shown = Page(written(tmp_path, personal_rows())).visible()
+    for expected in ("0.650 (0.600–0.700)", "0.700 (0.600–0.800)", "0.400 (0.300–0.500)",
+                     "personal models 0.700 on average", "Personal models: mean over clients"):  # fmt: skip
+        assert expected in shown, expected
+    without = charts([a_row(1)], None)[0]
+    assert not without.wide
+    assert "personal" not in str(without.legend)
+
+
+@pytest.mark.parametrize("bad", [{}, None, {"0": None}, {"0": math.nan, "1": math.inf}, {"0": "x"}, [1]])
+def test_personal_models_that_have_no_accuracy(tmp_path: Path, bad: Any) -> None:
+    rows = [a_row(1, personal_accuracy=bad), *personal_rows(), a_row(4, personal_public_accuracy=bad)]
+    Page(written(tmp_path, rows))
+    assert not charts([a_row(1, personal_accuracy=bad)], None)[0].wide
+
+
+def test_groups_are_listed_with_their_clients(tmp_path: Path) -> None:
+    rows = [
+        a_row(r, groups={"even": {"accuracy": 0.7 - r / 10, "loss": 1.0}, "odd": {"accuracy": 0.25, "loss": math.nan}},
+              group_members={"even": [0, 2], "odd": [1]} if r > 1 else {"even": [0], "odd": [1, 2]})
+        for r in (1, 2, 3)
+    ]  # fmt: skip
+    page = Page(written(tmp_path, rows))
+    assert ("caption", "Groups of clients with a model each, as in round 3. They changed once.") in page.texts
+    texts = [text for _, text in page.texts]
+    at = texts.index("even")
+    assert texts[at : at + 6] == ["even", "2", "0, 2", "0.400", "1.000", "0.600"]
+    assert texts[at + 6 : at + 12] == ["odd", "1", "1", "0.250", "–", "0.250"]
+    assert "Groups" not in Page(text_of_one_group(tmp_path)).visible()
+
+
+def text_of_one_group(folder: Path) -> str:
+    (folder / "report.html").unlink()
+    return written(folder, [a_row(1, group_members={"all": [0, 1]}), a_row(2, group_members=None)])
+
+
+def test_assessments_are_a_table(tmp_path: Path) -> None:
+    found = {"sensecrypt.clusters": {"adjusted_rand_index": 0.875, "silhouette": math.nan}, "x": {}}
+    shown = Page(written(tmp_path, [a_row(1)], assessments=found)).visible()
+    for expected in ("Assessments", "sensecrypt.clusters", "adjusted rand index", "0.875", "silhouette", "NaN"):
+        assert expected in shown
+    (tmp_path / "report.html").unlink()
+    assert "Assessments" not in Page(written(tmp_path, [a_row(1)], assessments={})).visible()
+
+
+# ---- pictures of components
+
+
+def kept(**pictures: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found = Pictures(lambda note: pytest.fail(note))
+    for name, picture in pictures.items():
+        found.add(name, picture, 3, 2)
+    return found.kept
+
+
+def histogram(panels: int = 1, counts: Any = (6, 2, 2), mark: float | None = 2.0, **changes: Any) -> dict[str, Any]:
+    panel = {"title": "fc", "edges": list(range(len(counts) + 1)), "counts": counts, "mark": mark}
+    return {"kind": "histogram", "title": "Scores", "x_label": "score", "mark_label": "tau", "log_y": False,
+            "panels": [{**panel, "title": f"fc{i}"} for i in range(panels)], **changes}  # fmt: skip
+
+
+def boxes(panels: int = 1, count: int = 2, low: float = 0.0, log_y: bool = True) -> dict[str, Any]:
+    five = [[low, *((i + 1) * x for x in (1e-6, 1e-4, 0.1, 1.0))] for i in range(count)]
+    panel = {"title": "raw", "labels": [f"layer {i}" for i in range(count)], "boxes": five, "log_y": log_y}
+    text = {"title": "By layer", "y_label": "Fisher", "note": "As in a paper."}
+    return {"kind": "box", **text, "panels": [panel] * panels}
+
+
+def test_histograms_are_drawn_and_said_in_words() -> None:
+    (one,) = picture_charts(kept(a=histogram()))
+    assert (one.title, one.wide) == ("Scores", False)
+    assert one.alt == "fc0: half of the 10 values lie below 1, about 20.0% above tau 2."
+    assert one.note == "From client 3, in round 2."
+    assert [label for label, _, _ in one.legend] == ["number of values", "tau"]
+    assert ">score</text>" in one.svg
+    (many,) = picture_charts(kept(a=histogram(40, mark=None)))
+    assert many.wide
+    assert many.alt.endswith("fc5: half of the 10 values lie below 1. 18 more panels are drawn.")
+    assert "16 more panels are in figures.json." in many.note
+    assert [label for label, _, _ in many.legend] == ["number of values"]
+
+
+def test_boxes_are_drawn_and_said_in_words() -> None:
+    (one,) = picture_charts(kept(a=boxes()))
+    assert one.note == "As in a paper. From client 3, in round 2."
+    assert one.alt == (
+        "raw: medians from 0.0001 (layer 0) to 0.0002 (layer 1); all values lie between 0 and 2. "
+        "Values of 0 and below are drawn at the bottom."
+    )
+    for label in ("layer 0", "layer 1", "Fisher"):
+        assert f">{label}</text>" in one.svg
+    (single,) = picture_charts(kept(a=boxes(count=1, log_y=False)))
+    assert single.alt == "raw: the median of layer 0 is 0.0001; all values lie between 0 and 1."
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        histogram(counts=(0, 0), log_y=True), histogram(counts=(0, 0)), histogram(counts=(1, 10**9), log_y=True),
+        histogram(counts=(1e15, 1e15)), histogram(mark=-1e100), histogram(24, log_y=True), boxes(low=-5.0),
+        boxes(low=-5.0, log_y=False), boxes(8, 200), boxes(low=1e-7),
+        {"kind": "box", "title": "", "panels": [{"labels": ["x"], "boxes": [[0] * 5], "log_y": True}]},
+        {"kind": "box", "title": "", "panels": [{"labels": ["x"], "boxes": [[-1e100, 0, 0, 0, 1e100]]}]},
+        {"kind": "histogram", "title": HOSTILE, "x_label": HOSTILE, "mark_label": HOSTILE, "note": HOSTILE,
+         "panels": [{"title": HOSTILE, "edges": [1e-100, 2e-100], "counts": [1], "mark": 0}]},
+        {"kind": "box", "title": HOSTILE, "y_label": "$x_1$", "panels": [{"labels": [HOSTILE], "boxes": [[1] * 5]}]},
+    ],
+)  # fmt: skip
+def test_any_picture_makes_a_sound_page(tmp_path: Path, picture: dict[str, Any]) -> None:
+    path = write_report(tmp_path, [a_row(1)], LEDGER, a_summary(), kept(a=picture, b=boxes()))
+    text = path.read_text("utf-8")
+    page = Page(text)
+    assert page.count("script") == 0
+    assert page.count("svg") == page.count("figcaption") == 9
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert "#010203" not in text
+    assert len(text) < 900_000
+
+
+def test_a_page_shows_so_many_pictures_and_names_the_rest(tmp_path: Path) -> None:
+    many = kept(**{f"p{i:02}": boxes(count=1) for i in range(26)})
+    text = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=None), many).read_text("utf-8")
+    assert Page(text).count("svg") == 24
+    assert "2 more pictures are in figures.json." in text
+
+
+def test_the_class_distribution_of_twenty_clients_shows_every_count() -> None:
+    clients = {str(k): [(k * 37 + c * 101) % 400 for c in range(10)] for k in range(20)}
+    (one,) = charts([], {"classes": [str(c) for c in range(10)], "clients": clients})
+    assert one.wide, "alone it uses the width of the page"
+    for k, row in clients.items():
+        assert f">{k}</text>" in one.svg
+        assert all(f">{count}</text>" in one.svg for count in row if count)
 
 
 def test_same_rows_same_page(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from fedplug.run_command import needs_key_server
 from fedplug.state_files import read_file
 from fedplug.types import CLEAR, ENCRYPTED, RETAINED, Scores
 from fedplug.views import AttackReport, Message, View, Wire
+from fedplug_std.bfv import Bfv
 from numpy.typing import NDArray
 
 
@@ -127,8 +128,16 @@ class Keep(Toy):
         return block
 
 
+class NarrowBfv(Bfv):
+    """BFV with two positions a ciphertext, so that masks are hardly widened."""
+
+    name = "toy.narrow_bfv"
+    slots = 2
+    position_block = 2
+
+
 class Masks(Toy):
-    """Client k encrypts the positions whose number modulo K is k or k+1; the rest is clear. Every mask is another."""
+    """Client k encrypts the pairs of positions whose number modulo K is k or k+1; the rest is clear."""
 
     zones = frozenset({ENCRYPTED, CLEAR})
 
@@ -141,7 +150,7 @@ class Masks(Toy):
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
         size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
-        mine = np.isin((np.arange(size) - client.client_id) % count, (0, 1))
+        mine = np.isin((np.arange(size) // 2 - client.client_id) % count, (0, 1))
         client.plan = Plan.of(CLEAR, size, zones, **{ENCRYPTED: mine})
 
 
@@ -275,8 +284,8 @@ class Spy(Toy):
 TOYS: dict[str, dict[str, type]] = {
     "trainer": {"toy.push": Push},
     "score_parameters": {"toy.fail": Fail},
-    "protect": {"toy.fail": Fail},
-    "postprocess": {"toy.keep": Keep},
+    "protect": {"toy.fail": Fail, "toy.narrow_bfv": NarrowBfv},
+    "postprocess": {"toy.keep": Keep, "toy.narrow_bfv": NarrowBfv},
     "groups": {"toy.halves": Halves},
     "negotiate_mask": {
         "toy.masks": Masks, "toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks,

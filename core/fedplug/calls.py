@@ -9,6 +9,7 @@ round has begun.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import traceback
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedplug import codec
+from fedplug import codec, pictures
 from fedplug.errors import FedplugError, MessageError
 from fedplug.types import Block
 
@@ -101,11 +102,26 @@ def reports_problem(reports: Any) -> str:
         for key, value in numbers.items():
             if not _is_number(value):
                 return f"{name}.{key} is {shown(value)}, not a number"
+    operations = reports.get("operations", {})
+    if not isinstance(operations, dict) or not all(isinstance(key, str) for key in operations):
+        return f"operations is {shown(operations)}, not counts and seconds by name"
+    for key, pair in operations.items():
+        if not (isinstance(pair, list) and len(pair) == 2 and all(_is_number(x) and 0 <= x < math.inf for x in pair)):
+            return f"operations.{key} is {shown(pair)}, not a count and seconds"
     if missing := {"correct", "count", "loss", "own_correct", "own_count"} - reports.get("evaluation", _COUNTED).keys():
         return f"evaluation lacks {', '.join(sorted(missing))}"
-    unopened = reports.get("unopened", {})
-    if not isinstance(unopened, dict) or not all(isinstance(text, str) for pair in unopened.items() for text in pair):
-        return f"unopened is {shown(unopened)}, not reasons by zone"
+    for name, of in (("unopened", "zone"), ("unpictured", "picture")):
+        reasons = reports.get(name, {})
+        if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
+            return f"{name} is {shown(reasons)}, not reasons by {of}"
+    figures = reports.get("figures", {})
+    if not isinstance(figures, dict) or len(figures) > pictures.MOST_A_REPLY:
+        return f"figures is {shown(figures)}, not at most {pictures.MOST_A_REPLY} pictures by name"
+    for name, figure in figures.items():
+        try:
+            pictures.checked(name, figure)
+        except ValueError as error:
+            return f"figures.{name}: {error}"
     return ""
 
 

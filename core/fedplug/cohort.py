@@ -275,6 +275,7 @@ class KeyServerLine:
     def __init__(self, office: PostOffice) -> None:
         self._office = office
         self.seconds = 0.0
+        self.operations: dict[str, list[float]] = {}  # name -> [count, seconds], as the key server reports them
 
     def ask(self, method: Callable[..., Any], *payload: Any) -> Any:
         """Runs `method(key_server, *payload)` at the key server and gives its reply.
@@ -299,6 +300,9 @@ class KeyServerLine:
         reply, zones = calls.read_reply(answer)
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
         self.seconds += reply["reports"].get("seconds_total", 0.0)
+        for name, (count, took) in reply["reports"].get("operations", {}).items():
+            total = self.operations.setdefault(name, [0.0, 0.0])
+            total[0], total[1] = total[0] + count, total[1] + took
         if "error" in reply:
             raise Refusal(f"the key server refused {reply['error']['call']}: {reply['error']['message']}")
         return reply.get("value")

@@ -88,3 +88,8 @@ def at_key_server(method: F) -> F:
 #   limits(num_clients) -> tuple[float, float]   of an encryption: largest magnitude and grid step it holds
 #   add_blocks(blocks, ctx) -> Block         sum of ciphertext blocks that this component sealed
 #   client_weight(num_examples, max_examples) -> float   an aggregator's weight of a client, in (0, 1]
+#   assess(server, truth) -> dict[str, float]   after the run, outside every party: facts that need what no party knows;
+#                                            truth has "classes", "examples" {client: [count per class]}, "categories"
+#   categories(num_clients) -> list[int]     of a partition: the true category of each client, for `assess`
+#
+# Numbers in `party.log` and pictures in `party.figures` (`fedplug.pictures`) show up in the metrics and the report.

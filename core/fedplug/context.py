@@ -48,6 +48,7 @@ class Party:
     log: dict[str, float] = dataclasses.field(default_factory=dict)
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     operations: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    _inside: float = dataclasses.field(default=0.0, init=False, repr=False)
 
     def memory(self, component: Any) -> dict[str, Any]:
         """The component's own corner of `state`."""
@@ -56,19 +57,21 @@ class Party:
     @contextlib.contextmanager
     def operation(self, name: str, count: float) -> Iterator[None]:
         """Measures `count` equal operations, for the simulated clock: what one costs is measured, how many each party
-        needs is counted (`fedplug.simulated_clock`).
+        needs is counted (`fedplug.simulated_clock`). The seconds of an operation inside another are the inner one's.
 
         Args:
             name: what is done, `encrypt` or `train`; the same name means the same cost for each.
             count: how many are done inside: ciphertexts, examples.
         """
-        started = time.perf_counter()
+        started, before, self._inside = time.perf_counter(), self._inside, 0.0
         try:
             yield
         finally:
+            took = time.perf_counter() - started
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0] += count
-            total[1] += time.perf_counter() - started
+            total[1] += took - self._inside
+            self._inside = before + took
 
 
 @dataclasses.dataclass(eq=False)

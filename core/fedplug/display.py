@@ -114,6 +114,7 @@ class PlainDisplay:
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "accuracy": lambda row: units.number(row.get("accuracy")),
+    "personal mean": lambda row: units.number(found[1] if (found := units.spread(row, "personal_accuracy")) else None),
     "loss": lambda row: units.number(row.get("loss")),
     "HE": lambda row: units.percent(units.read(row, "zones", "encrypted")),
     "up": lambda row: units.size(units.read(row, "bytes", "up", "total")),
@@ -121,8 +122,12 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "epsilon": lambda row: units.number(row.get("epsilon")),
     "clients": lambda row: _clients(row),
     "time": lambda row: units.duration(units.read(row, "seconds", "wall")),
+    "simulated": lambda row: units.duration(units.read(row, "simulated", "seconds")),
 }
 """Title and text of each column of a row."""
+
+OPTIONAL = {"personal mean", "simulated"}
+"""Columns that belong to few recipes; a table without a number there does without them."""
 
 
 def _clients(row: Row) -> str:
@@ -145,12 +150,18 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         best, row = max(measured, key=lambda pair: pair[0])
         final = units.number(measured[-1][0])
         result["accuracy"] = f"{final} (best {units.number(best)} after round {row.get('round')})"
+    if personal := [found for row in rows if (found := units.spread(row, "personal_accuracy"))]:
+        low, mean, high = map(units.number, personal[-1])
+        result["personal mean"] = f"{mean} ({low} to {high})"
     result["bytes"] = f"{units.size(units.total(rows, 'bytes', 'up', 'total'))} up, " \
                       f"{units.size(units.total(rows, 'bytes', 'down', 'total'))} down"  # fmt: skip
     epsilon = units.last(rows, "epsilon")
     if epsilon == epsilon:
         result["epsilon"] = units.number(epsilon)
     result["time"] = units.duration(units.total(rows, "seconds", "wall"))
+    if units.names(rows, "simulated"):
+        seconds = units.duration(units.total(rows, "simulated", "seconds"))
+        result["simulated time"] = f"{seconds} on the devices of the recipe's profiles"
     return result
 
 

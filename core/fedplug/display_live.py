@@ -24,11 +24,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedplug import units
-from fedplug.display import COLUMNS, Row, interruption, resume_command, thin_out, totals
+from fedplug.display import COLUMNS, OPTIONAL, Row, interruption, resume_command, thin_out, totals
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
-_LEAST_FIRST = ("time", "HE", "down", "up", "loss", "clients", "epsilon")
+_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean")
 """What a narrow terminal does without, in this order."""
 
 
@@ -185,10 +185,12 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     """
     cells = {"round": [str(row.get("round", "?")) for row in rows] + [str(round) for round in waiting]}
     cells |= {title: [cell(row) for row in rows] for title, cell in COLUMNS.items()}
+    cells = {title: texts for title, texts in cells.items() if title not in OPTIONAL or {*texts} - {units.NOTHING}}
     cells["accuracy"] += [_WAITING] * len(waiting)
     wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in cells.items()}
     # Columns that say nothing go before any that do.
-    for title in sorted(_LEAST_FIRST, key=lambda title: bool(set(cells[title]) - {units.NOTHING})):
+    droppable = [title for title in _LEAST_FIRST if title in cells]
+    for title in sorted(droppable, key=lambda title: bool(set(cells[title]) - {units.NOTHING})):
         if width is not None and sum(wide.values()) - _GAP > width:
             del wide[title]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedplug.cohort import KeyServerLine, PostOffice, alike, listed
-from fedplug.pictures import SERVER, Pictures, take
+from fedplug.pictures import SERVER, Pictures, party_name, take
 from fedplug.recipe import Recipe
 
 if TYPE_CHECKING:
     from fedplug.context import Party
     from fedplug.ledger import Ledger
+    from fedplug.work_log import WorkLog
 
 
 class Metrics:
@@ -28,6 +29,7 @@ class Metrics:
         ledger: for epsilon so far.
         watch: told of every reply; see `fedplug.display.Display`.
         server: whose log and pictures count beside those of the clients.
+        work: what every party does, for the simulated clock.
 
     Attributes:
         rows: the complete rows.
@@ -36,8 +38,10 @@ class Metrics:
         on_row: called with each row when it is complete.
     """
 
-    def __init__(self, recipe: Recipe, office: PostOffice, ledger: Ledger, watch: Any, server: Party) -> None:
-        self.recipe, self.office, self.ledger, self.watch = recipe, office, ledger, watch
+    def __init__(
+        self, recipe: Recipe, office: PostOffice, ledger: Ledger, watch: Any, server: Party, work: WorkLog
+    ) -> None:
+        self.recipe, self.office, self.ledger, self.watch, self.work = recipe, office, ledger, watch, work
         self.rows: list[dict[str, Any]] = []
         self.awaiting: dict[str, Any] | None = None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
@@ -49,6 +53,12 @@ class Metrics:
     def forget(self) -> None:
         """Drops what was reported during the set-up."""
         self._reports, self._noted = [], set()
+        self.work.forget()
+
+    def restore(self, rows: list[dict[str, Any]], awaiting: dict[str, Any] | None) -> None:
+        """Goes on from the rows of a checkpoint."""
+        self.rows, self.awaiting = rows, awaiting
+        self.work.recall([*rows, awaiting])
 
     def evaluated(self) -> int:
         """How many clients have evaluated the model since the last round."""
@@ -109,6 +119,7 @@ class Metrics:
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
             "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
         }
+        self.work.enter(self.awaiting, round, self._reports, clock.own())
         self._reports = []
         self._take_pictures(*take(self.server.figures), SERVER)
 
@@ -116,6 +127,7 @@ class Metrics:
         """Adds the costs of the end of the run to its last row."""
         if self.awaiting is not None:
             _merge(self.awaiting, self._costs(self.recipe.rounds, clock))
+            self.work.enter(self.awaiting, self.recipe.rounds, self._reports, clock.own())
 
     def _hear(self, client_id: int, reports: dict[str, Any], answered: int, asked: int) -> None:
         self._take_pictures(reports.pop("figures", {}), reports.pop("unpictured", {}), client_id)
@@ -129,7 +141,7 @@ class Metrics:
         for name, picture in good.items():
             self.pictures.add(name, picture, client_id, self.office.round + 1)
         for name, reason in bad.items():
-            self.pictures.leave_out(name, "the server" if client_id == SERVER else f"client {client_id}", reason)
+            self.pictures.leave_out(name, party_name(client_id), reason)
 
     def _with_server_log(self, means: dict[str, float | None]) -> dict[str, float | None]:
         """The clients' means, and what the server logged in this round; of equal names, both."""
@@ -189,6 +201,10 @@ class Clock:
         yield
         own = time.perf_counter() - started - (self._office.waited - waited)
         self._seconds[phase] = self._seconds.get(phase, 0.0) + own
+
+    def own(self) -> float:
+        """Seconds of the server's own work so far."""
+        return sum(self._seconds.values())
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each phase so far, and `wall`, the wall clock since the beginning."""

@@ -22,6 +22,7 @@ from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
 from fedplug.errors import CheckpointError
 from fedplug.model import Model
+from fedplug.profiles import by_party
 from fedplug.recipe import Recipe
 from fedplug.state_files import file_name, read_file, write_file
 from fedplug.steps import Steps
@@ -71,6 +72,9 @@ class HostedClient(Client):
         reports, self.reports = self.reports, {}
         if self.figures:
             reports["figures"], reports["unpictured"] = pictures.take(self.figures)
+        if self.profile is not None:
+            reports["operations"] = self.operations
+        self.operations = {}
         return reports
 
     def take_vector(self, vector: NDArray[np.float32]) -> None:
@@ -122,9 +126,11 @@ class ClientHost:
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
+        profiles = by_party(recipe.profiles)
         self.clients: dict[str, HostedClient] = {}
         for client_id in client_ids:
             client = HostedClient(client_id, self)
+            client.profile = profiles.get(client_id)
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
             client.state["fedplug"] = {"done": 0, "saved": 0, "buffers": buffers}
@@ -197,7 +203,7 @@ class KeyServerHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest)
-        self.party = HostedKeyServer()
+        self.party = HostedKeyServer(counts=bool(recipe.profiles))
 
     @property
     def addresses(self) -> list[str]:
@@ -218,10 +224,15 @@ class KeyServerHost:
 
 
 class HostedKeyServer(KeyServer):
-    """The key server, as a host runs it."""
+    """The key server, as a host runs it; `counts` says whether it reports its operations."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self._counts = counts
 
     def collect_reports(self) -> dict[str, Any]:
-        return {}
+        operations, self.operations = self.operations, {}
+        return {"operations": operations} if self._counts else {}
 
 
 def make_context(recipe: Recipe, composition: Composition, layout: Layout, round: int, party: Party) -> Context:

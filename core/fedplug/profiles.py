@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedplug.component import Options
 from fedplug.views import KEY_SERVER, SERVER
@@ -15,14 +15,25 @@ from fedplug.views import KEY_SERVER, SERVER
 class Profile(Options):
     """The device of some parties."""
 
-    of: tuple[int | Literal["server", "key_server"], ...] = Field(
+    of: list[int | Literal["server", "key_server"]] = Field(
         min_length=1, description="whose: client ids, `server`, `key_server`"
     )
     cpus: float = Field(gt=0, allow_inf_nan=False, description="processors; work is taken to scale with them")
     bandwidth: float = Field(gt=0, allow_inf_nan=False, description="MB/s, up and down alike")
 
+    @field_validator("of", mode="before")
+    @classmethod
+    def _names_parties(cls, value: Any) -> Any:
+        """One message for what pydantic would refuse once for every kind of party."""
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError("must be a list of parties, such as [0, 1, server]")
+        for party in value:
+            if type(party) is not int and party not in (SERVER, KEY_SERVER):
+                raise ValueError(f"{party!r} is no party; write client ids, server or key_server")
+        return value
 
-UNLIMITED = Profile.model_construct(of=(SERVER, KEY_SERVER), cpus=1.0, bandwidth=math.inf)
+
+UNLIMITED = Profile.model_construct(of=["server", "key_server"], cpus=1.0, bandwidth=math.inf)
 """What a server is taken to have where the recipe gives it no profile: one CPU, traffic that takes no time."""
 
 

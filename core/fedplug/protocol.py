@@ -34,6 +34,7 @@ from fedplug.steps import Steps, answers_clients, site_of
 from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
+from fedplug.work_log import WorkLog
 
 if TYPE_CHECKING:
     from fedplug.ledger import Ledger
@@ -69,7 +70,8 @@ class Protocol:
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
         self.key_server = KeyServerLine(self.office)
-        self.metrics = Metrics(recipe, self.office, ledger, watch, self.server)
+        work = WorkLog(recipe, wire, self.server, self.key_server)
+        self.metrics = Metrics(recipe, self.office, ledger, watch, self.server, work)
         self.rules = UploadRules(recipe, composition, layout.size)
         self.on_round: Callable[[int], None] = lambda rounds: None
         self.on_upload: Callable[[int, list[int], str], None] = lambda round, charged, what: None
@@ -385,7 +387,7 @@ class Protocol:
         """Inverse of `state`."""
         self.server.state = state["server"]
         self.office.restore(state["office"])
-        self.metrics.rows, self.metrics.awaiting = state["rows"], state["awaiting"]
+        self.metrics.restore(state["rows"], state["awaiting"])
         self.ledger.restore(state["ledger"])
 
 

@@ -69,8 +69,8 @@ class General(Options):
         "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
-    profiles: tuple[Profile, ...] = Field(
-        (), description="CPUs and bandwidth of the devices: those of every client, or none; drive the simulated clock"
+    profiles: list[Profile] = Field(
+        [], description="CPUs and bandwidth of the devices: those of every client, or none; drive the simulated clock"
     )
 
 
@@ -139,7 +139,7 @@ class Recipe:
     sampling: Sampling | None = None
     buffers: Literal["local", "mean"] = "local"
     delta: float = 1e-5
-    profiles: tuple[Profile, ...] = ()
+    profiles: Sequence[Profile] = ()
     score_parameters: tuple[Use, ...] = ()
     groups: Use | None = None
     postprocess: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)

@@ -16,7 +16,10 @@ from typing import Any
 import yaml
 
 from fedplug import units
-from fedplug.report_figures import DIRECTIONS, Chart, charts
+from fedplug.report_accuracy import OWN, PUBLIC
+from fedplug.report_canvas import Chart
+from fedplug.report_extra import DRAWN, assessments_table, groups_table, picture_charts
+from fedplug.report_figures import DIRECTIONS, charts
 from fedplug.report_tables import render, table, text, title_of, zone_label
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -32,10 +35,16 @@ _LEDGER_CAPTIONS = {
     "side_channels": "What else depends on the data and is visible to somebody.",
 }
 _LOG = "log"
-_SHOWN_ELSEWHERE = {"name", "digest", "recipe", "plan", "versions", "class_distribution", "command"}
+_SHOWN_ELSEWHERE = {"name", "digest", "recipe", "plan", "versions", "class_distribution", "command", "assessments"}
 
 
-def write_report(run_dir: Path, rows: list[dict[str, Any]], ledger: dict[str, Any], summary: dict[str, Any]) -> Path:
+def write_report(
+    run_dir: Path,
+    rows: list[dict[str, Any]],
+    ledger: dict[str, Any],
+    summary: dict[str, Any],
+    pictures: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Path:
     """Writes `report.html` into the run folder, whole or not at all.
 
     Args:
@@ -44,7 +53,8 @@ def write_report(run_dir: Path, rows: list[dict[str, Any]], ledger: dict[str, An
             missing, None, NaN or infinite.
         ledger: the privacy ledger as plain data; `verdict` is shown on top, `warnings` as a list, the rest as tables.
         summary: what ran: name, digest, recipe, plan of (hook, component, description), versions, engine, device,
-            seconds_total, class_distribution, command; further entries are listed as they are.
+            seconds_total, class_distribution, command, assessments; further entries are listed as they are.
+        pictures: what components drew, by name; see `fedplug.pictures`.
 
     Returns:
         The path of the report.
@@ -53,8 +63,11 @@ def write_report(run_dir: Path, rows: list[dict[str, Any]], ledger: dict[str, An
     name = str(summary.get("name") or recipe.get("name") or "run")
     sections = [
         ("figures", "Figures", _figures(charts(rows, summary.get("class_distribution")))),
+        ("pictures", "Pictures of components", _pictures(pictures or {})),
         ("protocol", "Protocol", _protocol(summary)),
         ("rounds", "Rounds", _rounds(rows)),
+        ("groups", "Groups", groups_table(rows)),
+        ("assessments", "Assessments", assessments_table(summary)),
         ("ledger", "Privacy ledger", _ledger(ledger)),
         ("run", "What ran", _what_ran(summary, recipe)),
     ]
@@ -119,7 +132,7 @@ def _key_numbers(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], s
     missed = f"{asked - answered:.0f} missed" if asked > answered else "no client dropped out"
     items = [
         ("Accuracy", units.number(units.last(rows, "accuracy")) if measured else "–",
-         f"best {units.number(best)} after round {when}" if measured else "not measured"),
+         (f"best {units.number(best)} after round {when}" if measured else "not measured") + _personal_note(rows)),
         ("HE share", encrypted, f"of the model in the last round; {first} in the first"),
         ("Epsilon so far", units.number(_last_or_none(rows, "epsilon")), "see the verdict and the ledger"),
         ("Sent by clients", units.size(units.total(rows, "bytes", "up", "total")), "all clients, all rounds"),
@@ -136,6 +149,11 @@ def _key_numbers(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], s
     return f'<dl class="numbers">{cells}</dl>'
 
 
+def _personal_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    known = [found for row in rows if (found := units.spread(row, OWN))]
+    return f"; personal models {units.number(known[-1][1])} on average" if known else ""
+
+
 def _last_or_none(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
     value = units.last(rows, key)
     return None if math.isnan(value) else value
@@ -146,6 +164,12 @@ def _last_or_none(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
 
 def _figures(drawn: Sequence[Chart]) -> str:
     return f'<div class="figures">{"".join(map(_figure, drawn))}</div>' if drawn else ""
+
+
+def _pictures(pictures: Mapping[str, Mapping[str, Any]]) -> str:
+    more = len(pictures) - DRAWN
+    rest = f"<p>{more} more pictures are in figures.json.</p>" if more > 0 else ""
+    return _figures(picture_charts(pictures)) + rest
 
 
 def _figure(chart: Chart) -> str:
@@ -173,6 +197,8 @@ def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
         ("loss", lambda row: number(row.get("loss"))),
         ("train loss", lambda row: number(row.get("train_loss"))),
         ("client accuracy", _spread),
+        ("personal models", lambda row: _mean_and_spread(row, OWN)),
+        ("personal, public set", lambda row: _mean_and_spread(row, PUBLIC)),
         ("clients", lambda row: f"{read(row, 'clients', 'answered'):.0f}/{read(row, 'clients', 'asked'):.0f}"),
         *((zone, lambda row, zone=zone: units.percent(read(row, "zones", zone))) for zone in zones),
         ("up", lambda row: units.size(read(row, "bytes", "up", "total"))),
@@ -180,6 +206,7 @@ def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
         ("key server", lambda row: units.size(read(row, "bytes", "key_server", "total"))),
         ("messages", lambda row: str(row.get("messages", units.NOTHING))),
         ("wall", lambda row: units.duration(read(row, "seconds", "wall"))),
+        ("simulated", lambda row: units.duration(read(row, "simulated", "seconds"))),
         ("epsilon", lambda row: number(row.get("epsilon"))),
         ("mask churn", lambda row: units.percent(row.get("mask_churn"))),
     ]
@@ -188,8 +215,10 @@ def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
     filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
     labels = [text(row.get("round", "?")) for row in rows]
     body = [[label, *(text(cells[i]) for cells in filled.values())] for i, label in enumerate(labels)]
-    parts = [table("Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients.",
-                    ["round", *filled], body, numeric=True)]  # fmt: skip
+    caption = "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
+    if "personal models" in filled or "personal, public set" in filled:
+        caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
+    parts = [table(caption, ["round", *filled], body, numeric=True)]
     parts.append(_byte_totals(rows))
     dropped = [
         [text(row.get("round", "?")), text(client), text(reason)]
@@ -220,9 +249,13 @@ def _finite(rows: Sequence[Mapping[str, Any]], *path: str) -> list[float]:
 
 
 def _spread(row: Mapping[str, Any]) -> str:
-    values = [units.as_float(value) for value in units.mapping(row, "client_accuracy").values()]
-    values = [value for value in values if math.isfinite(value)]
-    return f"{min(values):.3f}–{max(values):.3f}" if values else units.NOTHING
+    found = units.spread(row, "client_accuracy")
+    return f"{found[0]:.3f}–{found[2]:.3f}" if found else units.NOTHING
+
+
+def _mean_and_spread(row: Mapping[str, Any], key: str) -> str:
+    found = units.spread(row, key)
+    return f"{found[1]:.3f} ({found[0]:.3f}–{found[2]:.3f})" if found else units.NOTHING
 
 
 def _byte_totals(rows: Sequence[Mapping[str, Any]]) -> str:

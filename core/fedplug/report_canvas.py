@@ -7,6 +7,7 @@ names no address at all.
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import math
@@ -38,8 +39,8 @@ PHASE_COLOURS = {
     "open": "#85b04b", "adopt": "#5fb3d4", "evaluate": "#c2789f", "checkpoint": "#a89f91",
 }  # fmt: skip
 _SPARE_COLOURS = ("#8c6bb1", "#c0785a", "#4aa3a2", "#b5892e", "#7a9e5f", "#c2557f")
-GLOBAL_COLOUR, TRAIN_COLOUR = "#8661c1", "#c2557f"
-"""The global model's curves; training, which happens before there is one."""
+GLOBAL_COLOUR, TRAIN_COLOUR, PERSONAL_COLOUR = "#8661c1", "#c2557f", "#2f9e77"
+"""The global model's curves; training, which happens before there is one; the clients' own models."""
 HALF, WIDE = 5.0, 10.2  # inches; a figure fills one column of the page, or both
 _MANY_ROUNDS = 40  # beyond this many, bars become a filled outline: one path instead of thousands
 STYLE: dict[Any, Any] = {
@@ -50,6 +51,29 @@ STYLE: dict[Any, Any] = {
     "grid.color": GRID, "grid.linewidth": 0.8, "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
     "xtick.major.size": 0, "ytick.major.size": 0, "lines.linewidth": 1.8, "axes.linewidth": 0.8,
 }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """One figure.
+
+    Attributes:
+        key: short name, used for ids in the page.
+        title: what it shows.
+        note: how to read it: units, what was summed.
+        alt: what a person who sees it would take from it, in a sentence.
+        legend: (label, colour, `line`, `thin`, `dash`, `area` or `cross`), in the order drawn.
+        svg: the picture.
+        wide: True where it fills the width of the page.
+    """
+
+    key: str
+    title: str
+    note: str
+    alt: str
+    legend: tuple[tuple[str, str, str], ...]
+    svg: str
+    wide: bool = False
 
 
 def new_figure(
@@ -93,12 +117,12 @@ def draw_line(ax: Axes, x: Curve, y: Curve, colour: str, *, dashed: bool = False
             linewidth=1.1 if thin else 1.8)  # fmt: skip
 
 
-def draw_band(ax: Axes, x: Curve, low: Curve, high: Curve) -> None:
+def draw_band(ax: Axes, x: Curve, low: Curve, high: Curve, colour: str = GLOBAL_COLOUR) -> None:
     """Fills between two curves, faintly; of a single round, a faint bar."""
     if len(x) == 1:
-        ax.bar(x, high - low, 0.12, low, color=GLOBAL_COLOUR, alpha=0.22)
+        ax.bar(x, high - low, 0.12, low, color=colour, alpha=0.22)
     else:
-        ax.fill_between(x, low, high, color=GLOBAL_COLOUR, alpha=0.22, linewidth=0)
+        ax.fill_between(x, low, high, color=colour, alpha=0.22, linewidth=0)
 
 
 def draw_groups(ax: Axes, rows: Rows, key: str) -> bool:

@@ -6,13 +6,13 @@ shows. How things are drawn is in `fedplug.report_canvas`.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from fedplug.report_accuracy import accuracy_chart
 from fedplug.report_canvas import (
     GLOBAL_COLOUR,
     HALF,
@@ -22,10 +22,10 @@ from fedplug.report_canvas import (
     TRAIN_COLOUR,
     WIDE,
     ZONE_COLOURS,
+    Chart,
     Curve,
     Rows,
     curve_of,
-    draw_band,
     draw_groups,
     draw_line,
     draw_stack,
@@ -34,35 +34,12 @@ from fedplug.report_canvas import (
     new_figure,
     round_axis,
     rounds_of,
-    tint,
     to_svg,
 )
-from fedplug.units import as_float, last, mapping, names, number, percent, read, size
+from fedplug.report_clock import chart as clock_chart
+from fedplug.units import as_float, last, names, number, percent, read, size
 
 DIRECTIONS = {"up": "clients to server", "down": "server to clients", "key_server": "to and from the key server"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Chart:
-    """One figure.
-
-    Attributes:
-        key: short name, used for ids in the page.
-        title: what it shows.
-        note: how to read it: units, what was summed.
-        alt: what a person who sees it would take from it, in a sentence.
-        legend: (label, colour, `line`, `thin`, `dash`, `area` or `cross`), in the order drawn.
-        svg: the picture.
-        wide: True where it fills the width of the page.
-    """
-
-    key: str
-    title: str
-    note: str
-    alt: str
-    legend: tuple[tuple[str, str, str], ...]
-    svg: str
-    wide: bool = False
 
 
 def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
@@ -79,44 +56,13 @@ def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
 
     drawn: list[Chart] = []
     with matplotlib.rc_context(STYLE):
-        makers: list[Callable[[Rows], Chart | None]] = [_accuracy, _loss, _zones, _seconds, _bytes, _epsilon, _churn]
-        drawn += [chart for make in makers if rows and (chart := make(rows)) is not None]
+        makers: list[Callable[[Rows], Chart | None]] = [_loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn]
+        drawn += [chart for make in [accuracy_chart, *makers] if rows and (chart := make(rows)) is not None]
         if distribution and distribution.get("clients"):
             # Alone in its row, the picture of the partition may as well use all of it.
             alone = sum(not chart.wide for chart in drawn) % 2 == 0
             drawn.append(_partition(distribution, alone))
     return drawn
-
-
-def _accuracy(rows: Rows) -> Chart | None:
-    rounds, accuracy = rounds_of(rows), curve_of(rows, "accuracy")
-    per_client = [[as_float(v) for v in mapping(row, "client_accuracy").values()] for row in rows]
-    finite = [[v for v in values if math.isfinite(v)] for values in per_client]
-    if not np.isfinite(accuracy).any() and not any(finite):
-        return None
-    figure, (ax,) = new_figure(HALF, 3.0)
-    legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
-    if any(finite):
-        low = np.array([min(v, default=math.nan) for v in finite])
-        high = np.array([max(v, default=math.nan) for v in finite])
-        draw_band(ax, rounds, low, high)
-        legend.append(("clients on their own class mix, lowest to highest", tint(GLOBAL_COLOUR), "area"))
-    if draw_groups(ax, rows, "accuracy"):
-        legend.append(("each group's model", GLOBAL_COLOUR, "thin"))
-    draw_line(ax, rounds, accuracy, GLOBAL_COLOUR)
-    ax.set_ylim(0, 1)
-    ax.set_ylabel("accuracy (share of test examples)")
-    round_axis(ax, rounds)
-    known = np.flatnonzero(np.isfinite(accuracy))
-    alt = "No accuracy was measured for the global model."
-    if known.size:
-        first, best, final = known[0], known[np.argmax(accuracy[known])], known[-1]
-        alt = f"Accuracy of the global model is {accuracy[first]:.3f} after round {rounds[first]:.0f}"
-        if known.size > 1:
-            alt += (f" and {accuracy[final]:.3f} after round {rounds[final]:.0f}; the best is {accuracy[best]:.3f} "
-                    f"after round {rounds[best]:.0f}")  # fmt: skip
-        alt += "."
-    return Chart("accuracy", "Accuracy", "", alt, tuple(legend), to_svg(figure, "accuracy", alt))
 
 
 def _loss(rows: Rows) -> Chart | None:
@@ -277,7 +223,7 @@ def _partition(distribution: Mapping[str, Any], wide: bool) -> Chart:
     bars.barh(np.arange(len(clients)), sums, height=0.7, color=GLOBAL_COLOUR)
     bars.set_xlabel("examples")
     bars.set_xlim(left=0)
-    bars.xaxis.get_major_locator().set_params(nbins=3)
+    bars.xaxis.get_major_locator().set_params(nbins=2)
     bars.tick_params(labelleft=False)
     for each in (ax, bars):
         each.grid(visible=False)

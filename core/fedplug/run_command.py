@@ -229,6 +229,9 @@ class Run:
         ]
         note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
         channels.append(SideChannel("client metrics", ("aggregator",), note=note))
+        if recipe.profiles:
+            note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
+            channels.append(SideChannel("operation counts of each client", ("aggregator",), note=note))
         if recipe.buffers == "mean":
             note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
             channels.append(SideChannel("batch-norm statistics", ("aggregator", "client"), note=note))

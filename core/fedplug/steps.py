@@ -104,7 +104,7 @@ class Steps:
         client.scores, client.update = {}, None
         model = client.model
         model.set_vector(client.start)
-        with client.timed("train"):
+        with client.timed("train"), client.operation("train", client.num_examples):
             numbers = self.composition.components[self.recipe.train.name].train(client, client.ctx)
             client.update = model.get_vector() - client.start
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
@@ -113,8 +113,10 @@ class Steps:
         # this process' model in between: otherwise results would depend on who shares a process.
         client.forget_model()
         with client.timed("score"):
-            names = [use.name for use in self.recipe.score_parameters]
-            client.scores = self.composition.each("score_parameters", names, client=client, ctx=client.ctx)
+            for use in self.recipe.score_parameters:
+                with client.operation("score", client.num_examples):
+                    scores = self.composition.one("score_parameters", use.name, client=client, ctx=client.ctx)
+                client.scores[use.name] = scores
 
     @at_client
     def protect(self, client: HostedClient) -> dict[str, Any]:

@@ -65,6 +65,12 @@ def last(rows: Iterable[Mapping[str, Any]], *path: str) -> float:
     return found
 
 
+def spread(row: Mapping[str, Any], key: str) -> tuple[float, float, float] | None:
+    """Lowest, mean and highest of the finite numbers in the mapping under `key`; None where there is none."""
+    values = [x for x in map(as_float, mapping(row, key).values()) if math.isfinite(x)]
+    return (min(values), math.fsum(values) / len(values), max(values)) if values else None
+
+
 def number(value: Any, digits: int = 3) -> str:
     """`0.831`, `NaN`, `∞`, or a dash for None; very large and very small numbers in scientific notation."""
     if value is None:

@@ -61,12 +61,14 @@ class Wire:
         counts: (round, direction, phase, zone) -> bytes. Direction is `up`, `down` or `key_server`; the zone `other`
             holds what belongs to no block, so that the zones of a phase add up to its bytes.
         requests: round -> messages from the server to clients.
+        traffic: round -> (party, `up` or `down`) -> bytes from or to that party, until somebody takes them.
     """
 
     keep: bool = False
     messages: list[Message] = dataclasses.field(default_factory=list)
     counts: Counter[tuple[int, str, str, str]] = dataclasses.field(default_factory=Counter)
     requests: Counter[int] = dataclasses.field(default_factory=Counter)
+    traffic: dict[int, Counter[tuple[str, str]]] = dataclasses.field(default_factory=dict)
 
     def record(
         self, sender: str, receiver: str, round: int, phase: str, data: bytes, zones: Mapping[str, int]
@@ -78,6 +80,8 @@ class Wire:
             direction = "down" if sender == SERVER else "up"
         if direction == "down":
             self.requests[round] += 1
+        party = (receiver, "down") if sender == SERVER else (sender, "up")
+        self.traffic.setdefault(round, Counter())[party] += len(data)
         for zone, size in zones.items():
             self.counts[round, direction, phase, zone] += size
         self.counts[round, direction, phase, "other"] += len(data) - sum(zones.values())
@@ -88,6 +92,10 @@ class Wire:
         """The messages kept since the last call."""
         messages, self.messages = self.messages, []
         return messages
+
+    def take_traffic(self, round: int) -> Counter[tuple[str, str]]:
+        """Bytes of one round from (`up`) and to (`down`) each party but the server; they are forgotten after this."""
+        return self.traffic.pop(round, Counter())
 
     def of_round(self, round: int) -> dict[str, dict[str, Any]]:
         """Bytes of one round: direction -> {total, phases: {...}, zones: {...}}."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from fedplug.client_data import client_data, matched_test, slice_of_test
 from fedplug.errors import DataError
 from fedplug.types import Dataset, Examples
-from fedplug_std.partitions import ClassesPerClient, Dirichlet, Iid
+from fedplug_std.partitions import Categories, ClassesPerClient, Dirichlet, Iid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -176,3 +177,57 @@ def test_client_data() -> None:
     assert len(other.own_test) == 40
     with pytest.raises(ValueError, match="no share"):
         client_data(dataset, assignment, 2, 3, seed=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=10),
+    categories=st.integers(1, 5),
+    each=st.integers(1, 5),
+    seed=st.integers(0, 2**32),
+)
+def test_categories_share_no_class_and_are_iid_inside(counts: list[int], categories: int, each: int, seed: int) -> None:
+    labels, clients = labels_of(counts), categories * each
+    if len(counts) < categories:
+        with pytest.raises(DataError, match="lower categories"):
+            assign(Categories, labels, clients, seed, categories=categories)
+        return
+    if min(sum(part) for part in np.array_split(counts, categories)) < each:
+        with pytest.raises(DataError, match="fewer clients"):
+            assign(Categories, labels, clients, seed, categories=categories)
+        return
+    parts = assign(Categories, labels, clients, seed, categories=categories)
+    check_complete(parts, len(labels), clients)
+    truth = Categories(Categories.Options(categories=categories)).categories(clients)
+    assert [truth.count(category) for category in range(categories)] == [each] * categories
+    held = [
+        {int(label) for client in range(clients) if truth[client] == category for label in labels[parts[client]]}
+        for category in range(categories)
+    ]
+    assert sum(map(len, held)) == len(set().union(*held)) == len(counts)  # every class in exactly one category
+    for category in range(categories):
+        sizes = [len(parts[client]) for client in range(clients) if truth[client] == category]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_categories_of_the_paper() -> None:
+    """Sec. 4.1: 20 clients in 4 categories; of ten equal classes each client has its category's in equal parts."""
+    labels = labels_of([500] * 10)
+    parts = assign(Categories, labels, 20, categories=4)
+    truth = Categories(Categories.Options(categories=4)).categories(20)
+    assert truth == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
+    assert np.unique(labels[parts[0]]).tolist() == [0, 1, 2]
+    assert np.unique(labels[parts[19]]).tolist() == [8, 9]
+    mix = np.bincount(labels[parts[0]], minlength=10)[:3]
+    np.testing.assert_allclose(mix, 100, atol=30)  # iid: about a fifth of each class
+
+
+def test_categories_must_divide_the_clients() -> None:
+    with pytest.raises(DataError, match=r"10 clients do not divide into categories=4 equal ones; .* \[1, 2, 5, 10\]"):
+        assign(Categories, labels_of([50] * 10), 10, categories=4)
+    problems = Categories(Categories.Options(categories=4)).check(SimpleNamespace(clients=10))
+    assert len(problems) == 1
+    assert "or clients to 12" in problems[0]
+    assert Categories(Categories.Options(categories=4)).check(SimpleNamespace(clients=12)) == []
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        Categories.Options(categories=0)

@@ -1,4 +1,4 @@
-"""Additive encryption through TenSEAL's public vectors. Imported only by methods that encrypt, add or decrypt.
+"""Additive encryption through TenSEAL's public vectors; TenSEAL itself is imported when something is computed.
 
 Rows of slots go in, one serialised ciphertext a row comes out; contexts never travel inside them. No Galois and no
 relinearisation keys are kept: sums need neither, and a context with them is 35 MB.
@@ -6,13 +6,13 @@ relinearisation keys are kept: sums need neither, and a context with them is 35 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import tenseal as ts
 from fedplug.errors import MessageError, ProtectionError
 from numpy.typing import NDArray
 
@@ -22,6 +22,8 @@ FRESH = 128
 
 def bfv_context(degree: int, coeff_bits: Sequence[int], plain_modulus: int, *, symmetric: bool) -> Any:
     """A BFV context with new keys. `symmetric` encrypts with the secret key: faster, less noise, no public key."""
+    import tenseal as ts
+
     return ts.context(
         ts.SCHEME_TYPE.BFV, degree, plain_modulus, list(coeff_bits), encryption_type=_encryption_type(symmetric),
         n_threads=1,
@@ -30,6 +32,8 @@ def bfv_context(degree: int, coeff_bits: Sequence[int], plain_modulus: int, *, s
 
 def ckks_context(degree: int, coeff_bits: Sequence[int], scale_bits: int, *, symmetric: bool) -> Any:
     """A CKKS context with new keys."""
+    import tenseal as ts
+
     context = ts.context(
         ts.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=list(coeff_bits), encryption_type=_encryption_type(symmetric),
         n_threads=1,
@@ -39,80 +43,88 @@ def ckks_context(degree: int, coeff_bits: Sequence[int], scale_bits: int, *, sym
 
 
 def _encryption_type(symmetric: bool) -> Any:
+    import tenseal as ts
+
     return ts.ENCRYPTION_TYPE.SYMMETRIC if symmetric else ts.ENCRYPTION_TYPE.ASYMMETRIC
 
 
-def dump_context(context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-    """The parameters as bytes (about 0.1 kB), with those keys that are asked for and no others."""
-    data: bytes = context.serialize(
-        save_public_key=public_key, save_secret_key=secret_key, save_galois_keys=False, save_relin_keys=False
-    )
-    return data
+@dataclasses.dataclass(frozen=True)
+class TenSeal:
+    """The backend of `std.bfv` and `std.ckks`; see `fedplug_std.he_blocks.Backend`.
 
-
-def load_context(data: bytes) -> Any:
-    """A context from `dump_context`.
-
-    Raises:
-        MessageError: the bytes are no context.
-    """
-    try:
-        return ts.context_from(data, 1)  # one thread: parallel work is spread over processes, not threads
-    except Exception as error:  # the C++ library raises many types, none of them its own
-        raise MessageError(f"{len(data)} bytes are no encryption context ({error}); they were damaged") from error
-
-
-def encrypt(scheme: str, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
-    """One serialised ciphertext for each row of slots.
-
-    Args:
+    Attributes:
         scheme: `bfv` (integers) or `ckks` (real numbers).
-        context: with a public key, or a symmetric one with the secret key.
-        rows: shape (m, slots). Cut to one ciphertext's slots here because longer vectors make TenSEAL print warnings.
     """
-    vector = _new(scheme)
-    return tuple(vector(context, row).serialize() for row in rows)
 
+    scheme: str
 
-def decrypt(scheme: str, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
-    """Rows of slots, shape (m, slots): int64 for `bfv` (centred around 0), float64 for `ckks`.
+    def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
+        """The parameters as bytes (about 0.1 kB), with those keys that are asked for and no others."""
+        data: bytes = context.serialize(
+            save_public_key=public_key, save_secret_key=secret_key, save_galois_keys=False, save_relin_keys=False
+        )
+        return data
 
-    Raises:
-        ProtectionError: the context holds no secret key.
-        MessageError: a ciphertext is damaged or of other parameters.
-    """
-    if not context.has_secret_key():
-        raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
-    rows = np.empty((len(ciphertexts), slots), np.int64 if scheme == "bfv" else np.float64)
-    for index, data in enumerate(ciphertexts):
-        vector = _load(scheme, context, data, slots, f"ciphertext {index}")
-        # The explicit dtype matters: numpy takes 2.5 times as long to convert a list whose type it has to find out.
-        rows[index] = np.array(_guarded(vector.decrypt, f"ciphertext {index}"), rows.dtype)
-    return rows
+    def load_context(self, data: bytes) -> Any:
+        """A context from `dump_context`.
 
+        Raises:
+            MessageError: the bytes are no context.
+        """
+        import tenseal as ts
 
-def add(scheme: str, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
-    """Sums ciphertexts position by position; needs a context with parameters only.
+        try:
+            return ts.context_from(data, 1)  # one thread: parallel work is spread over processes, not threads
+        except Exception as error:  # the C++ library raises many types, none of them its own
+            raise MessageError(f"{len(data)} bytes are no encryption context ({error}); they were damaged") from error
 
-    Args:
-        scheme: `bfv` or `ckks`.
-        context: may hold no key at all.
-        uploads: (whose, ciphertexts) pairs, all of the same length.
-        slots: of one ciphertext.
+    def encrypt(self, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
+        """One serialised ciphertext for each row of slots.
 
-    Raises:
-        MessageError: a ciphertext is damaged or of other parameters; the message says whose.
-    """
-    totals: list[Any] = []
-    for whose, ciphertexts in uploads:
+        Args:
+            context: with a public key, or a symmetric one with the secret key.
+            rows: shape (m, slots). One ciphertext's slots each: longer vectors make TenSEAL print warnings.
+        """
+        vector = _new(self.scheme)
+        return tuple(vector(context, row).serialize() for row in rows)
+
+    def decrypt(self, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
+        """Rows of slots, shape (m, slots): int64 for `bfv` (centred around 0), float64 for `ckks`.
+
+        Raises:
+            ProtectionError: the context holds no secret key.
+            MessageError: a ciphertext is damaged or of other parameters.
+        """
+        if not context.has_secret_key():
+            raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
+        rows = np.empty((len(ciphertexts), slots), np.int64 if self.scheme == "bfv" else np.float64)
         for index, data in enumerate(ciphertexts):
-            where = f"ciphertext {index} of {whose}"
-            vector = _load(scheme, context, data, slots, where)
-            if index < len(totals):
-                _guarded(functools.partial(totals[index].add_, vector), where)
-            else:
-                totals.append(vector)
-    return tuple(total.serialize() for total in totals)
+            vector = _load(self.scheme, context, data, slots, f"ciphertext {index}")
+            # The explicit dtype matters: numpy takes 2.5 times as long to convert a list whose type it has to find out.
+            rows[index] = np.array(_guarded(vector.decrypt, f"ciphertext {index}"), rows.dtype)
+        return rows
+
+    def add(self, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
+        """Sums ciphertexts position by position; needs a context with parameters only.
+
+        Args:
+            context: may hold no key at all.
+            uploads: (whose, ciphertexts) pairs, all of the same length.
+            slots: of one ciphertext.
+
+        Raises:
+            MessageError: a ciphertext is damaged or of other parameters; the message says whose.
+        """
+        totals: list[Any] = []
+        for whose, ciphertexts in uploads:
+            for index, data in enumerate(ciphertexts):
+                where = f"ciphertext {index} of {whose}"
+                vector = _load(self.scheme, context, data, slots, where)
+                if index < len(totals):
+                    _guarded(functools.partial(totals[index].add_, vector), where)
+                else:
+                    totals.append(vector)
+        return tuple(total.serialize() for total in totals)
 
 
 def probe_times(updates: int, extra_doublings: int = 0) -> int:
@@ -141,11 +153,15 @@ def probe(scheme: str, context: Any, row: NDArray[Any], updates: int, extra_doub
 
 
 def _new(scheme: str) -> Any:
+    import tenseal as ts
+
     return {"bfv": ts.bfv_vector, "ckks": ts.ckks_vector}[scheme]
 
 
 def _load(scheme: str, context: Any, data: bytes, slots: int, where: str) -> Any:
     """A ciphertext with the shape of a fresh one: one polynomial pair, all slots."""
+    import tenseal as ts
+
     loader = {"bfv": ts.bfv_vector_from, "ckks": ts.ckks_vector_from}[scheme]
     vector = _guarded(lambda: loader(context, data), where)
     parts = vector.ciphertext()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Field, SideChannel, at_client, at_key_server, hookimpl
+from fedplug import Field
 from fedplug.errors import ProtectionError
 
-from fedplug_std import he_blocks, he_keys
+from fedplug_std import _tenseal, he_keys
+from fedplug_std._tenseal import TenSeal
+from fedplug_std.he_blocks import Encryption
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, KeyServer
-    from fedplug.cohort import KeyServerLine
-    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -61,7 +60,7 @@ class PackedIntegers:
         return counts
 
 
-class Bfv:
+class Bfv(Encryption):
     """Encrypt a zone with BFV: the server adds fixed-point values, two to a slot, and sums decrypt exactly.
 
     TenSEAL `bfv_vector`, degree 4096, modulus [60, 49]. The only error is that of rounding each contribution to its
@@ -78,41 +77,18 @@ class Bfv:
         )  # fmt: skip
 
     name: str = "std.bfv"
-    scheme = "bfv"
     slots = DEGREE
-    provides = frozenset({"encryption"})
-    forbids_before = {"encryption": he_blocks.ENCRYPT_ONCE}  # noqa: RUF012
-    must_undo = True
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    @property
-    def site(self) -> str:
-        """Where sums are opened: `client` or `key_server`."""
-        return he_keys.site(self.options)
-
-    @property
-    def needs_cohort_secret(self) -> bool:
-        """True where the clients hold the key, which then travels under a secret of theirs."""
-        return self.options.key_holder == "clients"
+    position_block = 2 * (DEGREE - 1)
+    backend = TenSeal("bfv")
 
     def describe(self) -> str:
         """One line for the plan of a run."""
-        holder = "every client" if self.options.key_holder == "clients" else "the key server"
+        holder = "every client" if self.site == "client" else "the key server"
         bits = "as many bits as fit" if self.options.bits is None else f"{self.options.bits} bits"
         return (
             f"BFV {DEGREE} {list(COEFF_BITS)}, two values a slot, {bits} each, range ±{self.options.range:g}; "
             f"secret key at {holder}"
         )
-
-    def check(self, recipe: Recipe) -> list[str]:
-        """What stands against encrypting for that many clients."""
-        return he_keys.problems(self, recipe.clients)
-
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
-        """What no guarantee covers."""
-        return he_keys.side_channels(self.options, ctx)
 
     def limits(self, num_clients: int) -> tuple[float, float]:
         """Largest magnitude of the weighted values that it represents, and their grid step at the narrowest fields."""
@@ -121,27 +97,6 @@ class Bfv:
         except ProtectionError:  # it will take wider fields, or none
             return self.options.range, self.options.range
         return self.options.range, numbers.step
-
-    # -- keys ----------------------------------------------------------------------------------------------------------
-
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """Has the keys made and handed out, before round 1."""
-        he_keys.distribute(self, cohort, key_server, ctx)
-
-    @at_client
-    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
-        """Makes the secret key that all clients will share."""
-        return he_keys.make_shared_key(self, client, max_clients)
-
-    @at_key_server
-    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
-        """Makes the key pair; the secret key stays here."""
-        return he_keys.make_keys(self, key_server, max_clients)
-
-    @at_client
-    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
-        """Stores the context this client encrypts with."""
-        he_keys.adopt_keys(self, client, keys, terms)
 
     def agree(self, max_clients: int, field_bits: int = max(PLAIN_MODULI)) -> FixedPoint:
         """The fixed-point numbers for that many clients.
@@ -158,15 +113,13 @@ class Bfv:
         Raises:
             ProtectionError: no width works.
         """
-        from fedplug_std import _tenseal
-
         for field_bits, plain_modulus in PLAIN_MODULI.items():
             numbers = self.agree(max_clients, field_bits)
-            symmetric = self.options.key_holder == "clients"
+            symmetric = self.site == "client"
             context = _tenseal.bfv_context(DEGREE, COEFF_BITS, plain_modulus, symmetric=symmetric)
             largest = (2**numbers.bits - 1) * (2**field_bits + 1)
             row = np.full(DEGREE, largest, np.int64)
-            slots = _tenseal.probe(self.scheme, context, row, max_clients, MARGIN_DOUBLINGS)
+            slots = _tenseal.probe(self.backend.scheme, context, row, max_clients, MARGIN_DOUBLINGS)
             times = _tenseal.probe_times(max_clients, MARGIN_DOUBLINGS)
             if np.array_equal(slots % plain_modulus, np.full(DEGREE, largest * times % plain_modulus)):
                 return context, {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
@@ -176,19 +129,3 @@ class Bfv:
         """How values become slots, as agreed when the keys were made."""
         numbers = FixedPoint(self.options.range, terms["bits"], terms["field_bits"], terms["max_clients"])
         return PackedIntegers(numbers, PLAIN_MODULI[terms["field_bits"]])
-
-    # -- a round -------------------------------------------------------------------------------------------------------
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Quantises, packs and encrypts the weighted values; logs the share that saturated."""
-        return he_blocks.protect(self, block, client, ctx)
-
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
-        """Adds the clients' ciphertexts at the server, which holds no key."""
-        return he_blocks.add_blocks(self, blocks, ctx)
-
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """Decrypts the weighted sum where the key is, unless it holds too few updates."""
-        return he_blocks.postprocess(self, block, ctx)

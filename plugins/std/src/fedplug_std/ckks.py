@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from fedplug import Field, SideChannel, at_client, at_key_server, hookimpl
+from fedplug import Field
 from fedplug.errors import ProtectionError
 
-from fedplug_std import he_blocks, he_keys
+from fedplug_std import _tenseal, he_keys
+from fedplug_std._tenseal import TenSeal
+from fedplug_std.he_blocks import Encryption
 from fedplug_std.quantise import round_to_grid
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, KeyServer
-    from fedplug.cohort import KeyServerLine
-    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -64,7 +63,7 @@ class GridNumbers:
         return np.where(good, whole, -1).astype(np.int64)
 
 
-class Ckks:
+class Ckks(Encryption):
     """Encrypt a zone with CKKS, as most papers do; clients put values on a public grid and sums are rounded back to it.
 
     CKKS decryptions carry noise that gives the secret key away when they are published (Li & Micciancio, EUROCRYPT
@@ -87,70 +86,24 @@ class Ckks:
         )  # fmt: skip
 
     name: str = "std.ckks"
-    scheme = "ckks"
-    provides = frozenset({"encryption"})
-    forbids_before = {"encryption": he_blocks.ENCRYPT_ONCE}  # noqa: RUF012
-    must_undo = True
+    backend = TenSeal("ckks")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        super().__init__(options)
         self.degree, self.coeff_bits, self.scale_bits = PROFILES[options.profile]
-
-    @property
-    def slots(self) -> int:
-        """Values a ciphertext holds, the counting one included."""
-        return self.degree // 2
-
-    @property
-    def site(self) -> str:
-        """Where sums are opened: `client` or `key_server`."""
-        return he_keys.site(self.options)
-
-    @property
-    def needs_cohort_secret(self) -> bool:
-        """True where the clients hold the key, which then travels under a secret of theirs."""
-        return self.options.key_holder == "clients"
+        self.slots, self.position_block = self.degree // 2, self.degree // 2 - 1
 
     def describe(self) -> str:
         """One line for the plan of a run."""
-        holder = "every client" if self.options.key_holder == "clients" else "the key server"
+        holder = "every client" if self.site == "client" else "the key server"
         return (
             f"CKKS {self.degree} {list(self.coeff_bits)}, scale 2^{self.scale_bits}, range ±{self.options.range:g}, "
             f"sums rounded to 2^-{self.options.grid_bits}; secret key at {holder}"
         )
 
-    def check(self, recipe: Recipe) -> list[str]:
-        """What stands against encrypting for that many clients."""
-        return he_keys.problems(self, recipe.clients)
-
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
-        """What no guarantee covers."""
-        return he_keys.side_channels(self.options, ctx)
-
     def limits(self, num_clients: int) -> tuple[float, float]:
         """Largest magnitude and grid step of the weighted values that it represents."""
         return self.options.range, 2.0**-self.options.grid_bits
-
-    # -- keys ----------------------------------------------------------------------------------------------------------
-
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """Has the keys made and handed out, before round 1."""
-        he_keys.distribute(self, cohort, key_server, ctx)
-
-    @at_client
-    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
-        """Makes the secret key that all clients will share."""
-        return he_keys.make_shared_key(self, client, max_clients)
-
-    @at_key_server
-    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
-        """Makes the key pair; the secret key stays here."""
-        return he_keys.make_keys(self, key_server, max_clients)
-
-    @at_client
-    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
-        """Stores the context this client encrypts with."""
-        he_keys.adopt_keys(self, client, keys, terms)
 
     def agree(self, max_clients: int) -> None:
         """Checks that sums of that many clients fit.
@@ -185,15 +138,13 @@ class Ckks:
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
         """
-        from fedplug_std import _tenseal
-
-        symmetric = self.options.key_holder == "clients"
+        symmetric = self.site == "client"
         context = _tenseal.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=symmetric)
         times = _tenseal.probe_times(max_clients)
         # Of random signs: a row of equal values is one coefficient, and shows nothing of the rounding of the encoding.
         signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
         row = signs * (max_clients * self.options.range / times)
-        slots = _tenseal.probe(self.scheme, context, row, max_clients)
+        slots = _tenseal.probe(self.backend.scheme, context, row, max_clients)
         noise = float(np.abs(slots - times * row).max())
         # The largest of thousands of noise values is 3.5 to 4.5 standard deviations, so this leaves 7 at the least.
         if not 2 * noise < 2.0 ** -(self.options.grid_bits + 1):
@@ -213,19 +164,3 @@ class Ckks:
     def codec(self, terms: Terms) -> GridNumbers:
         """How values become slots, as agreed when the keys were made."""
         return GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"], terms["max_clients"])
-
-    # -- a round -------------------------------------------------------------------------------------------------------
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Rounds the weighted values to the grid and encrypts them; logs the share that saturated."""
-        return he_blocks.protect(self, block, client, ctx)
-
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
-        """Adds the clients' ciphertexts at the server, which holds no key."""
-        return he_blocks.add_blocks(self, blocks, ctx)
-
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """Decrypts the weighted sum where the key is and rounds it to the grid, unless it holds too few updates."""
-        return he_blocks.postprocess(self, block, ctx)

@@ -1,182 +1,217 @@
-"""From a plain block to ciphertexts, to their sum, and back: what the encryption components share.
+"""What every additive encryption component shares, and what a new one must provide.
 
-Each ciphertext carries one slot that counts contributors, so whoever decrypts learns how many updates were really added
-and refuses to open fewer than `min_clients`, whatever the server claims. This finds mistakes, lost and doubled uploads.
-It does not stop a server that adds one upload several times on purpose: additive encryption is malleable, and here as
-in the papers the server is honest but curious.
+A component encrypts a zone at the clients (`protect`), adds ciphertexts at a server without a key (`add_blocks`), and
+opens sums where the key is (`postprocess`). A new scheme is a subclass of `Encryption` with
+
+    Options         a nested subclass of `he_keys.Options`: who holds the key, `range`, `max_clients`, and its own
+    name            such as "std.bfv"; a class attribute
+    slots           how many numbers a ciphertext adds side by side, at least 2: the first counts contributors
+    position_block  how many values fill the other `slots - 1`; `codec.num_slots(position_block) == slots - 1`
+    backend         a `Backend`: encrypts rows of slots, adds, decrypts, and turns contexts into bytes
+    codec(terms)    a `Codec`: turns values into slots, and sums of slots into values
+    agree(n)        raises `ProtectionError` where sums of n clients could overflow; called before any key is made
+    new_keys(n)     (context, terms): a context (parameters and new keys), and what every party must know to use it, as
+                    whole numbers, of which `max_clients` is one
+    describe()      one line for the plan of a run
+    limits(n)       the largest magnitude of weighted values, and their grid step
+
+`slots`, `position_block` and `backend` are attributes, of the class or set in `__init__`; nothing there may import a
+heavy library. All else is inherited: who makes the keys and who gets which half (`he_keys`), weighting, the counting
+slot and what is checked of uploads and sums (`he_sums`), gathered zones (`he_gathered`) and zones where each client has
+positions of its own (`he_positions`). `bfv.py` is the example. The costly parts are measured as operations
+`<name>.encrypt`, `<name>.add` and `<name>.decrypt`, counted in ciphertexts.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import abc
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from fedplug import Block
-from fedplug.errors import MessageError, ProtectionError
+from fedplug import at_client, at_key_server, hookimpl
 
-from fedplug_std.he_keys import context_of
+from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context
+    from fedplug import Block, Client, Cohort, Context, KeyServer, SideChannel
+    from fedplug.cohort import KeyServerLine
+    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
-    from fedplug_std.he_keys import Encryption
-
-ENCRYPT_ONCE = "encrypt once: a zone's chain holds one encryption, as its last link"
+    from fedplug_std.he_keys import Terms
 
 
-def protect(component: Encryption, block: Block, client: Client, ctx: Context) -> Block:
-    """Multiplies the client's weight in and encrypts; an empty block gives no ciphertexts.
+class Backend(Protocol):
+    """The cryptography of a component: everything that knows what a context and a ciphertext are."""
 
-    Raises:
-        ProtectionError: a value is not finite, or the keys were made for fewer clients than the run has.
-    """
-    from fedplug_std import _tenseal
+    def encrypt(self, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
+        """One serialised ciphertext for each row of slots, shape (m, slots), of the codec's dtype; m may be 0.
 
-    context, terms = context_of(component, client)
-    if terms["max_clients"] < ctx.num_clients:
-        raise ProtectionError(
-            f"{component.name}: the keys were made for max_clients={terms['max_clients']}, but {ctx.num_clients} "
-            f"clients take part; a sum could overflow, so this client does not encrypt"
-        )
-    codec = component.codec(terms)
-    values = block.plain().astype(np.float64)
-    if not block.weighted:
-        values *= client.weight
-    slots, saturated = codec.encode(values)
-    client.log[f"{component.name}.saturated"] = saturated
-    rows = _rows(slots, component.slots, codec.count_unit)
-    return block.replace(
-        values=None,
-        ciphertexts=_tenseal.encrypt(component.scheme, context, rows),
-        sealed_by=component.name,
-        divisor=block.divisor if block.weighted else client.weight,
-        weighted=True,
-    )
+        The context is a client's: one that was dumped with the public key, or with the secret key.
+        """
 
+    def add(self, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
+        """Sums ciphertexts index by index; `uploads` are (whose, ciphertexts), all of the same length, at least one.
 
-def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) -> Block:
-    """Adds ciphertexts of several clients with the bare parameters; the divisor is the sum of theirs.
+        The context is the server's: one that was dumped without keys.
 
-    Raises:
-        ProtectionError: more updates than a sum can hold, blocks that are not alike, or sealed by something else; an
-            upload that claims several contributors, or another weight than its client has.
-        MessageError: a ciphertext is damaged.
+        Raises:
+            MessageError: a ciphertext is damaged, or of other parameters. Raised before the next upload is drawn from
+                the iterable: the client whose upload was drawn last is blamed.
+        """
 
-    Whatever is one client's fault alone is blamed on it, and the protocol adds again without it.
-    """
-    from fedplug_std import _tenseal
+    def decrypt(self, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
+        """Rows of summed slots, shape (m, slots).
 
-    context, terms = context_of(component, ctx.party)
-    blocks = dict(sorted(blocks.items()))
-    first = next(iter(blocks.values()))
-    expected = _num_ciphertexts(component, first.size, terms)
-    for client_id, block in blocks.items():
-        if block.sealed_by != component.name or not block.weighted:
-            raise ProtectionError(
-                f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, weighted={block.weighted}; "
-                f"{component.name} adds only what it sealed itself, with the weight multiplied in"
-            ).blame(client_id)
-        if block.size != first.size or not _same_positions(block, first):
-            raise ProtectionError(
-                f"client {client_id} encrypted {block.size} other positions of the {block.zone} zone than client "
-                f"{next(iter(blocks))} ({first.size}); {component.name} adds gathered values, so let the negotiation "
-                f"share this zone"
-            )
-        if len(block.ciphertexts) != expected:
-            raise MessageError(
-                f"client {client_id} sent {len(block.ciphertexts)} ciphertexts for {block.size} values, expected "
-                f"{expected}: the message was cut"
-            ).blame(client_id)
-    contributors = sum(block.contributors for block in blocks.values())
-    if contributors > terms["max_clients"]:
-        raise ProtectionError(
-            f"a sum of {contributors} updates could overflow: max_clients={terms['max_clients']}; raise max_clients"
-        )
-    weights = ctx.party.state.get("fedplug", {}).get("weights", {})
-    for client_id, block in blocks.items():
-        weight = weights.get(client_id, block.divisor)
-        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
-            raise ProtectionError(
-                f"client {client_id} sent a {block.zone} block of {block.contributors} contributors and another weight "
-                f"than {weight}, or of several; an upload holds one update, with its client's weight"
-            ).blame(client_id)
-    adding = next(iter(blocks))
+        Raises:
+            ProtectionError: the context holds no secret key.
+            MessageError: a ciphertext is damaged, or of other parameters.
+        """
 
-    def uploads() -> Iterator[tuple[str, tuple[bytes, ...]]]:
-        nonlocal adding
-        for adding, block in blocks.items():
-            yield f"client {adding}", block.ciphertexts
+    def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
+        """A context as bytes: what adding needs, the keys that are asked for, and nothing else."""
 
-    try:
-        ciphertexts = _tenseal.add(component.scheme, context, uploads(), component.slots)
-    except MessageError as error:
-        raise error.blame(adding) from error.__cause__
-    return first.replace(
-        ciphertexts=ciphertexts,
-        contributors=contributors,
-        divisor=sum(block.divisor for block in blocks.values()),
-        l2_bound=None,
-        meta={},
-    )
+    def load_context(self, data: bytes) -> Any:
+        """Inverse of `dump_context`.
+
+        Raises:
+            MessageError: the bytes are no context.
+        """
 
 
-def postprocess(component: Encryption, block: Block, ctx: Context) -> Block:
-    """Decrypts a sum, after checking how many updates it really holds; values become the weighted sum.
+class Codec(Protocol):
+    """Turns values into slots that can be added, and sums of slots into values."""
 
-    Raises:
-        ProtectionError: this party holds no secret key, or the sum holds fewer than `min_clients` updates, or another
-            number than claimed.
-        MessageError: a ciphertext is damaged or missing.
-    """
-    from fedplug_std import _tenseal
+    count_unit: float
+    """What each contributor puts into the slot that counts contributors."""
 
-    if block.sealed_by != component.name:
-        raise ProtectionError(f"{component.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-    context, terms = context_of(component, ctx.party)
-    codec = component.codec(terms)
-    expected = _num_ciphertexts(component, block.size, terms)
-    if len(block.ciphertexts) != expected:
-        raise MessageError(f"{len(block.ciphertexts)} ciphertexts for {block.size} values, expected {expected}")
-    rows = _tenseal.decrypt(component.scheme, context, block.ciphertexts, component.slots)
-    _check_counts(component, codec.counts(rows[:, 0]), block, ctx.min_clients)
-    values = codec.decode(rows[:, 1:].reshape(-1), block.size, block.contributors)
-    return block.replace(values=values, ciphertexts=(), sealed_by=None)
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[Any], float]:
+        """Slots of one update, shape (num_slots(n),) for values (n,), and the share of values that saturated.
 
+        Raises:
+            ProtectionError: a value is NaN or infinite.
+        """
 
-def _check_counts(component: Encryption, counts: NDArray[np.int64], block: Block, min_clients: int) -> None:
-    wrong = np.flatnonzero(counts != block.contributors)
-    if len(wrong):
-        raise ProtectionError(
-            # Not how many it does hold: the message travels to the server, and must not carry what was decrypted.
-            f"ciphertext {wrong[0]} of the {block.zone} sum does not hold the {block.contributors} updates that are "
-            f"claimed; {component.name} does not open it: it was damaged, or badly added"
-        )
-    if len(counts) and block.contributors < min_clients:
-        raise ProtectionError(
-            f"the {block.zone} sum holds {block.contributors} updates; opening fewer than min_clients={min_clients} "
-            f"would show too much of each"
-        )
+    def num_slots(self, size: int) -> int:
+        """How many slots `size` values take."""
+
+    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
+        """The sum of `contributors` updates, shape (size,), from at least `num_slots(size)` slots.
+
+        Raises:
+            ProtectionError: so many updates cannot give such a sum. The message must not carry what was decrypted.
+        """
+
+    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
+        """Contributors that each counting slot shows; -1 where it shows no whole number."""
 
 
-def _rows(slots: NDArray[Any], width: int, count_unit: float) -> NDArray[Any]:
-    """Rows of `width` slots: first what each contributor counts for, then payload, zeros at the end."""
-    rows = np.zeros((math.ceil(len(slots) / (width - 1)), width), slots.dtype)
-    full, rest = divmod(len(slots), width - 1)
-    rows[:, 0] = count_unit
-    rows[:full, 1:] = slots[: full * (width - 1)].reshape(full, width - 1)
-    if rest:
-        rows[full, 1 : rest + 1] = slots[full * (width - 1) :]
-    return rows
+class Encryption(abc.ABC):
+    """An additive encryption component; the module's documentation says what a subclass provides."""
 
+    name: str
+    slots: int
+    position_block: int
+    backend: Backend
+    provides = frozenset({"encryption"})
+    forbids_before = {"encryption": "encrypt once: a zone's chain holds one encryption, as its last link"}  # noqa: RUF012
+    must_undo = True
 
-def _num_ciphertexts(component: Encryption, size: int, terms: dict[str, int]) -> int:
-    return math.ceil(component.codec(terms).num_slots(size) / (component.slots - 1))
+    def __init__(self, options: Any) -> None:
+        self.options: Any = options
 
+    # -- what a scheme says of itself ----------------------------------------------------------------------------------
 
-def _same_positions(one: Block, other: Block) -> bool:
-    if one.positions is None or other.positions is None:
-        return one.positions is other.positions
-    return bool(np.array_equal(one.positions, other.positions))
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+
+    @abc.abstractmethod
+    def limits(self, num_clients: int) -> tuple[float, float]:
+        """Largest magnitude and grid step of the weighted values that it represents."""
+
+    @abc.abstractmethod
+    def agree(self, max_clients: int) -> Any:
+        """Checks that sums of that many clients fit.
+
+        Raises:
+            ProtectionError: they could overflow.
+        """
+
+    @abc.abstractmethod
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A context with new keys, and the terms of its use, `max_clients` among them.
+
+        Raises:
+            ProtectionError: the options cannot hold sums of that many clients.
+        """
+
+    @abc.abstractmethod
+    def codec(self, terms: Terms) -> Codec:
+        """How values become slots, as agreed when the keys were made."""
+
+    # -- what the core asks before a run -------------------------------------------------------------------------------
+
+    @property
+    def site(self) -> str:
+        """Where sums are opened: `client` or `key_server`."""
+        return "client" if self.options.key_holder == "clients" else "key_server"
+
+    @property
+    def needs_cohort_secret(self) -> bool:
+        """True where the clients hold the key, which then travels under a secret of theirs."""
+        return self.site == "client"
+
+    @property
+    def answers_clients(self) -> bool:
+        """Whether the key server locks opened sums for the clients."""
+        return bool(self.options.answer == "clients")
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against encrypting for that many clients, or against who is to hear of sums."""
+        problems = he_keys.problems(self, recipe.clients)
+        if self.answers_clients and self.site == "client":
+            problems.append("answer: clients is what a key server does; with key_holder: clients leave it out")
+        return problems
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What no guarantee covers."""
+        return he_keys.side_channels(self.options, ctx)
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Has the keys made and handed out, before round 1."""
+        he_keys.distribute(self, cohort, key_server, ctx)
+
+    @at_client
+    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
+        """Makes the secret key that all clients will share."""
+        return he_keys.make_shared_key(self, client, max_clients)
+
+    @at_key_server
+    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
+        """Makes the key pair; the secret key stays here."""
+        return he_keys.make_keys(self, key_server, max_clients)
+
+    @at_client
+    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
+        """Stores the context this client encrypts with."""
+        he_keys.adopt_keys(self, client, keys, terms)
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
+        return he_sums.protect(self, block, client, ctx)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds the clients' ciphertexts at the server, which holds no secret key."""
+        return he_sums.add_blocks(self, blocks, ctx)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Decrypts the weighted sum where the key is, unless it holds too few updates."""
+        return he_sums.postprocess(self, block, ctx)

@@ -2,27 +2,28 @@
 
 With `key_holder: key_server` the key server makes the pair and gives the clients a context with the public key alone.
 With `key_holder: clients` one client makes a secret key, locks it under a key that only the clients share, and the
-server relays the locked box without being able to open it. In both cases the aggregation server keeps the bare
-parameters (0.1 kB), which is all that adding needs. Contexts travel once, before round 1, never with a round's message.
+server relays the locked box without being able to open it. In both cases the aggregation server keeps what adding
+needs, and no more: bare parameters (0.1 kB), or a public modulus. Contexts travel once, before round 1, never with a
+round's message.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+import secrets as randomness
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 from fedplug import Field, secrets
 from fedplug.errors import ProtectionError, TooFewClients
 
 if TYPE_CHECKING:
-    import numpy as np
     from fedplug import Client, Cohort, Context, KeyServer, Party
     from fedplug.cohort import KeyServerLine
-    from numpy.typing import NDArray
+
+    from fedplug_std.he_blocks import Encryption
 
 Terms = dict[str, int]
-"""What the parties agreed on when the keys were made, such as `max_clients` and the bits of a field."""
-
+"""What the parties agreed on when the keys were made, such as `max_clients`, bits of a field, the number of the key."""
 
 SINGLE_UPDATES = "single updates of the encrypted zone"
 
@@ -35,6 +36,11 @@ class Options(fedplug.Options):
         description="who can decrypt: the key server, which opens sums only, or every client, so that one client that "
         "colludes with the server opens every upload",
     )
+    answer: Literal["server", "clients"] = Field(
+        "server",
+        description="whom the key server answers with opened sums: the aggregation server, which hands them on, or the "
+        "clients alone, so that the aggregation server relays what it cannot read",
+    )
     range: float = Field(
         1.0, gt=0, allow_inf_nan=False,
         description="largest |update value x weight| that is represented; larger values saturate, and the share of "
@@ -43,53 +49,6 @@ class Options(fedplug.Options):
     max_clients: int | None = Field(
         None, ge=1, le=100_000, description="the most updates in one sum; default: all clients of the recipe"
     )
-
-
-class Codec(Protocol):
-    """Turns values into slots that can be added, and sums of slots into values."""
-
-    count_unit: float
-    """What each contributor puts into the slot that counts contributors."""
-
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[Any], float]:
-        """Slots of one update, and the share of values that saturated."""
-
-    def num_slots(self, size: int) -> int:
-        """How many slots `size` values take."""
-
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        """The sum of `contributors` updates, shape (size,)."""
-
-    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """Contributors that each counting slot shows; -1 where it shows no whole number."""
-
-
-class Encryption(Protocol):
-    """What the shared code needs of an encryption component."""
-
-    name: str
-    scheme: str
-    options: Any
-
-    @property
-    def slots(self) -> int: ...
-
-    def agree(self, max_clients: int) -> Any: ...
-
-    def new_keys(self, max_clients: int) -> tuple[Any, Terms]: ...
-
-    def codec(self, terms: Terms) -> Codec: ...
-
-    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]: ...
-
-    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]: ...
-
-    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None: ...
-
-
-def site(options: Options) -> str:
-    """Where sums are opened: `client` or `key_server`."""
-    return "client" if options.key_holder == "clients" else "key_server"
 
 
 def side_channels(options: Options, ctx: Context) -> list[fedplug.SideChannel]:
@@ -153,30 +112,26 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
 
 def make_shared_key(component: Encryption, client: Client, max_clients: int) -> dict[str, Any]:
     """Makes the clients' secret key. Runs at one client; the key leaves it only in a locked box."""
-    from fedplug_std import _tenseal
-
     try:
-        context, terms = component.new_keys(max_clients)
+        context, terms = _numbered(*component.new_keys(max_clients))
     except ProtectionError as error:
         return {"error": str(error)}
-    data = _tenseal.dump_context(context, secret_key=True)
+    data = component.backend.dump_context(context, secret_key=True)
     box = secrets.lock(client.secret(component, "keys"), data, _purpose(component, terms))
-    return {"adding": _tenseal.dump_context(context), "keys": box, "terms": terms}
+    return {"adding": component.backend.dump_context(context), "keys": box, "terms": terms}
 
 
 def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
     """Makes a key pair. Runs at the key server; the secret key stays in its memory."""
-    from fedplug_std import _tenseal
-
     try:
-        context, terms = component.new_keys(max_clients)
+        context, terms = _numbered(*component.new_keys(max_clients))
     except ProtectionError as error:
         return {"error": str(error)}
-    key_server.memory(component).update(context=_tenseal.dump_context(context, secret_key=True), terms=terms)
+    key_server.memory(component).update(context=component.backend.dump_context(context, secret_key=True), terms=terms)
     # A context that was serialised without the secret key, not one made public: that would keep a working decryptor.
     return {
-        "adding": _tenseal.dump_context(context),
-        "keys": _tenseal.dump_context(context, public_key=True),
+        "adding": component.backend.dump_context(context),
+        "keys": component.backend.dump_context(context, public_key=True),
         "terms": terms,
     }
 
@@ -199,16 +154,22 @@ def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
         ProtectionError: no keys were made yet.
         MessageError: the stored context is damaged.
     """
-    from fedplug_std import _tenseal
-
     memory = party.memory(component)
     if "context" not in memory:
         raise ProtectionError(f"{component.name} has no keys at this party; its setup runs once, before round 1")
     data, context = party.cache.get(component.name, (None, None))
     if data is not memory["context"]:
-        context = _tenseal.load_context(memory["context"])
+        context = component.backend.load_context(memory["context"])
         party.cache[component.name] = memory["context"], context
     return context, memory["terms"]
+
+
+def _numbered(context: Any, terms: Terms) -> tuple[Any, Terms]:
+    """The terms with a number of the key, by which the server sees that an upload was encrypted under another one.
+
+    Drawn at random, and always of the same length in a message.
+    """
+    return context, {**terms, "key": 2**31 + randomness.randbelow(2**31)}
 
 
 def _purpose(component: Encryption, terms: Terms) -> bytes:

@@ -1,9 +1,11 @@
-"""How the training examples are spread over clients: evenly, with skewed class mixes, or a few classes each.
+"""How the training examples are spread over clients: evenly, with skewed mixes, a few classes each, in categories.
 
 Every partition is complete and disjoint, gives no client nothing, and depends on the generator it is handed alone.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import fedplug
 import numpy as np
@@ -134,6 +136,65 @@ class ClassesPerClient:
                 "share them; use fewer clients or a larger k"
             )
         return joined
+
+
+class Categories:
+    """Put the clients into equal categories that share no class; within a category the data are iid.
+
+    The statistical heterogeneity of SenseCrypt, Sec. 4.1: with 20 clients and 4 categories, clients 0 to 4 are the
+    first category. The classes are dealt out in order, so with 10 classes the first two categories have three each and
+    the others two, and as many examples as these classes have.
+    """
+
+    class Options(fedplug.Options):
+        """How many categories."""
+
+        categories: int = Field(4, ge=1, description="groups of equally many clients, each with classes of its own")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """The clients must divide evenly."""
+        try:
+            self.categories(recipe.clients)
+        except DataError as error:
+            return [str(error)]
+        return []
+
+    def categories(self, num_clients: int) -> list[int]:
+        """The category of each client, 0 to categories - 1: the first K / categories clients are category 0, and so on.
+
+        Raises:
+            DataError: the clients do not divide evenly.
+        """
+        count = self.options.categories
+        if num_clients % count:
+            divisors = [n for n in range(1, num_clients + 1) if num_clients % n == 0]
+            raise DataError(
+                f"{num_clients} clients do not divide into categories={count} equal ones; set categories to one of "
+                f"{divisors}, or clients to {-(-num_clients // count) * count}"
+            )
+        return [client // (num_clients // count) for client in range(num_clients)]
+
+    def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
+        """For each client, the ascending indices of its examples; sizes within a category differ by at most one.
+
+        Raises:
+            DataError: the clients do not divide evenly, there are fewer classes than categories, or a category has
+                fewer examples than clients.
+        """
+        category, classes = np.array(self.categories(num_clients)), np.unique(labels)
+        count = self.options.categories
+        if len(classes) < count:
+            raise DataError(f"{len(classes)} classes do not give each of categories={count} one; lower categories")
+        parts: list[Indices] = []
+        for number, own in enumerate(np.array_split(classes, count)):
+            members = rng.permutation(np.flatnonzero(np.isin(labels, own)))
+            clients = int(np.count_nonzero(category == number))
+            _need(len(members), clients, 1)
+            parts += [np.sort(part) for part in np.array_split(members, clients)]
+        return parts
 
 
 def _need(examples: int, num_clients: int, each: int) -> None:

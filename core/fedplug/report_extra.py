@@ -1,0 +1,224 @@
+"""What only some recipes have in their report: pictures that components made, groups of clients, assessments.
+
+The pictures' format is in `fedplug.pictures`. Histograms are drawn as one outline a panel, box plots from five numbers
+a box; the caption says in words what each panel shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug import units
+from fedplug.report_canvas import (
+    GLOBAL_COLOUR,
+    HALF,
+    INK,
+    MUTED,
+    STYLE,
+    WIDE,
+    Chart,
+    Rows,
+    log_axis,
+    to_svg,
+)
+from fedplug.report_tables import render, table, text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DRAWN, PANELS, IN_WORDS = 24, 24, 6
+"""How many pictures the page shows, how many panels of each, and how many of those the caption describes."""
+
+# ---- pictures
+
+
+def picture_charts(pictures: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
+    """A chart for each picture, in order of name; at most `DRAWN`.
+
+    Args:
+        pictures: name -> picture, as `fedplug.pictures.Pictures.kept` has them.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        return [_chart(f"picture-{i}", pictures[name]) for i, name in enumerate(sorted(pictures)[:DRAWN])]
+
+
+def _chart(key: str, picture: Mapping[str, Any]) -> Chart:
+    panels = picture["panels"][:PANELS]
+    boxes = picture["kind"] == "box"
+    wide = len(panels) > 1 or (boxes and len(panels[0]["labels"]) > 8)
+    figure, axes = _grid(len(panels), wide, 2 if boxes else 4)
+    if boxes:
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw_boxes(ax, panel)
+        legend = [("middle half of the values", f"{GLOBAL_COLOUR}55", "area"), ("median", "var(--ink)", "line"),
+                  ("smallest to largest", "var(--muted)", "thin")]  # fmt: skip
+        figure.supylabel(picture["y_label"], fontsize=9, color=MUTED)
+        said = [_boxes_in_words(panel) for panel in panels]
+    else:
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw_histogram(ax, panel, picture["log_y"])
+        legend = [("number of values", GLOBAL_COLOUR, "area")]
+        if any(panel["mark"] is not None for panel in panels):
+            legend.append((picture["mark_label"], "var(--ink)", "dash"))
+        figure.supxlabel(picture["x_label"], fontsize=9, color=MUTED)
+        said = [_histogram_in_words(panel, picture["mark_label"]) for panel in panels]
+    when = f"round {picture['round']}" if picture["round"] > 0 else "the set-up"
+    note = " ".join(filter(None, [picture["note"], f"From {picture['party']}, in {when}."]))
+    if more := len(said) - IN_WORDS:
+        said = [*said[:IN_WORDS], f"{more} more panels are drawn."] if more > 0 else said
+    if more := len(picture["panels"]) - len(panels):
+        note += f" {more} more panels are in figures.json."
+    alt = " ".join(said)
+    return Chart(key, picture["title"], note, alt, tuple(legend), to_svg(figure, key, alt), wide)
+
+
+def _grid(panels: int, wide: bool, most_columns: int) -> tuple[Figure, list[Axes]]:
+    """A figure with room for so many panels, each with axes of its own."""
+    from matplotlib.figure import Figure
+
+    columns = min(panels, most_columns)
+    rows = math.ceil(panels / columns)
+    height = 2.9 if rows == 1 else 0.4 + 2.1 * rows
+    figure = Figure(figsize=(WIDE if wide else HALF, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for empty in grid[panels:]:
+        empty.set_visible(False)
+    return figure, list(grid[:panels])
+
+
+def _draw_histogram(ax: Axes, panel: Mapping[str, Any], log_y: bool) -> None:
+    edges, counts = np.array(panel["edges"]), np.array(panel["counts"])
+    highest = float(counts.max())
+    if log_y and highest > 0:
+        # A bin with one value must be seen, so the floor lies below 1.
+        log_axis(ax, 0.75, max(highest, 2.0))
+        ax.stairs(np.maximum(counts, 0.1), edges, baseline=0.1, fill=True, color=GLOBAL_COLOUR)
+    else:
+        ax.stairs(counts, edges, fill=True, color=GLOBAL_COLOUR)
+        ax.set_ylim(0, min(1.08 * highest, 1e300) or 1)
+    if panel["mark"] is not None:
+        ax.axvline(panel["mark"], color=INK, linestyle="--", linewidth=1.4)
+    _plain_ticks(ax.xaxis)
+    if not log_y:
+        _plain_ticks(ax.yaxis, digits=6)
+    ax.set_title(panel["title"][:40])
+
+
+def _draw_boxes(ax: Axes, panel: Mapping[str, Any]) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    boxes = np.array(panel["boxes"], np.float64)
+    positive = boxes[boxes > 0]
+    if panel["log_y"] and positive.size:
+        # On this scale there is no zero: what is not above it is drawn at the bottom.
+        floor = max(float(positive.min()), float(positive.max()) * 1e-12)
+        boxes = np.maximum(boxes, floor)
+        log_axis(ax, floor, float(positive.max()))
+    else:
+        _plain_ticks(ax.yaxis)
+    labels = [label[:18] for label in panel["labels"]]
+    # Each kind of mark is one path, whatever the number of boxes: matplotlib's own box plots have seven paths a box.
+    x, gap = np.arange(1, len(labels) + 1), np.full(len(labels), np.nan)
+    low, q1, median, q3, high = boxes.T
+    for ends in ((low, q1), (q3, high)):
+        ax.plot(np.column_stack([x, x, gap]).ravel(), np.column_stack([*ends, gap]).ravel(), color=MUTED, linewidth=0.9)
+    corners = np.stack([np.column_stack(xy) for xy in ((x - 0.3, q1), (x + 0.3, q1), (x + 0.3, q3), (x - 0.3, q3))], 1)
+    outline = Path.make_compound_path_from_polys(corners)
+    ax.add_patch(PathPatch(outline, facecolor=f"{GLOBAL_COLOUR}55", edgecolor=GLOBAL_COLOUR, linewidth=1.0))
+    middle = np.column_stack([median, median, gap]).ravel()
+    ax.plot(np.column_stack([x - 0.3, x + 0.3, gap]).ravel(), middle, color=INK, linewidth=1.4)
+    ax.set_xlim(0.3, len(labels) + 0.7)
+    every = math.ceil(len(labels) / 30)
+    shown = labels[::every]
+    turned = len(shown) * max(map(len, shown)) > 40
+    ax.set_xticks(range(1, len(labels) + 1, every), shown, rotation=45 if turned else 0,
+                  ha="right" if turned else "center")  # fmt: skip
+    ax.set_title(panel["title"][:60])
+
+
+def _plain_ticks(axis: Any, digits: int = 3) -> None:
+    """Few ticks with plain numbers: matplotlib's own offset text, 1e-5 above the axis, is easily overlooked."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=4))
+    axis.set_major_formatter(f"{{x:.{digits}g}}")
+
+
+def _histogram_in_words(panel: Mapping[str, Any], mark_label: str) -> str:
+    edges, counts = np.array(panel["edges"]), np.array(panel["counts"])
+    total = counts.sum()
+    title = f"{panel['title']}: " if panel["title"] else "All: "
+    if not total:
+        return f"{title}no values."
+    below = np.concatenate([[0.0], np.cumsum(counts / total)])
+    median = edges[1:][np.searchsorted(below[1:-1], 0.5)]
+    said = f"{title}half of the {units.number(total, 0)} values lie below {median:.3g}"
+    if panel["mark"] is not None:
+        above = 1 - float(np.interp(panel["mark"], edges, below))
+        said += f", about {units.percent(above)} above {mark_label} {panel['mark']:.3g}"
+    return f"{said}."
+
+
+def _boxes_in_words(panel: Mapping[str, Any]) -> str:
+    boxes: NDArray[np.float64] = np.array(panel["boxes"])
+    medians = boxes[:, 2]
+    low, high = int(medians.argmin()), int(medians.argmax())
+    title = f"{panel['title']}: " if panel["title"] else "All: "
+    if len(medians) == 1:
+        ends = f"the median of {panel['labels'][0]} is {medians[0]:.3g}"
+    else:
+        ends = (f"medians from {medians[low]:.3g} ({panel['labels'][low]}) to {medians[high]:.3g} "
+                f"({panel['labels'][high]})")  # fmt: skip
+    zeros = " Values of 0 and below are drawn at the bottom." if panel["log_y"] and (boxes <= 0).any() else ""
+    return f"{title}{ends}; all values lie between {boxes[:, 0].min():.3g} and {boxes[:, 4].max():.3g}.{zeros}"
+
+
+# ---- tables
+
+
+def groups_table(rows: Rows) -> str:
+    """Each group of the last round that had several: its clients, and how its model does."""
+    known = [row for row in rows if len(units.mapping(row, "group_members")) > 1]
+    if not known:
+        return ""
+    row, body = known[-1], []
+    for group, members in units.mapping(row, "group_members").items():
+        ids: Sequence[Any] = members if isinstance(members, list | tuple) else []
+        measured = [units.read(each, "groups", group, "accuracy") for each in rows]
+        body.append([
+            text(group), str(len(ids)), text(", ".join(map(str, ids))),
+            *(units.number(_known(units.read(row, "groups", group, key))) for key in ("accuracy", "loss")),
+            units.number(max(filter(math.isfinite, measured), default=None)),
+        ])  # fmt: skip
+    changes = sum(
+        units.mapping(before, "group_members") != units.mapping(after, "group_members")
+        for before, after in pairwise(known)
+    )
+    caption = f"Groups of clients with a model each, as in round {row.get('round', '?')}. "
+    caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
+    return table(caption.rstrip(), ["group", "size", "clients", "accuracy", "loss", "best accuracy"], body, numeric=3)
+
+
+def assessments_table(summary: Mapping[str, Any]) -> str:
+    """What components said of the run with knowledge that no party has."""
+    found = units.mapping(summary, "assessments")
+    body = [
+        [text(component), text(str(fact).replace("_", " ")), render(value)]
+        for component in found for fact, value in units.mapping(found, component).items()
+    ]  # fmt: skip
+    caption = "Assessments, made after the run with knowledge that no party of the protocol has."
+    return table(caption, ["component", "fact", "value"], body, numeric=2)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,165 @@
+"""The simulated clock: how long a round would take on the devices that a recipe's `profiles` describe.
+
+A run counts what every party does (`Party.operation`) and measures, on the machine it runs on, what that takes. From
+this follow the seconds of one operation (`unit_costs`), and with counts, bytes and profiles those of a round
+(`round_seconds`). What is assumed:
+
+* the machine that measures is one CPU; c CPUs do the same work in 1/c of the time, however it is cut up;
+* a party computes or transfers, never both at once, and a byte passes the links of both ends one after the other;
+* bandwidth is the same up and down, 1 MB is 10^6 bytes, and a message has no latency;
+* all clients work at the same time; the server and the key server work while no client does;
+* a round lasts as long as its slowest client, the server and the key server together: who waits for whom in the
+  middle of a round, after a negotiation, is not told apart. Set-up and evaluation do not count.
+
+Wall-clock seconds enter through the costs only. All functions are pure, so a benchmark can price the counts of one run
+with costs from elsewhere, another cipher's for instance; `work_of` reads the counts out of a row of `metrics.jsonl`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedplug.profiles import Profile
+from fedplug.views import KEY_SERVER, SERVER
+
+Party = int | str
+"""A client's id, `server` or `key_server`."""
+
+OTHER = "other"
+"""What a client does in a round besides its named operations; each round of each client counts as one."""
+MEASURED = "measured"
+"""What a server does besides its named operations: as many operations as it took seconds, so each costs one second."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PartySeconds:
+    """Simulated seconds of one party in a round."""
+
+    compute: float
+    transfer: float
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.transfer
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundSeconds:
+    """Simulated seconds of a round, by party."""
+
+    clients: Mapping[int, PartySeconds]
+    server: PartySeconds
+    key_server: PartySeconds
+
+    @property
+    def slowest(self) -> int | None:
+        """The client that the round waits for, of equals the first; None in a round without clients."""
+        return min(self.clients, key=lambda client_id: (-self.clients[client_id].total, client_id), default=None)
+
+    @property
+    def seconds(self) -> float:
+        """How long the round lasts."""
+        slowest = 0.0 if self.slowest is None else self.clients[self.slowest].total
+        return slowest + self.server.total + self.key_server.total
+
+    def to_row(self) -> dict[str, Any]:
+        """As a row of the metrics holds it; `compute` and `transfer` are those of the slowest client."""
+        slowest = PartySeconds(0.0, 0.0) if self.slowest is None else self.clients[self.slowest]
+        return {
+            "seconds": self.seconds,
+            "slowest": self.slowest,
+            "compute": slowest.compute,
+            "transfer": slowest.transfer,
+            "server": self.server.total,
+            "key_server": self.key_server.total,
+            "clients": {str(client_id): one.total for client_id, one in sorted(self.clients.items())},
+        }
+
+
+def unit_costs(samples: Mapping[str, ArrayLike]) -> dict[str, float]:
+    """Seconds of one operation of each name.
+
+    Each sample is what one party did of it in one round and gives a ratio, seconds over count; the cost is the median
+    of the ratios, weighted by count. A mean would carry along, through the whole run, what a party pays once (an
+    import, a table that it builds) and what a busy machine cost it in one round. The weights let those rounds speak in
+    which much of it was done: with few operations, what a call costs in any case prevails.
+
+    Args:
+        samples: name -> (n, 2), each row a count and the seconds it took, over all parties and rounds so far. Rows with
+            a count of zero say nothing and are left out.
+    """
+    costs = {}
+    for name, given in samples.items():
+        pairs = np.asarray(given, np.float64).reshape(-1, 2)
+        pairs = pairs[pairs[:, 0] > 0]
+        if len(pairs):
+            costs[name] = _weighted_median(pairs[:, 1] / pairs[:, 0], pairs[:, 0])
+    return costs
+
+
+def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The smallest value at or below which lies half of the weight; where that is exactly half, midway to the next."""
+    order = np.argsort(values, kind="stable")
+    values, below = values[order], np.cumsum(weights[order])
+    index = int(np.searchsorted(below, below[-1] / 2))
+    upper = index + 1 if below[index] == below[-1] / 2 and index + 1 < len(values) else index
+    return float(values[index] + values[upper]) / 2
+
+
+def round_seconds(
+    operations: Mapping[Party, Mapping[str, float]],
+    traffic: Mapping[Party, tuple[float, float]],
+    profiles: Mapping[Party, Profile],
+    costs: Mapping[str, float],
+) -> RoundSeconds:
+    """Simulated seconds of a round: for each party, sum of count x cost / CPUs, plus bytes up and down / bandwidth.
+
+    Args:
+        operations: party -> name -> how many in this round.
+        traffic: party -> (bytes up, bytes down) in this round.
+        profiles: of every party that occurs, and of both servers; see `fedplug.profiles.by_party`.
+        costs: name -> seconds of one operation on one CPU. That of `measured` is one second unless it is given.
+
+    Raises:
+        ValueError: an operation has no cost, or a party no profile.
+    """
+    priced = {MEASURED: 1.0, **costs}
+
+    def of(party: Party) -> PartySeconds:
+        counts, profile = operations.get(party, {}), profiles.get(party)
+        if profile is None:
+            raise ValueError(f"party {party!r} has no profile; there are profiles of {sorted(map(str, profiles))}")
+        if missing := sorted(counts.keys() - priced.keys()):
+            raise ValueError(f"operation {missing[0]!r} of party {party!r} has no cost; costs are {sorted(costs)}")
+        work = sum(count * priced[name] for name, count in counts.items())
+        return PartySeconds(work / profile.cpus, sum(traffic.get(party, ())) / (1e6 * profile.bandwidth))
+
+    clients = sorted(party for party in {*operations, *traffic} if isinstance(party, int))
+    return RoundSeconds({client_id: of(client_id) for client_id in clients}, of(SERVER), of(KEY_SERVER))
+
+
+def samples_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """What rows of `metrics.jsonl` say of each operation, as `unit_costs` takes it."""
+    samples: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for table in (*row.get("client_operations", {}).values(), *row.get("server_operations", {}).values()):
+            for name, entry in table.items():
+                samples.setdefault(name, []).append((entry["count"], entry["seconds"]))
+    return samples
+
+
+def work_of(row: Mapping[str, Any]) -> tuple[dict[Party, dict[str, float]], dict[Party, tuple[float, float]]]:
+    """The operations and the traffic of a row of `metrics.jsonl`, as `round_seconds` takes them."""
+    tables: dict[Party, Any] = {int(client_id): one for client_id, one in row.get("client_operations", {}).items()}
+    tables |= row.get("server_operations", {})
+    operations = {party: {name: entry["count"] for name, entry in one.items()} for party, one in tables.items()}
+    clients = row.get("client_bytes", {}).items()
+    traffic: dict[Party, tuple[float, float]] = {int(client_id): (one["up"], one["down"]) for client_id, one in clients}
+    up, down, between = (row.get("bytes", {}).get(way, {}).get("total", 0) for way in ("up", "down", "key_server"))
+    # What is one end's up is the other's down; all of it passes the server's link.
+    return operations, {**traffic, SERVER: (down, up + between), KEY_SERVER: (between, 0)}

@@ -1,0 +1,138 @@
+"""The table at the end of a sweep, with mean and standard deviation over seeds, and the same lines as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedplug import units
+from fedplug.sweep_grid import short_names
+
+Line = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """One column of the table: what stands in each row, and whether it is a number that was measured."""
+
+    title: str
+    cells: list[str]
+    measured: bool
+
+
+def print_table(lines: Sequence[Line]) -> None:
+    """Prints one row for each case and combination of parameters."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedplug.cli_catalog import console
+
+    columns = columns_of(lines)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.measured else "left", no_wrap=True)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, cells))
+    console().print(table)
+
+
+def columns_of(lines: Sequence[Line]) -> list[Column]:
+    """The table: cases and parameters as given, numbers as mean ± standard deviation over seeds.
+
+    A row is a case and combination of parameters; columns that hold nothing in any row are left out. Of runs that
+    failed, only the count is shown.
+    """
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(json.dumps([line["case"], line["parameters"]]), []).append(line)
+    heads = [group[0] for group in groups.values()]
+    done = [[line for line in group if line["status"] == "done"] for group in groups.values()]
+    names = short_names(_paths(lines))
+    columns = [Column("case", [head["case"] or units.NOTHING for head in heads], False)]
+    for path, name in names.items():
+        columns.append(Column(name, [_as_text(head["parameters"].get(path)) for head in heads], False))
+    counts = zip(done, groups.values(), strict=True)
+    runs = [str(len(all_)) if len(good) == len(all_) else f"{len(good)} of {len(all_)}" for good, all_ in counts]
+    columns.append(Column("runs", runs, False))
+    for title, place, shown in _measured(lines):
+        columns.append(Column(title, [_mean(group, place, shown) for group in done], True))
+    return [column for column in columns if {*column.cells} != {units.NOTHING}]
+
+
+def _measured(lines: Sequence[Line]) -> list[tuple[str, tuple[str, ...], Callable[[float], str]]]:
+    """The columns of numbers: title, where it stands in a line, how it is written."""
+    used = [zone for zone in units.names(lines, "zones") if units.total(lines, "zones", zone) > 0]
+    assessed = units.names(lines, "assessments")
+    facts = [(name, fact) for name in assessed for fact in units.names(lines, "assessments", name)]
+    return [
+        ("accuracy", ("accuracy",), units.number),
+        ("best", ("best_accuracy",), units.number),
+        ("personal mean", ("personal_accuracy", "mean"), units.number),
+        ("lowest", ("personal_accuracy", "min"), units.number),
+        ("highest", ("personal_accuracy", "max"), units.number),
+        *((zone, ("zones", zone), units.percent) for zone in used),
+        ("seconds", ("seconds", "wall"), _one_digit),
+        ("simulated s", ("simulated_seconds",), _one_digit),
+        ("MB up", ("bytes", "up"), _megabytes),
+        ("MB down", ("bytes", "down"), _megabytes),
+        ("ledger epsilon", ("epsilon",), units.number),
+        *((fact.replace("_", " "), ("assessments", name, fact), _few_digits) for name, fact in facts),
+    ]
+
+
+def _one_digit(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _few_digits(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.2f}"
+
+
+def _mean(group: Sequence[Line], path: tuple[str, ...], shown: Callable[[float], str]) -> str:
+    values = [value for value in (units.read(line, *path) for line in group) if not math.isnan(value)]
+    if not values:
+        return units.NOTHING
+    if not all(map(math.isfinite, values)):
+        return shown(max(values, key=abs))
+    mean = shown(statistics.fmean(values))
+    spread = shown(statistics.stdev(values)) if len(values) > 1 else shown(0.0)
+    return mean if spread == shown(0.0) else f"{mean} ± {spread}"
+
+
+def to_csv(lines: Sequence[Line]) -> str:
+    """One row a run, one column for every number; nested names are joined by dots."""
+    paths = _paths(lines)
+    rows = []
+    for line in lines:
+        given = {path: _as_text(value) for path, value in line["parameters"].items()}
+        rows.append({**dict(_flat({key: value for key, value in line.items() if key != "parameters"})), **given})
+    columns = dict.fromkeys(["case", *paths, "seed", "status", *(key for row in rows for key in row)])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in line.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        elif value is not None:
+            yield f"{before}{key}", value
+
+
+def _paths(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(path for line in lines for path in line["parameters"]))
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

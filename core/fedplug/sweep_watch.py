@@ -1,0 +1,76 @@
+"""What a person sees of a sweep while it goes on: a line for each run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class SweepWatch:
+    """What a person sees of one run of a sweep: a line that says how it goes, and in the end how it went.
+
+    Args:
+        stream: where to print.
+        title: which run it is.
+        rounds: how many it has.
+        quiet: print notes and failures only.
+    """
+
+    def __init__(self, stream: TextIO, title: str, rounds: int, quiet: bool) -> None:
+        self._stream, self._title, self._rounds, self._quiet = stream, title, rounds, quiet
+        self._live = stream.isatty() and not quiet
+        self._drawn = 0.0
+        self._open = False  # the title stands in the last line, without an end
+        if not quiet:
+            self._show_title()
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        """The plan is in the run's report."""
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        """In a terminal, the title's line says where the run is; a few times a second at most."""
+        if self._live and time.monotonic() - self._drawn > 0.2:
+            self._drawn = time.monotonic()
+            text = f"{self._title}  round {round} of {self._rounds}, {phase}"
+            self._print(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", end="")
+
+    def round_done(self, row: Mapping[str, Any]) -> None:
+        """Rows are in the run's folder."""
+
+    def note(self, text: str) -> None:
+        """Below the title, which is then repeated with the result."""
+        if self._live:
+            self._print(f"\r\x1b[K{self._title}  note: {text}")
+        else:
+            self._print(f"\n  note: {text}" if self._open else f"{self._title}  note: {text}")
+        self._open = False
+
+    def finish(self, rows: Any, verdict: str, report: Path, run_dir: Path) -> None:
+        """The sweep prints the result itself."""
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        """The sweep says how to go on."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def result(self, text: str, always: bool = False) -> None:
+        """Ends the line with what came of the run."""
+        if self._quiet and not always:
+            return
+        if self._live:
+            self._print(f"\r\x1b[K{self._title}: {text}")
+        else:
+            self._print(f": {text}" if self._open else f"{self._title}: {text}")
+        self._open = False
+
+    def _show_title(self) -> None:
+        self._print(self._title, end="")
+        self._open = True
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding), end=end, file=self._stream, flush=True)

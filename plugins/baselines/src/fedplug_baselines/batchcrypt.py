@@ -1,0 +1,235 @@
+"""BatchCrypt: quantised updates, many to a Paillier plaintext, with a clip that the clients agree on each round.
+
+Zhang et al., "BatchCrypt: Efficient Homomorphic Encryption for Cross-Silo Federated Learning" (USENIX ATC 2020);
+code of the authors: marcoszh/BatchCrypt, FATE_plugin/federatedml/secureprotol (batch_encryption.py, aciq.py) and
+accuracy_eval/test_10parties (the clients' common clip, and the range of the quantiser).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug.errors import MessageError, ProtectionError
+from fedplug.types import ENCRYPTED
+from fedplug_std import he_keys
+from fedplug_std.he_blocks import Encryption
+from numpy.typing import NDArray
+
+from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limit, dynamic_clip, field_bits
+
+if TYPE_CHECKING:
+    from fedplug import Block, Party
+    from fedplug.recipe import Recipe
+    from fedplug_std.he_keys import Terms
+
+
+class BatchCrypt(Encryption):
+    """Encrypt quantised updates with Paillier, as many to a ciphertext as fit (BatchCrypt).
+
+    Values are clipped, quantised to `bits` bits with room for the sum of all clients, and written in two's complement
+    with two sign bits, which show a sum that overflows: it is not opened. Padding keeps carries from the neighbours.
+
+    With `clip: daciq` the clip of each tensor is agreed each round: the component then stands under `negotiate_mask`
+    too, encrypts the whole model, and asks each client for the extremes of every tensor. With `clip: range` the clip is
+    the option, and the component serves any zone whose positions the clients share.
+    """
+
+    class Options(he_keys.Options):
+        """How values become numbers, and how long the key is."""
+
+        clip: Literal["daciq", "range"] = Field(
+            "daciq", description="alpha: agreed each round for each tensor (dACIQ), or the option range"
+        )
+        range: float = Field(
+            1.0, gt=0, allow_inf_nan=False,
+            description="with clip: range, the largest |update value x weight|; larger values are clipped, and the "
+            "share of them is logged",
+        )  # fmt: skip
+        bits: int = Field(16, ge=3, le=32, description="r, of a quantised value, and of the sum over all clients")
+        rounding: Literal["stochastic", "nearest"] = Field(
+            "stochastic", description="stochastic: up or down by chance, without bias, as the authors do"
+        )
+        key_bits: Literal[2048, 3072] = Field(2048, description="length of Paillier's modulus; the paper: 2048")
+
+    name: str = "baselines.batchcrypt"
+    zones = frozenset({ENCRYPTED})
+    slots = 2
+    position_block = 0  # no blocks of positions: the clients must share the zone
+    clip: float | NDArray[np.float64] = 0.0
+    rng: np.random.Generator | None = None
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.backend = self._backend(1)  # the keys say how many clients a field must have room for
+
+    def _backend(self, max_clients: int) -> PaillierBatches:
+        return PaillierBatches(0, self.options.key_bits, width=field_bits(self.options.bits, max_clients))
+
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        options, holder = self.options, "every client" if self.site == "client" else "the key server"
+        clip = "clip agreed each round" if options.clip == "daciq" else f"clip ±{options.range:g}"
+        return f"{options.bits}-bit codes in Paillier {options.key_bits}, {clip}; secret key at {holder}"
+
+    def limits(self, num_clients: int) -> tuple[float, float]:
+        """Largest magnitude and grid step of the weighted values; none is certain where the clip is agreed later."""
+        if self.options.clip == "daciq":
+            return 0.0, 0.0
+        limit = code_limit(self.options.bits, self.options.max_clients or num_clients)
+        return self.options.range, self.options.range / max(limit, 1)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against encrypting for that many clients, and whether the clip can be agreed."""
+        problems = super().check(recipe)
+        protects = any(use.name == self.name for chain in recipe.protect.values() for use in chain)
+        if not protects:
+            problems.append(f"it protects nothing; write protect: {{encrypted: [{self.name}]}}, by its name alone")
+        elif self.options.clip == "daciq" and recipe.negotiate_mask.name != self.name:
+            problems.append(
+                "clip: daciq is agreed in the negotiation; write negotiate_mask: {use: baselines.batchcrypt}, or "
+                "clip: range and a range"
+            )
+        return problems
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What no guarantee covers."""
+        channels = super().side_channels(ctx)
+        if self.options.clip == "daciq":
+            note = "each client's smallest and largest update of every tensor, in the clear, to agree on the clip"
+            channels.append(SideChannel("extremes of updates", ("aggregator",), note=note))
+        return channels
+
+    def agree(self, max_clients: int) -> None:
+        """Checks that there is a code for sums of that many clients.
+
+        Raises:
+            ProtectionError: a client's share of the codes is nothing but zero.
+        """
+        if code_limit(self.options.bits, max_clients) < 1:
+            raise ProtectionError(
+                f"bits={self.options.bits} leaves each of max_clients={max_clients} no code but 0; raise bits to "
+                f"{max_clients.bit_length() + 1}"
+            )
+
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A new key pair; the terms say for how many clients the fields have room."""
+        from fedplug_std.paillier_scheme import generate
+
+        return generate(self.options.key_bits), {"max_clients": max_clients}
+
+    def codec(self, terms: Terms) -> TwosComplement:
+        """How values become fields, with the clip of this round."""
+        return TwosComplement(self.options.bits, terms["max_clients"], self.clip, self.rng)
+
+    # -- the clip, agreed each round (dACIQ) ---------------------------------------------------------------------------
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Extremes in, common clips out; the whole model is encrypted."""
+        if self.options.clip == "range":
+            cohort.tell(self.adopt, None)
+            return
+        extremes = cohort.ask(self.extremes)  # runs at every client
+        for client_id, found in list(extremes.items()):
+            if not is_extremes(found, len(ctx.layout.parameters)):  # a faulty client must not decide alone
+                cohort.drop(client_id, "the extremes of its update are no finite smallest and largest of each tensor")
+                del extremes[client_id]
+        if not extremes:
+            return
+        lowest, highest = (np.array([found[i] for found in extremes.values()]) for i in (0, 1))
+        counts = np.array(tensor_sizes(ctx.layout)) * len(extremes)
+        clips = dynamic_clip(lowest.min(0), highest.max(0), counts, self.options.bits)
+        memory = ctx.party.memory(self)
+        if memory.get("round") != ctx.round:
+            memory.update(round=ctx.round, clips={})
+        memory["clips"] |= dict.fromkeys(cohort.client_ids, clips)  # by client: other groups have other clips
+        cohort.tell(self.adopt, clips)
+
+    @at_client
+    def extremes(self, client: Client) -> NDArray[np.float64]:
+        """Smallest and largest weighted update of each tensor, (2, T)."""
+        if client.update is None:
+            raise ProtectionError("the extremes are those of an update; the client has not trained in this round")
+        starts = np.cumsum([0, *tensor_sizes(client.ctx.layout)[:-1]])
+        values = client.update.astype(np.float64) * client.weight
+        return np.stack([np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)])
+
+    @at_client
+    def adopt(self, client: Client, clips: NDArray[np.float64] | None) -> None:
+        """Sets the plan, and keeps this round's clips."""
+        client.memory(self)["clips"] = clips
+        client.plan = Plan.single(ENCRYPTED, client.ctx.layout.size, client.ctx.zones)
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Clips, quantises, packs and encrypts the weighted values; logs the share that was clipped."""
+        clips, sizes = client.memory(self).get("clips"), tensor_sizes(ctx.layout)
+        packing = self._packing(block, client, clips, sizes)
+        packing.rng = client.rng(self, "rounding", block.zone) if self.options.rounding == "stochastic" else None
+        return Encryption.protect(packing, block, client, ctx)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds the clients' ciphertexts at the server, which holds no key; says by which clips to read the sum."""
+        client_id, first = next(iter(blocks.items()))
+        clips, sizes = ctx.party.memory(self).get("clips", {}).get(client_id), tensor_sizes(ctx.layout)
+        packing = self._packing(first, ctx.party, clips, sizes)
+        total = Encryption.add_blocks(packing, blocks, ctx)
+        if self.options.clip == "daciq":  # whoever opens it may be in another round, or know no model
+            total = total.replace(meta={**total.meta, "clips": clips, "sizes": np.array(sizes)})
+        return total
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Decrypts the weighted sum where the key is, unless it overflowed or holds too few updates."""
+        clips, sizes = block.meta.get("clips"), block.meta.get("sizes")
+        if self.options.clip == "daciq" and not is_reading(clips, sizes, block.size):
+            raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
+        return Encryption.postprocess(self._packing(block, ctx.party, clips, sizes), block, ctx)
+
+    def _packing(self, block: Block, party: Party, clips: Any, sizes: Any) -> BatchCrypt:
+        """This component with the fields of its keys, and with this round's clip of each scalar.
+
+        Raises:
+            ProtectionError: positions of the client's own, a part of the model under clips for tensors, or no keys.
+        """
+        if block.positions is not None:
+            raise ProtectionError(
+                f"{self.name} adds gathered values, and each client has positions of its own in zone {block.zone}; let "
+                "the negotiation share the zone, or use std.paillier"
+            )
+        _, terms = he_keys.context_of(self, party)
+        packing = copy.copy(self)
+        packing.backend = self._backend(terms["max_clients"])
+        packing.slots = packing.backend.most_slots()
+        if self.options.clip == "range":
+            packing.clip = self.options.range
+        elif clips is None or block.size != sum(sizes):
+            raise ProtectionError(
+                f"{self.name} has no clips for the {block.size} scalars of zone {block.zone}; the negotiation agrees "
+                "on one for each tensor of the whole model"
+            )
+        else:
+            packing.clip = np.repeat(clips, sizes)
+        return packing
+
+
+def tensor_sizes(layout: Layout) -> list[int]:
+    """Scalars of each of the T tensors of the model."""
+    return [parameter.size for parameter in layout.parameters]
+
+
+def is_extremes(found: Any, tensors: int) -> bool:
+    """Whether this is a finite smallest and largest value for each tensor."""
+    is_array = isinstance(found, np.ndarray) and found.dtype == np.float64 and found.shape == (2, tensors)
+    return is_array and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
+
+
+def is_reading(clips: Any, sizes: Any, size: int) -> bool:
+    """Whether these are clips of tensors that have so many scalars together."""
+    is_arrays = isinstance(clips, np.ndarray) and isinstance(sizes, np.ndarray) and clips.shape == sizes.shape
+    return is_arrays and clips.dtype == np.float64 and sizes.dtype.kind in "iu" and int(sizes.sum()) == size

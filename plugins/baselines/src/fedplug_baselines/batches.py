@@ -1,0 +1,202 @@
+"""BatchCrypt's numbers: clipped, quantised, in two's complement with two sign bits, packed into Paillier plaintexts.
+
+Zhang et al., "BatchCrypt: Efficient Homomorphic Encryption for Cross-Silo Federated Learning" (USENIX ATC 2020);
+code of the authors: marcoszh/BatchCrypt, FATE_plugin/federatedml/secureprotol/batch_encryption.py and aciq.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fedplug.errors import MessageError, ProtectionError
+from fedplug_std.paillier import PackedPaillier
+from numpy.typing import NDArray
+
+
+def code_limit(bits: int, max_clients: int) -> int:
+    """The largest magnitude of one client's code: what leaves a sum of `max_clients` codes within `bits` bits."""
+    return ((1 << (bits - 1)) - 1) // max_clients
+
+
+def field_bits(bits: int, max_clients: int) -> int:
+    """Bits between neighbours in a plaintext: the code, its second sign bit, and padding for the carries of the sum."""
+    return bits + 1 + math.ceil(math.log2(max_clients))
+
+
+def dynamic_clip(
+    lowest: NDArray[np.float64], highest: NDArray[np.float64], counts: NDArray[np.int64], bits: int
+) -> NDArray[np.float64]:
+    """dACIQ: the clip that costs a Gaussian tensor least, when clipping and rounding to `bits` bits are both counted.
+
+    The standard deviation is told from the range of the values, as Banner et al. do (ACIQ, NeurIPS 2019); so the
+    clients need to tell two numbers a tensor. aciq.py, `get_alpha_gaus`.
+
+    Args:
+        lowest, highest: of each tensor's values, over all clients.
+        counts: how many values these are the extremes of, over all clients.
+        bits: of a code.
+
+    Returns:
+        The clip of each tensor, in units of the values; 0 where all values are equal.
+    """
+    gaussian = 0.5 * 0.35 * (1 + math.sqrt(math.pi * math.log(4)))
+    deviation = (highest - lowest) * gaussian / np.sqrt(2 * np.log(np.maximum(counts, 2)))
+    clips: NDArray[np.float64] = optimal_clip(bits) * deviation
+    return clips
+
+
+@functools.cache
+def optimal_clip(bits: int) -> float:
+    """Where the squared error of a standard normal value is smallest: what clipping takes, plus what rounding adds.
+
+    E(a) = (1 + a^2)(1 - erf(a / sqrt 2)) - sqrt(2 / pi) a exp(-a^2 / 2) + 2 a^2 (2^b - 2) / (3 * 2^(3 b)), as in
+    aciq.py, `mse_gaussian`; its derivative grows from below 0 to above, and its root is found by halving.
+    """
+
+    def slope(clip: float) -> float:
+        clipping = clip * math.erfc(clip / math.sqrt(2)) - math.sqrt(2 / math.pi) * math.exp(-(clip**2) / 2)
+        return 2 * clipping + 4 * clip * float(2**bits - 2) / float(3 * 2 ** (3 * bits))
+
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return low
+
+
+@dataclasses.dataclass(eq=False)
+class TwosComplement:
+    """The codec: values in [-clip, clip] to codes that add up in fields, and sums of fields to values.
+
+    A code is a whole number of magnitude `code_limit` at most, so that the sum of `max_clients` of them fits `bits`
+    bits: the authors set the range of the quantiser to the clip times the number of clients. It is stored modulo
+    2^(bits + 1), which doubles its sign bit. In a sum within bounds both sign bits agree; where they differ it has
+    overflowed. What carries beyond them lands in the padding and is dropped.
+
+    Attributes:
+        bits: r, of a code and of a sum, the sign included.
+        max_clients: the most codes a sum may hold.
+        clip: one for all values, or one each, >= 0.
+        rng: rounds up or down by chance, so that no rounding has a bias; None rounds to the nearest.
+    """
+
+    bits: int
+    max_clients: int
+    clip: float | NDArray[np.float64]
+    rng: np.random.Generator | None = None
+    count_unit: float = 1
+
+    @property
+    def limit(self) -> int:
+        """The largest magnitude of a code."""
+        return code_limit(self.bits, self.max_clients)
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+        """Fields of one update, and the share of values beyond the clip.
+
+        Raises:
+            ProtectionError: a value is NaN or infinite.
+        """
+        bad = int(np.count_nonzero(~np.isfinite(values)))
+        if bad:
+            raise ProtectionError(
+                f"{bad} of {len(values)} values are NaN or infinite and cannot be quantised; the training diverged: "
+                "lower lr in train"
+            )
+        clip = np.broadcast_to(np.float64(self.clip), values.shape)
+        scaled = np.clip(values, -clip, clip) * np.divide(self.limit, clip, out=np.zeros(values.shape), where=clip > 0)
+        rounded = np.rint(scaled) if self.rng is None else np.floor(scaled + self.rng.random(scaled.shape))
+        # Clipped again, because value * limit / clip may exceed the limit by a rounding error.
+        codes = np.clip(rounded, -self.limit, self.limit).astype(np.int64)
+        beyond = float(np.mean(np.abs(values) > clip)) if len(values) else 0.0
+        return codes & (2 ** (self.bits + 1) - 1), beyond
+
+    def num_slots(self, size: int) -> int:
+        """A field each."""
+        return size
+
+    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
+        """The sum of `contributors` updates from summed fields, (size,).
+
+        Raises:
+            ProtectionError: a sum has overflowed, or is more than so many codes can give.
+        """
+        sums = np.asarray(slots[:size], np.int64) & (2 ** (self.bits + 1) - 1)  # without the padding
+        signs = sums >> (self.bits - 1)
+        overflowed = int(np.count_nonzero((signs == 0b01) | (signs == 0b10)))
+        sums = np.where(signs == 0b11, sums - 2 ** (self.bits + 1), sums)
+        beyond = int(np.count_nonzero(np.abs(sums) > contributors * self.limit))
+        if overflowed or beyond:
+            raise ProtectionError(
+                # Without the sums: this travels to the server, which must not learn what was decrypted.
+                f"{overflowed} of {size} sums overflowed their {self.bits} bits, and {beyond} are larger than "
+                f"{contributors} codes of at most {self.limit} can give; a client did not scale its values to "
+                "max_clients as agreed, or ciphertexts are damaged"
+            )
+        values: NDArray[np.float32] = (sums * (np.asarray(self.clip, np.float64) / self.limit)).astype(np.float32)
+        return values
+
+    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
+        """The counts as they are."""
+        return np.asarray(slots, np.int64)
+
+
+def pack(rows: NDArray[np.int64], width: int) -> list[int]:
+    """One whole number for each row of fields: the first field in the lowest `width` bits, and so on."""
+    places = np.arange(width)
+    numbers = []
+    for row in rows:
+        bits = (row[:, np.newaxis] >> places & 1).astype(np.uint8)
+        numbers.append(int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little"))
+    return numbers
+
+
+def unpack(numbers: Sequence[int], slots: int, width: int) -> NDArray[np.int64]:
+    """Inverse of `pack`, of sums too: rows of fields, (len(numbers), slots).
+
+    Raises:
+        MessageError: a number has bits beyond its fields.
+    """
+    rows = np.empty((len(numbers), slots), np.int64)
+    powers = 1 << np.arange(width, dtype=np.int64)
+    for index, number in enumerate(numbers):
+        if number.bit_length() > slots * width:
+            raise MessageError(
+                f"plaintext {index} is longer than {slots} fields of {width} bits; its ciphertext was damaged, or is "
+                "of another key"
+            )
+        packed = np.frombuffer(number.to_bytes((slots * width + 7) // 8, "little"), np.uint8)
+        bits = np.unpackbits(packed, count=slots * width, bitorder="little").reshape(slots, width)
+        rows[index] = bits @ powers
+    return rows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaillierBatches(PackedPaillier):
+    """The backend of `std.paillier` with fields of any number of bits; `field_bytes` has no meaning here.
+
+    Attributes:
+        width: bits of a field.
+    """
+
+    width: int
+
+    def most_slots(self) -> int:
+        """How many fields a plaintext has room for, whatever they hold."""
+        return (self.key_bits - 1) // self.width
+
+    def pack(self, rows: NDArray[Any]) -> list[int]:
+        """A number for each row of fields."""
+        return pack(rows, self.width)
+
+    def unpack(self, plaintexts: Sequence[int], slots: int) -> NDArray[np.int64]:
+        """Inverse of `pack`, of sums too."""
+        return unpack(plaintexts, slots, self.width)
+
+    def _packing(self, slots: int) -> str:
+        return f"{slots} fields of {self.width} bits"

@@ -1,0 +1,199 @@
+"""CKKS-FedAvg with the parameters and the packing of NVIDIA FLARE and of Plato, to compare costs with.
+
+What was read, and what is taken over:
+
+    NVFlare  NVIDIA/NVFlare, nvflare/lighter/impl/he.py (degree 8192, modulus [60, 40, 40], scale 2^40, symmetric),
+             nvflare/app_opt/he/model_encryptor.py (one vector a tensor, weights multiplied in before encryption)
+    Plato    TL-System/plato, plato/utils/homo_enc.py (degree 8192, modulus [60, 40, 40, 60], scale 2^40, public key,
+             one flat vector), plato/servers/fedavg_he.py
+
+What is not: both servers multiply ciphertexts (by the share of a client, by one over the total), here they only add,
+and the mean is taken after decryption. Both decrypt at full precision, which gives the key away once a sum is published
+(Li & Micciancio, EUROCRYPT 2021); here sums are rounded to a grid, as those of `std.ckks`. One slot of each ciphertext
+counts contributors. The later of two versions of NVFlare's encryptor that were read (commits 1c4bdd3c and 024dab75)
+serialises the context with every tensor of an upload (decomposers.py), 0.67 MB each that nobody needs; the older one,
+and this component, send ciphertexts alone. Plato's server holds the secret key (homo_enc.py, `get_ckks_context`); here
+it never does.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from fedplug import Field, hookimpl
+from fedplug.errors import MessageError, ProtectionError
+from fedplug_std import _tenseal, he_keys
+from fedplug_std._tenseal import TenSeal
+from fedplug_std.ckks import MOST_STEPS, GridNumbers
+from fedplug_std.he_blocks import Encryption
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Context
+    from fedplug_std.he_keys import Terms
+    from numpy.typing import NDArray
+
+DEGREE, SCALE_BITS = 8192, 40
+COEFF_BITS: dict[str, tuple[int, ...]] = {"nvflare": (60, 40, 40), "plato": (60, 40, 40, 60)}
+"""Of the modulus; 140 and 200 of the 218 bits that degree 8192 allows at 128-bit security."""
+
+
+class WithPublicKey(TenSeal):
+    """TenSEAL where whoever gets the secret key also gets the public one, and encrypts with it, as in Plato."""
+
+    def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
+        """As `TenSeal.dump_context`."""
+        return super().dump_context(context, public_key=public_key or secret_key, secret_key=secret_key)
+
+
+class Ckks(Encryption):
+    """Encrypt updates with CKKS as NVFlare or as Plato does: their parameters, their packing.
+
+    `nvflare` packs every tensor into ciphertexts of its own, so the whole model must be in the zone. `plato` packs one
+    flat vector, and takes any zone. For protocols that need not be like theirs, `std.bfv` costs a tenth.
+    """
+
+    class Options(he_keys.Options):
+        """Whose way, and how fine the sums are."""
+
+        like: Literal["nvflare", "plato"] = Field("nvflare", description="whose parameters and packing")
+        range: float = Field(
+            1.0, gt=0, le=2**20,
+            description="largest |update value x weight| that is represented; larger values saturate, and the share "
+            "of them is logged",
+        )  # fmt: skip
+        grid_bits: int = Field(17, ge=1, le=22, description="sums are rounded to 2^-grid_bits; theirs are not")
+
+    name: str = "baselines.ckks"
+    slots = DEGREE // 2
+    position_block = DEGREE // 2 - 1
+    tensors: tuple[int, ...] = ()
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        # With NVFlare the clients encrypt with the secret key, unless the key server holds it.
+        self.symmetric = options.like == "nvflare" and self.site == "client"
+        self.backend = TenSeal("ckks") if self.symmetric else WithPublicKey("ckks")
+
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        packed = "a vector each tensor" if self.options.like == "nvflare" else "one flat vector"
+        holder = "every client" if self.site == "client" else "the key server"
+        return (
+            f"CKKS as {self.options.like}: {DEGREE} {list(COEFF_BITS[self.options.like])}, {packed}, range "
+            f"±{self.options.range:g}, sums rounded to 2^-{self.options.grid_bits}; secret key at {holder}"
+        )
+
+    def limits(self, num_clients: int) -> tuple[float, float]:
+        """Largest magnitude and grid step of the weighted values that it represents."""
+        return self.options.range, 2.0**-self.options.grid_bits
+
+    def agree(self, max_clients: int) -> None:
+        """Checks that sums of that many clients fit; the modulus leaves 2^59 and more, so float64 decides.
+
+        Raises:
+            ProtectionError: float64 cannot hold them.
+        """
+        most, largest = max_clients * self.options.range, MOST_STEPS * 2.0**-self.options.grid_bits
+        if not most < largest:
+            raise ProtectionError(
+                f"max_clients={max_clients} updates of range={self.options.range:g} sum to {most:g}, which must be "
+                f"< {largest:.3g}, 2^44 steps of the grid: float64 encodes no finer; lower range or grid_bits"
+            )
+
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A context with new keys, and proof that rounding to the grid removes their noise.
+
+        Raises:
+            ProtectionError: the grid is too fine for the noise of a worst-case sum.
+        """
+        context = _tenseal.ckks_context(DEGREE, COEFF_BITS[self.options.like], SCALE_BITS, symmetric=self.symmetric)
+        times = _tenseal.probe_times(max_clients)
+        signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
+        row = signs * (max_clients * self.options.range / times)
+        noise = float(np.abs(_tenseal.probe("ckks", context, row, max_clients) - times * row).max())
+        grid = 2.0**-self.options.grid_bits
+        terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+        # A quarter of the grid, and of what one client counts for: the margin that `std.ckks` leaves as well.
+        if not 4 * noise < min(grid, self.codec(terms).count_unit):
+            raise ProtectionError(
+                f"a sum of max_clients={max_clients} updates of range={self.options.range:g} carries noise up to "
+                f"{noise:.2g}, which must be < a quarter of the grid {grid:.2g}; lower grid_bits or range"
+            )
+        return context, terms
+
+    def codec(self, terms: Terms) -> GridNumbers:
+        """How values become slots, as agreed when the keys were made; tensor by tensor with `nvflare`."""
+        grid = 2.0 ** -terms["grid_bits"]
+        if self.tensors:
+            return TensorNumbers(self.options.range, grid, terms["max_clients"], self.tensors, self.slots - 1)
+        return GridNumbers(self.options.range, grid, terms["max_clients"])
+
+    # -- a round: with NVFlare's packing the codec must know where the tensors end -------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Rounds the weighted values to the grid and encrypts them; logs the share that saturated.
+
+        Raises:
+            ProtectionError: NVFlare's packing is asked for a part of the model.
+        """
+        return Encryption.protect(self._packing(block, _tensors(ctx)), block, client, ctx)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds the clients' ciphertexts at the server, which holds no key."""
+        packing = self._packing(next(iter(blocks.values())), _tensors(ctx))
+        total = Encryption.add_blocks(packing, blocks, ctx)
+        if packing.tensors:  # the key server knows no model
+            total = total.replace(meta={**total.meta, "tensors": list(packing.tensors)})
+        return total
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Decrypts the weighted sum where the key is and rounds it to the grid, unless it holds too few updates."""
+        tensors = _tensors(ctx) or block.meta.get("tensors", [])
+        if not (isinstance(tensors, list) and all(isinstance(size, int) and size > 0 for size in tensors)):
+            raise MessageError(f"the {block.zone} sum must say how large each tensor is; its meta says something else")
+        return Encryption.postprocess(self._packing(block, tensors), block, ctx)
+
+    def _packing(self, block: Block, tensors: list[int]) -> Ckks:
+        """This component, made to pack a block of this model."""
+        if self.options.like == "plato":
+            return self
+        if block.positions is not None or block.size != sum(tensors):
+            raise ProtectionError(
+                f"{self.name} packs every tensor by itself, so the {block.zone} zone must hold the whole model of "
+                f"{sum(tensors)} scalars, not {block.size}; write like: plato to encrypt a part of it"
+            )
+        packing = copy.copy(self)
+        packing.tensors = tuple(tensors)
+        return packing
+
+
+class TensorNumbers(GridNumbers):
+    """`GridNumbers` where every tensor begins a new ciphertext."""
+
+    def __init__(self, range: float, grid: float, max_clients: int, tensors: tuple[int, ...], width: int) -> None:
+        super().__init__(range, grid, max_clients)
+        padded = [-(-size // width) * width for size in tensors]
+        starts = np.cumsum([0, *padded[:-1]])
+        self.total = sum(padded)
+        self.where = np.concatenate([np.arange(size) + start for size, start in zip(tensors, starts, strict=True)])
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+        numbers, saturated = super().encode(values)
+        slots = np.zeros(self.total)
+        slots[self.where] = numbers
+        return slots, saturated
+
+    def num_slots(self, size: int) -> int:
+        return self.total
+
+    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
+        return super().decode(slots[self.where], size, contributors)
+
+
+def _tensors(ctx: Context) -> list[int]:
+    """Scalars of each tensor of the model; empty at the key server, which knows no model."""
+    return [parameter.size for parameter in ctx.layout.parameters]

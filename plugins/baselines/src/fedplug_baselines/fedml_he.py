@@ -1,0 +1,200 @@
+"""FedML-HE's mask: the clients' sensitivity maps are averaged under encryption, and the highest share is encrypted.
+
+Jin et al., "FedML-HE: An Efficient Homomorphic-Encryption-Based Privacy-Preserving Federated Learning System"
+(arXiv:2303.10837): M = Select(sum_i alpha_i [S_i], p), once before the training.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+import numpy as np
+from fedplug import Block, Client, Cohort, Context, Field, KeyServer, SideChannel, at_client, at_key_server, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug.types import CLEAR, ENCRYPTED
+from numpy.typing import NDArray
+
+from fedplug_baselines import masks
+
+if TYPE_CHECKING:
+    from fedplug.cohort import KeyServerLine
+
+
+class FedMLHE:
+    """Encrypt the share of the model that the clients' averaged sensitivities put highest (FedML-HE).
+
+    Before round 1 every client encrypts its map of scores; the server adds them, weighted as updates are; whoever holds
+    the key opens the sum and takes its `ratio` P highest scalars as the mask of the whole run. No party sees another
+    client's map, and where the key server holds the key nobody else sees the sum.
+
+    Scores are scaled to what the encryption can hold by the largest score of any client, which each client tells.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """How much is encrypted, by which scores, through which encryption."""
+
+        ratio: float = Field(0.1, ge=0, le=1, description="p, the share of the model that is encrypted")
+        by: str | None = Field(None, description="scorer that gives the maps; the recipe's first if unset")
+        cipher: str | None = Field(
+            None, description="encryption that the maps travel under; default: the one of the encrypted zone"
+        )
+        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return masks.zones_of(self.options.ratio, self.options.rest)
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the scalars, and something must encrypt the scores."""
+        if len(self.zones) == 1:  # nothing to choose
+            return []
+        problems = masks.scorer_problems(
+            recipe, self.options.by, "score_parameters: [{use: baselines.fedml_he_sensitivity}]"
+        )
+        chains = {zone: [use.name for use in chain] for zone, chain in recipe.protect.items()}
+        names = [name for chain in chains.values() for name in chain]
+        if self.options.cipher is not None and self.options.cipher not in names:
+            problems.append(f"cipher: {self.options.cipher!r} protects no zone of this recipe; under protect: {names}")
+        sealed = sorted({chain[-1] for zone, chain in chains.items() if chain and recipe.postprocess.get(zone)})
+        if self.options.cipher is None and len(sealed) > 1:
+            problems.append(f"{len(sealed)} components may encrypt the maps; write cipher: {sealed[0]}, or another")
+        return problems
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """The agreement on the mask: maps in, added under encryption, mask out. The keys exist already.
+
+        Raises:
+            ProtectionError: no component encrypts, or several may; a client's map cannot be added.
+        """
+        if len(self.zones) == 1:
+            return
+        cipher = self._cipher(ctx)
+        peaks = cohort.ask(self.peak)  # runs at every client
+        for client_id, peak in list(peaks.items()):
+            if not (isinstance(peak, float) and 0 <= peak < np.inf):
+                cohort.drop(client_id, f"its largest score is {peak!r}, must be a finite number >= 0")
+                del peaks[client_id]
+        maps = cohort.ask(self.encrypt, max(peaks.values()))
+        for client_id, block in maps.items():
+            if not isinstance(block, Block) or block.size != ctx.layout.size or block.positions is not None:
+                raise ProtectionError(
+                    f"client {client_id} sent something else than a map of {ctx.layout.size} scores; start again"
+                )
+        total = cipher.add_blocks(maps, ctx)  # runs here, on ciphertexts
+        if opened_by_clients(cipher):
+            cohort.tell(self.open, total)
+        else:
+            cohort.tell(self.learn, key_server.ask(self.select, total))
+
+    @at_client
+    def peak(self, client: Client) -> float:
+        """The largest score of this client's map."""
+        return float(self._map(client).max())
+
+    @at_client
+    def encrypt(self, client: Client, scale: float) -> Block:
+        """This client's map [S_i], alpha_i multiplied in by the encryption, on the scale of all clients."""
+        scores, cipher = self._map(client), self._cipher(client.ctx)
+        # Weights are at most 1, so nothing saturates; one part in a million less, because float32 may round up.
+        largest = cipher.limits(client.ctx.num_clients)[0] * (1 - 1e-6)
+        values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
+        block: Block = cipher.protect(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, client.ctx)
+        return block
+
+    @at_key_server
+    def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
+        """Opens the sum and gives the mask alone, packed; refuses sums of fewer than `min_clients` maps."""
+        return self._selected(total, key_server.ctx)
+
+    @at_client
+    def open(self, client: Client, total: Block) -> None:
+        """Opens the sum where the clients hold the key; all find the same mask."""
+        client.memory(self)["mask"] = self._selected(total, client.ctx)
+
+    @at_client
+    def learn(self, client: Client, mask: NDArray[np.uint8]) -> None:
+        """Keeps the mask that the key server found."""
+        client.memory(self)["mask"] = mask
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Nothing to ask: the mask of the set-up holds in every round."""
+        cohort.tell(self.adopt)
+
+    @at_client
+    def adopt(self, client: Client) -> None:
+        """Sets this round's plan, the same at every client."""
+        size = client.ctx.layout.size
+        if len(self.zones) == 1:
+            encrypted = np.full(size, ENCRYPTED in self.zones)
+        else:
+            encrypted = np.unpackbits(client.memory(self)["mask"], count=size).astype(np.bool_)
+        masks.adopt(client, encrypted, self.options.rest)
+
+    def _map(self, client: Client) -> NDArray[np.float32]:
+        """The scorer's map; no client has trained yet, so the scorer must do without an update."""
+        parts = client.ctx.components
+        by = self.options.by or next(name for name, part in parts.items() if hasattr(part, "score_parameters"))
+        scorer = client.ctx.component(by)
+        return masks.spread(scorer.score_parameters(client, client.ctx), client.ctx.layout)
+
+    def _selected(self, total: Block, ctx: Context) -> NDArray[np.uint8]:
+        """Select(sum_i alpha_i S_i, p): the packed mask of the `ratio` P highest; of equal ones the first."""
+        if total.contributors < ctx.min_clients:
+            raise ProtectionError(
+                f"a sum of {total.contributors} maps would show too much of each; min_clients is {ctx.min_clients}"
+            )
+        opened: Block = self._cipher(ctx).postprocess(total, ctx)
+        return select(opened.mean(), self.options.ratio)
+
+    def _cipher(self, ctx: Context) -> Any:
+        """The component that encrypts the maps."""
+        if self.options.cipher is not None:
+            return ctx.component(self.options.cipher)
+        found = [part for part in ctx.components.values() if "encryption" in getattr(part, "provides", ())]
+        if len(found) != 1:
+            raise ProtectionError(
+                f"{self.name} finds {len(found)} components that encrypt, must be 1; name the one to use: cipher: ..."
+            )
+        return found[0]
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What the agreement shows, to whom."""
+        if len(self.zones) == 1:
+            return []
+        channels = [
+            SideChannel("largest sensitivity", ("aggregator",), note="each client's, to bring the maps to one scale"),
+            SideChannel("mask", ("client",), note="it follows from the clients' data; every client knows it"),
+        ]
+        if opened_by_clients(self._cipher(ctx)):
+            note = "every client opens the clients' averaged sensitivity map"
+            return [*channels, SideChannel("sensitivity map", ("client",), note=note)]
+        note = "the key server opens the averaged sensitivity map and tells the aggregation server the mask"
+        return [
+            *channels,
+            SideChannel("sensitivity map", ("key_holder",), note=note),
+            SideChannel("mask", ("aggregator",), note="the key server tells it"),
+        ]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"{self.options.ratio:.1%} with the highest averaged sensitivity encrypted, the rest {self.options.rest}"
+
+
+def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:
+    """The packed mask of the floor(ratio * P) highest scores; of equal ones the lowest indices."""
+    mask = np.zeros(len(scores), np.bool_)
+    mask[masks.highest(scores, masks.count_of(ratio, len(scores)))] = True
+    return np.packbits(mask)
+
+
+def opened_by_clients(cipher: Any) -> bool:
+    """Whether the clients hold the key; otherwise the key server does."""
+    return str(getattr(cipher, "site", "client")) == "client"

@@ -1,0 +1,129 @@
+"""MaskCrypt's consensus: clients propose what to encrypt, most urgent first, and the server interleaves their lists.
+
+Hu and Li, "MaskCrypt: Federated Learning With Selective Homomorphic Encryption" (IEEE TDSC 2024,
+doi:10.1109/TDSC.2024.3392424); code of the authors: TL-System/plato,
+examples/secure_aggregation/maskcrypt/maskcrypt_server.py (`_mask_consensus`) and maskcrypt_client.py (`_compute_mask`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fedplug
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, SideChannel, at_client, hookimpl
+from fedplug.types import CLEAR
+from numpy.typing import NDArray
+
+from fedplug_baselines import masks
+
+
+class MaskCrypt:
+    """Encrypt what the clients propose in turn, most urgent first (MaskCrypt's mask consensus).
+
+    Each client lists the share `ratio` of the model that scores highest with it, in that order. The server interleaves
+    the lists, first of each client, second of each, and so on, and keeps the first `ratio` P distinct indices. The
+    authors' code keeps all distinct ones, up to K times as many: `union`.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """How much is encrypted, by which scores, and what becomes of the rest."""
+
+        ratio: float = Field(0.1, ge=0, le=1, description="rho, the share of the model that each client proposes")
+        union: bool = Field(
+            False,
+            description="encrypt every index that somebody proposes, as the authors' code does; false: the first "
+            "ratio * P distinct ones of the interleaved lists, so that the share is what it says",
+        )
+        by: str | None = Field(None, description="scorer that orders the proposals; the recipe's first if unset")
+        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return masks.zones_of(self.options.ratio, self.options.rest)
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the scalars."""
+        return masks.scorer_problems(recipe, self.options.by, "score_parameters: [{use: baselines.maskcrypt_priority}]")
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Proposals in, interleaved, mask out."""
+        size = ctx.layout.size
+        count = masks.count_of(self.options.ratio, size)
+        if count in (0, size):  # nothing to choose
+            cohort.tell(self.adopt, np.packbits(np.full(size, count > 0)))
+            return
+        proposals = cohort.ask(self.propose)  # runs at every client
+        for client_id, proposal in list(proposals.items()):
+            if problem := proposal_problem(proposal, size, count):  # a faulty client must not end the round
+                cohort.drop(client_id, problem)
+                del proposals[client_id]
+        distinct = interleave(list(proposals.values()))  # runs here, at the server
+        mask = np.zeros(size, np.bool_)
+        mask[distinct if self.options.union else distinct[:count]] = True
+        cohort.tell(self.adopt, np.packbits(mask))
+
+    @at_client
+    def propose(self, client: Client) -> NDArray[np.uint32]:
+        """This client's mask proposal: floor(ratio * P) indices, highest score first; ties: the lowest first."""
+        scores = masks.per_scalar(client, self.options.by)
+        chosen = masks.highest(scores, masks.count_of(self.options.ratio, len(scores)))
+        return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.uint32)
+
+    @at_client
+    def adopt(self, client: Client, mask: NDArray[np.uint8]) -> None:
+        """Sets the plan, the same at every client: the mask is encrypted, gathered in the order of positions."""
+        masks.adopt(client, np.unpackbits(mask, count=client.ctx.layout.size).astype(np.bool_), self.options.rest)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What the proposals show, to whom."""
+        if len(self.zones) == 1:  # nothing to choose, nobody asked
+            return []
+        ordered = "each client's list of its most urgent indices, in order and in the clear; it follows from its data"
+        return [
+            SideChannel("mask proposals", ("aggregator",), note=ordered),
+            SideChannel("mask", ("aggregator", "client"), note="it follows from the proposals"),
+        ]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        kept = "all of it" if self.options.union else "as much of the interleaved lists"
+        return f"each proposes {self.options.ratio:.1%}, {kept} is encrypted; the rest {self.options.rest}"
+
+
+def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:
+    """The distinct indices of several lists, in the order: first of each list, second of each, and so on.
+
+    Args:
+        proposals: lists without repetitions, by client in ascending order; they may differ in length, and be empty.
+
+    Returns:
+        Each index once, where it comes up first; int64.
+    """
+    if not proposals:
+        return np.empty(0, np.int64)
+    ranks = np.concatenate([np.arange(len(proposal)) for proposal in proposals])
+    # By rank; the sort is stable, so those of equal rank stay in the order of the clients.
+    everyone = np.concatenate(proposals).astype(np.int64)[np.argsort(ranks, kind="stable")]
+    _, first = np.unique(everyone, return_index=True)
+    return everyone[np.sort(first)]
+
+
+def proposal_problem(proposal: Any, size: int, count: int) -> str:
+    """What is wrong with a client's proposal; empty if nothing."""
+    if not (isinstance(proposal, np.ndarray) and proposal.dtype == np.uint32 and proposal.ndim == 1):
+        return "its mask proposal is no list of uint32 indices"
+    if len(proposal) != count:
+        return f"its mask proposal has {len(proposal)} indices, must be {count}: ratio * P"
+    if count and int(proposal.max()) >= size:
+        return f"its mask proposal holds index {int(proposal.max())} of {size} scalars"
+    if len(np.unique(proposal)) != count:
+        return "its mask proposal holds an index twice"
+    return ""

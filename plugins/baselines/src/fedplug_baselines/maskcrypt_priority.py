@@ -1,0 +1,106 @@
+"""MaskCrypt's scores: what an adversary who has seen the clear part of a client's uploads does not know yet.
+
+Hu and Li, "MaskCrypt: Federated Learning With Selective Homomorphic Encryption" (IEEE TDSC 2024,
+doi:10.1109/TDSC.2024.3392424). The exact form is that of the authors' code in TL-System/plato,
+examples/secure_aggregation/maskcrypt: maskcrypt_client.py (`_compute_mask`), maskcrypt_trainer.py (the gradient),
+maskcrypt_utils.py and maskcrypt_callbacks.py (the estimate, and when it is brought up to date).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+import numpy as np
+from fedplug import hookimpl
+from fedplug.per_sample import mean_gradient
+from fedplug.types import ENCRYPTED, RETAINED
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Context
+    from fedplug.types import Scores
+    from numpy.typing import NDArray
+
+
+class MaskCryptPriority:
+    """Score a scalar by what its exposure would cost: (w_exposed - w_latest) * gradient (MaskCrypt).
+
+    w_latest is the local model after training, the gradient is that of the client's mean loss there, and w_exposed is
+    what an adversary who sees everything but the encrypted zone knows of this client's model. To first order the sum of
+    the products is how much worse the adversary's model does than the client's, so it pays to keep the largest hidden.
+
+    It stands under `score_parameters` and, by its name, last in the chain of every zone that is not encrypted: there it
+    takes down what leaves the client, and changes nothing.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """The estimate must hear of everything that goes out readable."""
+        deaf = [
+            zone for zone, chain in recipe.protect.items()
+            if zone not in (ENCRYPTED, RETAINED) and not (chain and chain[-1].name == self.name)
+        ]  # fmt: skip
+        return [
+            f"it does not hear what zone {zone} exposes, and its estimate would be stale; write {self.name} last in "
+            f"protect.{zone}"
+            for zone in deaf
+        ]
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """(w_exposed - w_latest) * g, float32 (P,); the highest are the most urgent to encrypt.
+
+        Raises:
+            ValueError: the client has not trained in this round.
+        """
+        if client.update is None:
+            raise ValueError("the priorities compare the local model with what is exposed; the client has not trained")
+        exposed, memory = self.exposed(client), client.memory(self)
+        memory.update(exposed=exposed, seen=np.zeros(0, np.uint8), round=ctx.round)
+        # The authors' code differentiates in training mode; here batch norm and dropout are as in evaluation, so that
+        # the gradient does not depend on batches or chance.
+        gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
+        return (exposed - client.local) * gradient
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Takes down what this zone shows of the local model, noise included; hands the block on as it is."""
+        if client.plan is None:
+            raise ValueError("an upload needs a plan; the negotiation has set none")
+        memory, where = client.memory(self), client.plan.positions(block.zone)
+        exposed = memory["exposed"].copy()
+        exposed[where] = client.start[where] + block.plain()
+        seen = _mask(memory["seen"], len(exposed))
+        seen[where] = True
+        memory.update(exposed=exposed, seen=np.packbits(seen))
+        return block
+
+    def exposed(self, client: Client) -> NDArray[np.float32]:
+        """The adversary's estimate of this client's model when a round begins, (P,).
+
+        It starts as the global model of the client's first round, which is public. Then, wherever the client's last
+        upload was readable, the aggregate was readable too, and comes in the place of the upload.
+        """
+        memory = client.memory(self)
+        exposed: NDArray[np.float32] = memory.get("exposed", client.vector)
+        if memory.get("round") == client.ctx.round - 1:  # later, what was readable of the aggregates is not known here
+            exposed = np.where(_mask(memory["seen"], len(exposed)), client.vector, exposed)
+        return exposed
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return "(exposed - latest) * gradient; exposed is what went out readable so far"
+
+
+def _mask(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
+    """A packed mask as booleans, (size,); nothing where none was packed."""
+    if not len(bits):
+        return np.zeros(size, np.bool_)
+    return np.unpackbits(bits, count=size).astype(np.bool_)

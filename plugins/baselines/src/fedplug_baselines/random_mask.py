@@ -1,0 +1,57 @@
+"""Encrypt scalars drawn by lot: the control that every selection by importance has to beat.
+
+Plato's MaskCrypt has it as `random_mask` (TL-System/plato, examples/secure_aggregation/maskcrypt/maskcrypt_client.py,
+where every client draws its own); FedML-HE's benchmark as its first mask (wzjin2017/fedml-he-benchmark, masks.py).
+"""
+
+from __future__ import annotations
+
+import fedplug
+from fedplug import Client, Cohort, Context, Field, at_client, hookimpl
+from fedplug.types import CLEAR
+
+from fedplug_baselines import masks
+
+
+class RandomMask:
+    """Encrypt a random share of the scalars: the control of every selection by importance.
+
+    The mask follows from the recipe's seed, so it is public, depends on no data, and costs no message. With
+    `per_round`, what is encrypted in one round goes out in the clear in another.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """How many, and how often anew."""
+
+        ratio: float = Field(0.1, ge=0, le=1, description="share of the model that is encrypted")
+        per_round: bool = Field(False, description="true: a new mask every round; false: one for the whole run")
+        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return masks.zones_of(self.options.ratio, self.options.rest)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Nothing to ask, nothing to send but the call: every client draws the same mask."""
+        cohort.tell(self.draw)
+
+    @at_client
+    def draw(self, client: Client) -> None:
+        """Sets this round's plan: floor(ratio * P) distinct positions from the public seed."""
+        ctx = client.ctx
+        purpose = ("round", ctx.round) if self.options.per_round else ("run",)
+        rng = fedplug.stream(ctx.seed, self.name, *purpose)
+        count = masks.count_of(self.options.ratio, ctx.layout.size)
+        masks.adopt(client, rng.choice(ctx.layout.size, count, replace=False, shuffle=False), self.options.rest)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        often = "anew each round" if self.options.per_round else "once"
+        return f"{self.options.ratio:.1%} encrypted, drawn {often} from the seed; the rest {self.options.rest}"

@@ -1,0 +1,289 @@
+"""BatchCrypt: its packing, its clip, exact sums, and no sum that overflows without being noticed."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Layout
+from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.recipe import Recipe
+from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes, is_reading
+from fedplug_baselines.batches import (
+    PaillierBatches,
+    TwosComplement,
+    code_limit,
+    dynamic_clip,
+    field_bits,
+    optimal_clip,
+    pack,
+    unpack,
+)  # fmt: skip
+from fedplug_std.paillier_scheme import SecretKey, _generate
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_components import initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+
+PUSH = {"use": "toy.push"}
+
+
+def recipe(holder: str = "clients", clip: str = "daciq", **changes: Any) -> dict[str, Any]:
+    options = {key: changes.pop(key) for key in ("bits", "range", "rounding") if key in changes}
+    component = {"use": "baselines.batchcrypt", "key_holder": holder, "clip": clip, **options}
+    plain = recipe_of("encrypted", negotiate_mask=component, train=PUSH, rounds=1)
+    return plain | {
+        "protect": {"encrypted": ["baselines.batchcrypt"]}, "postprocess": {"encrypted": ["baselines.batchcrypt"]},
+    } | changes  # fmt: skip
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def test_ten_bits_go_204_times_into_a_2048_bit_key() -> None:
+    """The paper's example: eight bits, a second sign bit, one of padding for two clients."""
+    assert field_bits(8, 2) == 10
+    assert PaillierBatches(0, 2048, width=field_bits(8, 2)).most_slots() == 204
+    assert [field_bits(16, clients) for clients in (1, 2, 3, 4, 5, 10)] == [17, 18, 19, 19, 20, 21]
+
+
+@given(st.integers(3, 32), st.integers(1, 1000))
+def test_the_codes_of_all_clients_sum_to_bits_bits_and_never_reach_the_next_field(bits: int, clients: int) -> None:
+    """Spec 35: by construction, whatever the values are."""
+    assert clients * code_limit(bits, clients) <= 2 ** (bits - 1) - 1
+    assert clients * (2 ** (bits + 1) - 1) < 2 ** field_bits(bits, clients)
+
+
+@given(st.integers(1, 7), st.integers(4, 20), st.integers(0, 2**32 - 1))
+def test_packed_sums_are_the_sums_of_the_values(clients: int, bits: int, seed: int) -> None:
+    """Through plaintexts that are added as whole numbers: each value is off by at most half a step a client."""
+    rng = np.random.default_rng(seed)
+    clip = np.concatenate([[0.0], rng.uniform(0.1, 2, 10)])
+    codec, width = TwosComplement(bits, clients, clip), field_bits(bits, clients)
+    values = rng.normal(0, 1, (clients, 11)) * rng.choice([0.01, 1, 100], (clients, 1))
+    numbers = [pack(codec.encode(row)[0].reshape(1, -1), width)[0] for row in values]
+    total = codec.decode(unpack([sum(numbers)], 11, width)[0], 11, clients)
+    expected = np.clip(values, -clip, clip).sum(0)
+    assert (np.abs(total - expected) <= clients * clip / code_limit(bits, clients) / 2 + 1e-6).all()
+
+
+def test_two_s_complement_has_two_sign_bits() -> None:
+    codec = TwosComplement(bits=4, max_clients=1, clip=7.0)
+    fields, beyond = codec.encode(np.array([3.0, -3.0, -7.0, 0.0, 9.0]))
+    assert [f"{field:05b}" for field in fields] == ["00011", "11101", "11001", "00000", "00111"]
+    assert beyond == pytest.approx(0.2)
+    assert codec.decode(fields, 5, 1).tolist() == [3, -3, -7, 0, 7]
+
+
+def test_carries_end_in_the_padding() -> None:
+    """All clients send -1 everywhere: every field is all ones, and every sum carries as far as one can."""
+    bits, clients = 8, 9
+    codec, width = TwosComplement(bits, clients, float(code_limit(bits, clients))), field_bits(bits, clients)
+    row = codec.encode(np.full(20, -1.0))[0].reshape(1, -1)
+    total = unpack([clients * pack(row, width)[0]], 20, width)[0]
+    assert codec.decode(total, 20, clients).tolist() == [-clients] * 20
+
+
+@given(st.lists(st.integers(-127, 127), min_size=1, max_size=6))
+def test_an_overflow_is_found_and_never_silent(codes: list[int]) -> None:
+    """Spec 35: clients that use all of the 8 bits for themselves, so that the sum of six may need eleven."""
+    codec = TwosComplement(bits=8, max_clients=6, clip=1.0)
+    fields = sum(code & 0x1FF for code in codes)
+    total = sum(codes)
+    if abs(total) <= len(codes) * codec.limit:
+        assert codec.decode(np.array([fields]), 1, len(codes))[0] == pytest.approx(total / codec.limit)
+    elif -256 <= total < 256:
+        with pytest.raises(ProtectionError, match=r"1 of 1 sums overflowed|1 are larger than"):
+            codec.decode(np.array([fields]), 1, len(codes))
+    overflows = not -128 <= total < 128
+    if overflows and -256 <= total < 256:
+        with pytest.raises(ProtectionError, match="1 of 1 sums overflowed their 8 bits"):
+            codec.decode(np.array([fields]), 1, len(codes))
+
+
+def test_rounding_by_chance_has_no_bias() -> None:
+    codec = TwosComplement(8, 1, 127.0, np.random.default_rng(0))
+    values = np.full(40_000, 0.3)
+    decoded = codec.decode(codec.encode(values)[0], len(values), 1)
+    assert set(decoded) == {0.0, 1.0}
+    assert abs(decoded.mean() - 0.3) < 5 * math.sqrt(0.21 / 40_000)
+    assert set(codec.decode(codec.encode(np.array([127.0, -127.0, 200.0]))[0], 3, 1)) == {127.0, -127.0}
+
+
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_unpack_undoes_pack(slots: int, width: int, rows: int, seed: int) -> None:
+    fields = np.random.default_rng(seed).integers(0, 2**width, (rows, slots))
+    numbers = pack(fields, width)
+    assert numbers == [sum(int(field) << (width * place) for place, field in enumerate(row)) for row in fields]
+    assert np.array_equal(unpack(numbers, slots, width), fields)
+
+
+def test_a_plaintext_with_more_than_its_fields_is_refused() -> None:
+    with pytest.raises(MessageError, match="plaintext 1 is longer than 3 fields of 4 bits"):
+        unpack([2**12 - 1, 2**12], 3, 4)
+
+
+# -- the clip ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_clip_is_that_of_the_authors_table() -> None:
+    """aciq.py, `alpha_gaus`: clips of a standard normal tensor for 2 to 20 bits."""
+    table = [
+        1.71063516, 2.02612148, 2.39851063, 2.76873681, 3.12262004, 3.45733738, 3.77355322, 4.07294252, 4.35732563,
+        4.62841243, 4.88765043, 5.1363822, 5.37557768, 5.60671468, 5.82964388, 6.04501354, 6.25385785, 6.45657762,
+        6.66251328,
+    ]  # fmt: skip
+    assert [optimal_clip(bits) for bits in range(2, 21)] == pytest.approx(table, rel=2e-3)
+
+
+def test_the_clip_of_a_tensor_follows_from_its_extremes() -> None:
+    """aciq.py, `get_alpha_gaus`, by hand: 0.175 (1 + sqrt(pi ln 4)) = 0.5402 of the range over sqrt(2 ln n)."""
+    clips = dynamic_clip(np.array([-1.0, 0.0]), np.array([3.0, 0.0]), np.array([1000, 1]), 8)
+    assert clips[0] == pytest.approx(optimal_clip(8) * 4 * 0.540205 / math.sqrt(2 * math.log(1000)), rel=1e-5)
+    assert clips[1] == 0.0
+
+
+# -- ciphertexts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def key() -> SecretKey:
+    """A short key: what is tested here does not depend on its length."""
+    return _generate(512)
+
+
+def test_the_server_adds_without_a_key_and_only_the_secret_key_opens(key: SecretKey) -> None:
+    backend = PaillierBatches(0, 512, width=12)
+    at_client = backend.load_context(backend.dump_context(key, public_key=True))
+    at_server = backend.load_context(backend.dump_context(key))
+    at_holder = backend.load_context(backend.dump_context(key, secret_key=True))
+    rows = np.random.default_rng(0).integers(0, 2**9, (3, 40))
+    uploads = [(f"client {i}", backend.encrypt(at_client, rows + i)) for i in range(4)]
+    total = backend.add(at_server, uploads, 40)
+    assert np.array_equal(backend.decrypt(at_holder, total, 40), 4 * rows + 6)
+    for party in (at_client, at_server):
+        with pytest.raises(ProtectionError, match="holds no secret key"):
+            backend.decrypt(party, total, 40)
+    with pytest.raises(ProtectionError, match="can only add"):
+        backend.encrypt(at_server, rows)
+    assert "SecretKey" not in f"{type(at_client)} {type(at_server)}"
+
+
+def test_ciphertexts_of_another_key_or_packing_or_damaged_ones_are_refused(key: SecretKey) -> None:
+    backend, other = PaillierBatches(0, 512, width=12), PaillierBatches(0, 512, width=13)
+    rows = np.ones((1, 30), np.int64)
+    (good,), (foreign,) = backend.encrypt(key, rows), other.encrypt(key, rows)
+    (stranger,) = backend.encrypt(_generate(512), rows)
+    for bad in (foreign, stranger, good[:-1], good + good[4:], b""):
+        with pytest.raises(MessageError, match="ciphertext 0 of client 1 cannot be used"):
+            backend.add(key.public, [("client 0", [good]), ("client 1", [bad])], 30)
+    for bad in (b"", b"x", b"s", b"p" + b"\x00"):
+        with pytest.raises(MessageError):
+            backend.load_context(bad)
+
+
+# -- as a whole --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("holder", "clip"), [("clients", "daciq"), ("key_server", "daciq"), ("key_server", "range")])
+def test_the_opened_sum_is_the_plain_sum_of_what_was_clipped(holder: str, clip: str) -> None:
+    plain = recipe(holder, clip, range=0.02, bits=20, rounding="nearest")
+    outcome = run_protocol(plain)
+    start, weights = initial_vector(plain), weights_of(outcome)
+    updates = np.stack([pushed(start, 7, client, 0) * weights[client] for client in range(4)]).astype(np.float64)
+    clips = np.full(650, 0.02)
+    if clip == "daciq":
+        parts = [slice(0, 640), slice(640, 650)]  # the weight and the bias of the linear model
+        for part in parts:
+            extremes = updates[:, part].min(), updates[:, part].max()
+            counts = np.array([updates[:, part].size])
+            clips[part] = dynamic_clip(np.array(extremes[:1]), np.array(extremes[1:]), counts, 20)
+    mean = np.clip(updates, -clips, clips).sum(0) / sum(weights.values())
+    step = clips.max() / code_limit(20, 4)
+    assert np.abs(outcome.vector - start - mean).max() < 4 * step + 1e-7
+    clipped = np.mean(np.abs(updates) > clips)
+    assert (clipped > 0) == (clip == "range")
+
+
+def test_an_overflowing_sum_is_not_opened_and_the_model_stays(monkeypatch: Any) -> None:
+    """Clients that do not leave room for each other, all at the clip: the zone is skipped, and the reason is noted."""
+    monkeypatch.setattr(TwosComplement, "limit", property(lambda self: 2 ** (self.bits - 1) - 1))
+    plain = recipe("key_server", "range", range=1e-6, bits=8)
+    outcome = run_protocol(plain)
+    assert any("overflowed their 8 bits" in note for note in outcome.notes)
+    assert np.array_equal(outcome.vector, initial_vector(plain))
+
+
+def test_both_engines_agree_on_what_chance_rounds() -> None:
+    plain = recipe(bits=8)
+    assert np.array_equal(run_protocol(plain).vector, run_protocol(plain, "processes", workers=1).vector)
+
+
+def test_a_shared_part_of_the_model_can_be_encrypted_under_a_given_clip() -> None:
+    part = {
+        "negotiate_mask": {"use": "baselines.random_mask", "ratio": 0.25},
+        "postprocess": {"encrypted": ["baselines.batchcrypt"]},
+    }
+    seal = {"use": "baselines.batchcrypt", "clip": "range", "range": 0.1}
+    outcome = run_protocol(recipe() | part | {"protect": {"encrypted": [seal], "clear": []}})
+    assert outcome.rows[0]["zones"]["encrypted"] == pytest.approx(162 / 650)
+    fedavg = run_protocol(recipe_of(train=PUSH, rounds=1))
+    assert 0 < np.abs(outcome.vector - fedavg.vector).max() < 4 * 0.1 / code_limit(16, 4)
+
+
+def test_positions_of_a_client_s_own_are_refused() -> None:
+    component = BatchCrypt(BatchCrypt.Options(clip="range"))
+    block = Block("encrypted", 1, np.ones(1, np.float32), np.array([3], np.uint32))
+    with pytest.raises(ProtectionError, match=r"let the negotiation share the zone, or use std.paillier"):
+        component._packing(block, None, None, [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("plain", "problem"), [
+    (recipe(negotiate_mask={"use": "std.single_zone", "zone": "encrypted"}), "daciq is agreed in the negotiation"),
+    (recipe(bits=3), r"bits=3 leaves each of max_clients=4 no code but 0; raise bits to 4"),
+    (recipe(bits=33), "bits"),
+    (recipe(protect={"encrypted": [{"use": "baselines.batchcrypt", "name": "b"}]}, postprocess={"encrypted": ["b"]}),
+     r"baselines.batchcrypt: it protects nothing; write protect: \{encrypted: \[baselines.batchcrypt\]\}"),
+])  # fmt: skip
+def test_what_cannot_work_is_said_before_the_run(plain: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        Recipe.from_plain(plain, toy_catalog())
+
+
+@pytest.mark.parametrize("found", [
+    None, np.zeros((2, 3), np.float32), np.zeros((2, 2)), np.array([[0.0, 0, np.nan]] * 2),
+    np.array([[1.0, 0, 0], [0.0, 0, 0]]),
+])  # fmt: skip
+def test_extremes_are_checked_before_they_are_used(found: Any) -> None:
+    assert is_extremes(np.array([[-1.0, 0, 0], [1.0, 0, 2]]), 3)
+    assert not is_extremes(found, 3)
+
+
+def test_every_group_has_clips_of_its_own(make_client: Any) -> None:
+    """The groups negotiate one after the other, before any of them is summed."""
+    component = BatchCrypt(BatchCrypt.Options())
+    component.name = "baselines.batchcrypt"
+    ctx = make_client(Layout.of([("w", (50,))])).ctx
+    told = []
+
+    def cohort(peaks: dict[int, float]) -> Any:
+        found = {client_id: np.array([[-peak], [peak]]) for client_id, peak in peaks.items()}
+        return SimpleNamespace(ask=lambda _: found, tell=lambda _, clips: told.append(clips), client_ids=list(peaks))
+
+    component.negotiate_mask(cohort({0: 1.0, 2: 0.5}), ctx)
+    component.negotiate_mask(cohort({1: 8.0, 3: 8.0}), ctx)
+    clips = ctx.party.memory(component)["clips"]
+    assert told[1] == 8 * told[0] > 0
+    assert [clips[client_id] for client_id in range(4)] == [told[0], told[1], told[0], told[1]]
+
+
+def test_a_sum_comes_with_its_clips() -> None:
+    assert is_reading(np.array([0.5]), np.array([4]), 4)
+    assert not any(is_reading(*bad) for bad in [(None, None, 4), (np.array([0.5]), np.array([3]), 4)])
+
+
+def test_a_diverged_client_is_left_out() -> None:
+    with pytest.raises(TooFewClients, match=r"no finite smallest and largest of each tensor"):
+        run_protocol(recipe(train={"use": "std.sgd", "lr": 1e30}, model={"use": "std.mlp", "hidden": [8]}))

@@ -1,0 +1,116 @@
+"""CKKS as NVFlare and Plato use it: their parameters, their packing, and sums as exact as those of std.ckks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block
+from fedplug.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.recipe import Recipe
+from fedplug_baselines.ckks import Ckks, TensorNumbers
+from toy_components import Outcome, recipe_of, run_protocol
+
+LIKES = ["nvflare", "plato"]
+
+
+def recipe(like: str, holder: str = "clients", hidden: list[int] | None = None, **changes: Any) -> dict[str, Any]:
+    seal = {"use": "baselines.ckks", "like": like, "key_holder": holder}
+    model = {"use": "std.mlp", "hidden": hidden or []}
+    return recipe_of("encrypted", [seal], model=model, postprocess={"encrypted": ["baselines.ckks"]}) | changes
+
+
+def make(**options: Any) -> Ckks:
+    return Ckks(Ckks.Options.model_validate(options))
+
+
+def uploads(outcome: Outcome) -> list[Block]:
+    sent = [message.decode().get("value") for message in outcome.sent("server")]
+    return [value["blocks"]["encrypted"] for value in sent if isinstance(value, dict) and "blocks" in value]
+
+
+@pytest.mark.parametrize("holder", ["clients", "key_server"])
+@pytest.mark.parametrize("like", LIKES)
+def test_sums_are_those_of_std_ckks_bit_for_bit(like: str, holder: str) -> None:
+    """The same grid, so the same sums, whatever the parameters and the packing."""
+    standard = {"use": "std.ckks", "key_holder": holder}
+    expected = run_protocol(recipe_of("encrypted", [standard], rounds=1))
+    assert np.array_equal(run_protocol(recipe(like, holder, rounds=1)).vector, expected.vector)
+
+
+def test_the_parameters_are_theirs() -> None:
+    """NVFlare: nvflare/lighter/impl/he.py; Plato: plato/utils/homo_enc.py, `get_ckks_context`."""
+    import tenseal as ts
+
+    for like, bits in (("nvflare", [60, 40, 40]), ("plato", [60, 40, 40, 60])):
+        context, _ = make(like=like, key_holder="clients").new_keys(4)
+        theirs = ts.context(ts.SCHEME_TYPE.CKKS, 8192, coeff_mod_bit_sizes=bits)
+        # A ciphertext is two polynomials for each prime but the last, which is for keys alone.
+        size = len(ts.ckks_vector(context, [0.5]).serialize())
+        theirs.global_scale = context.global_scale
+        assert context.global_scale == 2.0**40
+        assert abs(size - len(ts.ckks_vector(theirs, [0.5]).serialize())) < 1000
+        if like == "plato":
+            assert context.has_public_key()
+        else:
+            with pytest.raises(ValueError, match="symmetric"):
+                context.has_public_key()
+
+
+def test_nvflare_packs_every_tensor_by_itself() -> None:
+    """Tensors of 4096, 64, 640 and 10 scalars: 2 + 1 + 1 + 1 ciphertexts, where one vector takes 2."""
+    nvflare = uploads(run_protocol(recipe("nvflare", hidden=[64], rounds=1)))
+    plato = uploads(run_protocol(recipe("plato", hidden=[64], rounds=1)))
+    assert {len(block.ciphertexts) for block in nvflare} == {5}
+    assert {len(block.ciphertexts) for block in plato} == {2}
+
+
+def test_a_tensor_begins_a_ciphertext() -> None:
+    numbers = TensorNumbers(1.0, 0.25, 4, (3, 1, 2), width=2)
+    slots, saturated = numbers.encode(np.array([0.25, 0.5, 0.75, 1.0, -0.25, -5.0]))
+    assert slots.tolist() == [0.25, 0.5, 0.75, 0, 1.0, 0, -0.25, -1.0]
+    assert saturated == pytest.approx(1 / 6)
+    assert numbers.num_slots(6) == 8
+    assert numbers.decode(2 * slots, 6, 2).tolist() == [0.5, 1.0, 1.5, 2.0, -0.5, -2.0]
+
+
+def test_what_nvflare_sends_along_with_every_tensor() -> None:
+    """nvflare/app_opt/he/decomposers.py serialises the context beside each vector; this component does not.
+
+    It is as NVFlare's provisioning makes it: symmetric, with relinearisation keys. More than twice the ciphertext.
+    """
+    import tenseal as ts
+
+    context = ts.context(
+        ts.SCHEME_TYPE.CKKS, 8192, coeff_mod_bit_sizes=[60, 40, 40], encryption_type=ts.ENCRYPTION_TYPE.SYMMETRIC
+    )
+    context.generate_relin_keys()
+    context.global_scale = 2.0**40
+    ciphertext = ts.ckks_vector(context, [0.5]).serialize()
+    assert 600_000 < len(context.serialize()) < 740_000
+    assert len(context.serialize()) > 2.5 * len(ciphertext)
+    (block, *_) = uploads(run_protocol(recipe("nvflare", rounds=1)))
+    assert sum(map(len, block.ciphertexts)) < 2.1 * len(ciphertext)  # a weight and a bias, and no context
+
+
+def test_nvflare_s_packing_needs_the_whole_model() -> None:
+    half = {"use": "baselines.random_mask", "ratio": 0.5}
+    for like in LIKES:
+        plain = recipe(like, negotiate_mask=half, rounds=1)
+        plain["protect"]["clear"] = []
+        if like == "plato":
+            assert run_protocol(plain).rows[0]["zones"]["encrypted"] == pytest.approx(0.5)
+        else:
+            with pytest.raises(TooFewClients, match=r"whole model of 650 scalars, not 325; write like: plato"):
+                run_protocol(plain)
+
+
+def test_what_a_sum_cannot_hold_is_refused() -> None:
+    with pytest.raises(ProtectionError, match=r"lower range or grid_bits"):
+        make(range=2.0**20, grid_bits=22).agree(4)
+    with pytest.raises(ProtectionError, match=r"noise up to .* lower grid_bits or range"):
+        make(grid_bits=22, like="plato").new_keys(100_000)
+    for wrong in ({"like": "fate"}, {"grid_bits": 0}, {"range": 2.0**21}):
+        with pytest.raises(RecipeError):
+            Recipe.from_plain(recipe_of("encrypted", [{"use": "baselines.ckks"} | wrong]))

@@ -1,0 +1,85 @@
+"""Random masks: as large as they say, public, and the same at every client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Layout
+from fedplug.errors import RecipeError
+from fedplug.recipe import Recipe
+from fedplug_baselines.random_mask import RandomMask
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_components import calls_of, recipe_of, run_protocol
+
+SEAL = {"use": "std.bfv", "key_holder": "clients"}
+
+
+def component(**options: Any) -> RandomMask:
+    made = RandomMask(RandomMask.Options(**options))
+    made.name = "baselines.random_mask"
+    return made
+
+
+def recipe(ratio: float, per_round: bool = False, **changes: Any) -> dict[str, Any]:
+    zones = component(ratio=ratio).zones
+    protect = {"encrypted": [SEAL], "clear": []}
+    return recipe_of(
+        negotiate_mask={"use": "baselines.random_mask", "ratio": ratio, "per_round": per_round},
+        protect={zone: chain for zone, chain in protect.items() if zone in zones},
+        postprocess={"encrypted": ["std.bfv"]} if ratio else {},
+    ) | changes  # fmt: skip
+
+
+def encrypted(make_client: Any, size: int, round: int = 0, client_id: int = 0, **options: Any) -> Any:
+    client = make_client(Layout.of([("w", (size,))]), round=round, client_id=client_id)
+    component(**options).draw(client)
+    assert client.plan.shared == set(client.ctx.zones)
+    return client.plan.positions("encrypted")
+
+
+@given(st.integers(1, 400), st.floats(0, 1))
+def test_a_share_of_the_model_is_that_many_distinct_scalars(make_client: Any, size: int, ratio: float) -> None:
+    found = encrypted(make_client, size, ratio=ratio)
+    assert len(np.unique(found)) == len(found) == int(ratio * size + 1e-9)
+
+
+def test_one_mask_a_run_or_one_a_round_and_the_same_at_every_client(make_client: Any) -> None:
+    fixed = [encrypted(make_client, 500, round, client, ratio=0.1) for round in (0, 3) for client in (0, 2)]
+    assert all(np.array_equal(fixed[0], mask) for mask in fixed)
+    first, again, later = (
+        encrypted(make_client, 500, round, client, ratio=0.1, per_round=True)
+        for round, client in ((0, 0), (0, 3), (3, 0))
+    )
+    assert np.array_equal(first, again)
+    assert len(np.intersect1d(first, later)) < 25  # 5 by chance
+
+
+def test_every_scalar_is_as_likely_as_any_other(make_client: Any) -> None:
+    masks = [encrypted(make_client, 40, round, ratio=0.25, per_round=True) for round in range(2000)]
+    counts = np.bincount(np.concatenate(masks), minlength=40)
+    assert np.abs(counts - 500).max() < 5 * np.sqrt(2000 * 0.25 * 0.75)
+
+
+def test_its_limits_are_fedavg_and_encrypted_fedavg_bit_for_bit() -> None:
+    assert np.array_equal(run_protocol(recipe(0.0)).vector, run_protocol(recipe_of()).vector)
+    assert np.array_equal(run_protocol(recipe(1.0)).vector, run_protocol(recipe_of("encrypted", [SEAL])).vector)
+
+
+def test_no_message_carries_the_mask() -> None:
+    outcome = run_protocol(recipe(0.2, per_round=True))
+    assert [round(row["zones"]["encrypted"] * 650) for row in outcome.rows] == [130, 130]
+    assert outcome.rows[1]["mask_churn"] > 0.2
+    assert not outcome.protocol.composition.components["baselines.random_mask"].__dict__.keys() - {"options", "name"}
+    draws = [message for message in outcome.sent("client:1") if "baselines.random_mask.draw" in calls_of(message)]
+    assert len(draws) == 2
+    for message in draws:
+        assert [call[4] for call in message.decode()["calls"] if call[3] == "draw"] == [[]]
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.01, True])
+def test_a_share_out_of_range_is_refused(ratio: Any) -> None:
+    with pytest.raises(RecipeError, match="ratio"):
+        Recipe.from_plain(recipe(0.5, negotiate_mask={"use": "baselines.random_mask", "ratio": ratio}))

@@ -1,0 +1,184 @@
+"""SelectiveShield's negotiation: which scalars are encrypted, kept, or noised (paper, Sec. 4.2, Alg. 1, lines 7-11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import fedplug
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug.types import ENCRYPTED, RETAINED
+from numpy.typing import NDArray
+from pydantic import Discriminator, Tag
+
+Threshold = Annotated[float, Field(ge=0, le=1)]
+# Told apart beforehand, so that a wrong number is not also said to be no list.
+Thresholds = Annotated[
+    Annotated[Threshold, Tag("one")] | Annotated[tuple[Threshold, ...], Tag("each")],
+    Discriminator(lambda value: "each" if isinstance(value, (list, tuple)) else "one"),
+]
+
+
+class Consensus:
+    """Encrypt what enough clients find sensitive; each keeps what it alone finds so (SelectiveShield, Sec. 4.2).
+
+    Client n marks the scalars whose score exceeds tau_n (eq. 14). What at least the share rho of the round's clients
+    has marked is encrypted, the same positions at every client (eq. 16; `rho: 1` is the intersection, eq. 15). What
+    else a client has marked stays with it (`retained`, eq. 17), and the rest goes to the zone `rest` (eq. 18).
+
+    At least one client must have marked a scalar. By the letter of eq. 16, rho = 0 would encrypt the whole model.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        tau: Thresholds = Field(
+            0.1,
+            description="scores above it are sensitive; in [0, 1]; a list has one for each client",
+            json_schema_extra={
+                "remedy": "scores lie in [0, 1]: 1 marks nothing, 0 everything but each tensor's least score"
+            },
+        )
+        rho: float = Field(
+            0.5,
+            gt=0,
+            le=1,
+            description="share of the clients that must mark a scalar for it to be encrypted; 1: all of them",
+            json_schema_extra={
+                "remedy": "it is the share of clients that must mark a scalar; to encrypt whatever any client has "
+                "marked, write 1 / number of clients"
+            },
+        )
+        by: str | None = Field(None, description="scorer whose scores decide; the recipe's first if unset")
+        rest: str = Field("noised", description="zone of the scalars that a client neither encrypts nor keeps")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({ENCRYPTED, RETAINED, self.options.rest})
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the scalars, every client needs a tau, and the rest a zone that travels."""
+        complaints, names = [], [use.name for use in recipe.score_parameters]
+        if not names:
+            complaints.append("the consensus needs scores; add score_parameters: [{use: selectiveshield.fisher}]")
+        elif self.options.by is not None and self.options.by not in names:
+            complaints.append(f"by: {self.options.by!r} is no scorer of this recipe; it has {names}")
+        if isinstance(self.options.tau, tuple) and len(self.options.tau) != recipe.clients:
+            given = f"tau has {len(self.options.tau)} thresholds"
+            complaints.append(f"{given}, but data.clients={recipe.clients}; write one for each, or a single number")
+        if self.options.rest in (ENCRYPTED, RETAINED):
+            complaints.append(f"rest: {self.options.rest} is a zone of its own here; write rest: noised or rest: clear")
+        return complaints
+
+    def threshold(self, client_id: int) -> float:
+        """tau_n."""
+        tau = self.options.tau
+        return tau[client_id] if isinstance(tau, tuple) else tau
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Alg. 1, lines 8-11: masks in, count, the encrypted zone out."""
+        ballots = cohort.ask(self.mark)  # runs at every client
+        for client_id, ballot in list(ballots.items()):
+            if problem := ballot_problem(ballot, ctx.layout.size):
+                cohort.drop(client_id, problem)
+                del ballots[client_id]
+        votes = tally(ballots.values(), ctx.layout.size)  # runs here, at the server
+        encrypted = votes >= votes_needed(self.options.rho, len(ballots))
+        cohort.tell(self.adopt, np.packbits(encrypted))  # runs at every client before its next answer
+
+    @at_client
+    def mark(self, client: Client) -> NDArray[np.uint8]:
+        """Eq. 14: M_n = {j : score_j > tau_n}, as a bitmap of P bits."""
+        scores = client.scores[self.options.by] if self.options.by else next(iter(client.scores.values()))
+        undefined = int(np.count_nonzero(np.isnan(scores)))
+        if undefined:
+            raise ProtectionError(
+                f"{undefined} of {len(scores)} scores are NaN and exceed no threshold; the local training diverged: "
+                "lower lr in train"
+            )
+        mask = per_scalar(scores > self.threshold(client.client_id), client.ctx)
+        client.log[f"{self.name}.marked"] = float(mask.mean())
+        bits = np.packbits(mask)
+        client.cache[self.name] = client.ctx.round, bits
+        return bits
+
+    @at_client
+    def adopt(self, client: Client, encrypted: NDArray[np.uint8]) -> None:
+        """Eqs. 16-18: what is encrypted is the same at every client; M_n without it stays here; the rest is sent.
+
+        A client that was not in the round has marked nothing, and sends nothing: it only needs to know the positions.
+        """
+        round, marked = client.cache.get(self.name, (-1, None))
+        if round != client.ctx.round:
+            marked = np.zeros_like(encrypted)
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        masks = {
+            ENCRYPTED: np.unpackbits(encrypted, count=size).view(np.bool_),
+            RETAINED: np.unpackbits(marked & ~encrypted, count=size).view(np.bool_),
+        }
+        client.plan = Plan.of(self.options.rest, size, zones, shared=(ENCRYPTED,), **masks)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What the negotiation and the uploads show, to whom."""
+        masks = (
+            "each client's, by name, in the clear; they follow from its data, and with the encrypted zone they give "
+            "what it retains"
+        )
+        zone = "which scalars are encrypted follows from the clients' data"
+        found = [
+            SideChannel("sensitive masks", ("aggregator",), note=masks),
+            SideChannel("mask", ("aggregator", "client"), note=zone),
+        ]
+        if not any(getattr(component, "hides_support", False) for component in ctx.components.values()):
+            support = f"the positions of each client's {self.options.rest} upload leave out what it retains"
+            found.append(SideChannel("support of the retained zone", ("aggregator",), note=support))
+        return found
+
+    def describe(self) -> str:
+        tau = self.options.tau
+        above = f"{min(tau):g} to {max(tau):g}" if isinstance(tau, tuple) else f"{tau:g}"
+        return (
+            f"encrypted where {self.options.rho:.0%} of the clients score above {above}; retained where only this "
+            f"client does; the rest {self.options.rest}"
+        )
+
+
+def votes_needed(rho: float, num_clients: int) -> int:
+    """The fewest clients that are a share of at least rho, and at least one: max(1, ceil(rho K))."""
+    # The tiny subtrahend keeps products such as 0.55 * 20 from rising above the integer that they mean.
+    return max(1, math.ceil(rho * num_clients - 1e-9))
+
+
+def tally(ballots: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.uint32]:
+    """How many of the bitmaps hold each scalar, (P,)."""
+    votes = np.zeros(size, np.uint32)
+    for ballot in ballots:
+        votes += np.unpackbits(ballot, count=size)
+    return votes
+
+
+def ballot_problem(ballot: Any, size: int) -> str:
+    """What is wrong with what a client sent as its mask; empty if nothing."""
+    if not isinstance(ballot, np.ndarray) or ballot.dtype != np.uint8 or ballot.shape != ((size + 7) // 8,):
+        kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
+        return f"its mask is {kind}, which must be uint8[{(size + 7) // 8}]"
+    return f"its mask marks scalars beyond the {size} there are" if np.unpackbits(ballot)[size:].any() else ""
+
+
+def per_scalar(marks: NDArray[np.bool_], ctx: Context) -> NDArray[np.bool_]:
+    """Marks of shape (L,) spread over the scalars of each layer; marks of shape (P,) unchanged."""
+    if len(marks) == ctx.layout.size:
+        return marks
+    spread = np.empty(ctx.layout.size, np.bool_)
+    for mark, slices in zip(marks, ctx.layout.layer_slices().values(), strict=True):
+        for part in slices:
+            spread[part] = mark
+    return spread

@@ -1,0 +1,135 @@
+"""SelectiveShield's scores: the Fisher information of each scalar, scaled to [0, 1] within its tensor (Sec. 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Client, Context, Field, Layout, SideChannel, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug.per_sample import mean_gradient, mean_squared_gradients
+from fedplug.types import Scores
+from numpy.typing import NDArray
+
+from fedplug_selectiveshield.pictures import fisher_pictures
+
+
+class Fisher:
+    """Score each scalar by its Fisher information, scaled to [0, 1] (SelectiveShield, Sec. 4.1).
+
+    The information is estimated on all training examples of the client. `per_sample` is the mean of the squared
+    gradients of single examples (eq. 3). Eq. 12 prints another quantity, the square of one gradient over all examples,
+    which vanishes where gradients of examples cancel, however much each says: that is `batch_sq` (literal). Scores are
+    min-max scaled (eq. 13), so a tensor whose values are all equal, of one scalar for instance, scores 0.
+
+    Batch norm is in evaluation mode, with the running statistics that the client has after training.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        kind: Literal["per_sample", "batch_sq"] = Field(
+            "per_sample", description="mean of squared gradients of examples (eq. 3), or squared mean gradient (eq. 12)"
+        )
+        at: Literal["after", "before"] = Field(
+            "after",
+            description="local training: after it, as in Alg. 1, or before it, as in Sec. 4.1",
+        )
+        normalise: Literal["tensor", "layer"] = Field(
+            "tensor", description="what is scaled to [0, 1]: each tensor, or a layer's weight and bias together"
+        )
+        figure_client: int | None = Field(
+            None,
+            ge=0,
+            description="this client sends pictures of its values, as in Fig. 5 to 7, in its first round; null: none",
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """The client whose values are drawn exists."""
+        chosen = self.options.figure_client
+        if chosen is None or chosen < recipe.clients:
+            return []
+        return [f"figure_client={chosen} must be < data.clients={recipe.clients}; clients count from 0"]
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """Eq. 13 of this client's Fisher information.
+
+        Returns:
+            float32 (P,), in [0, 1].
+
+        Raises:
+            ProtectionError: the model has diverged, so that its gradients are not finite.
+            SetupError: the model is not a torch model.
+        """
+        information = self.information(client)
+        scores = normalised(information, _groups(ctx.layout, self.options.normalise))
+        memory = client.memory(self)
+        if client.client_id == self.options.figure_client and not memory.get("drawn"):
+            memory["drawn"] = True
+            client.figures.update(fisher_pictures(information, scores, client, ctx))
+        return scores
+
+    def information(self, client: Client) -> NDArray[np.float64]:
+        """Eq. 3 (or eq. 12) at the client's model: (P,), none negative.
+
+        Raises:
+            ProtectionError: it is not finite.
+        """
+        train, vector = client.data.train, client.local if self.options.at == "after" else client.start
+        with client.operation("fisher information", len(train)):
+            if self.options.kind == "per_sample":
+                found = mean_squared_gradients(client.model, train, client.data, vector=vector).astype(np.float64)
+            else:
+                found = np.square(mean_gradient(client.model, train, client.data, vector=vector), dtype=np.float64)
+        wrong = int(np.count_nonzero(~np.isfinite(found)))
+        if wrong:
+            raise ProtectionError(
+                f"client {client.client_id}: the Fisher information of {wrong} of {len(found)} scalars is NaN or "
+                "infinite; its training diverged: lower lr in train"
+            )
+        return found
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """The pictures, where a client sends them."""
+        if self.options.figure_client is None:
+            return []
+        note = f"of client {self.options.figure_client}, once, in the clear; figure_client: null avoids it"
+        return [SideChannel("distribution of Fisher information", ("aggregator",), note=note)]
+
+    def describe(self) -> str:
+        kind = "mean squared per-sample gradient" if self.options.kind == "per_sample" else "squared batch gradient"
+        literal = "" if self.options.kind == "per_sample" else " (literal)"
+        return f"Fisher information: {kind}{literal} {self.options.at} training, min-max per {self.options.normalise}"
+
+
+def normalised(values: NDArray[Any], groups: Iterable[Sequence[slice]]) -> NDArray[np.float32]:
+    """Eq. 13: (value - min) / (max - min) within each group of slices; 0 where all values of a group are equal.
+
+    Args:
+        values: (P,), finite.
+        groups: the slices of each tensor or layer; they cover all of `values`.
+
+    Returns:
+        float32 (P,), in [0, 1].
+    """
+    values = values.astype(np.float64)  # in which the difference of two float32 can neither overflow nor vanish
+    scores = np.zeros(len(values), np.float32)
+    for slices in groups:
+        low = min(float(values[part].min(initial=np.inf)) for part in slices)
+        high = max(float(values[part].max(initial=-np.inf)) for part in slices)
+        if high > low:
+            for part in slices:
+                scores[part] = (values[part] - low) / (high - low)
+    return scores
+
+
+def _groups(layout: Layout, by: str) -> list[list[slice]]:
+    if by == "layer":
+        return list(layout.layer_slices().values())
+    return [[parameter.slice] for parameter in layout.parameters]

@@ -1,0 +1,66 @@
+"""SelectiveShield's aggregation: one server adds, another opens the sum (paper, Sec. 4.5, Alg. 1, lines 15-21)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import fedplug
+from fedplug import Block, Context, Field, add_blocks, hookimpl
+from fedplug_std.gaussian import NoiseOptions
+
+
+class TwoServer:
+    """Sum ciphertexts and noised values at a server without the key; the key server opens (SelectiveShield, Sec. 4.5).
+
+    All clients weigh alike. A position that some clients retain is divided by the number of those that sent it;
+    `clients` divides by all clients that sent the zone, as eq. 26 does (literal), which shrinks the mean there.
+
+    The step is server_lr times the mean. The paper says that server_lr = K gives FedAvg; it gives the sum of all
+    updates, and 1 gives FedAvg.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        divide_by: Literal["contributors", "clients"] = Field(
+            "contributors", description="each position by the clients that sent it, or by all clients (eq. 26, literal)"
+        )
+        server_lr: float = Field(
+            1.0, gt=0, allow_inf_nan=False, description="eta_g of eq. 26, factor on the mean; 1 is FedAvg"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """The key is at the key server, and no other rule divides the sums."""
+        complaints = []
+        for zone, chain in recipe.protect.items():
+            if any(getattr(use.options, "key_holder", "key_server") != "key_server" for use in chain):
+                complaints.append(
+                    f"the clients hold the key of zone {zone}, but this aggregation needs a second server that opens "
+                    "sums; write key_holder: key_server, or aggregate: {use: std.mean, weighting: uniform}"
+                )
+        changed = self.options.server_lr != 1 or self.options.divide_by != "contributors"
+        poisson = recipe.sampling is not None and recipe.sampling.scheme == "poisson"
+        opening = [use for chain in recipe.postprocess.values() for use in chain]
+        central = [use for use in opening if isinstance(use.options, NoiseOptions)]
+        if changed and poisson and central:
+            complaints.append(
+                f"with poisson sampling, sums that {central[0].name} noises are divided by the expected weight, so "
+                "server_lr and divide_by have no effect on them; leave both out"
+            )
+        return complaints
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """Eqs. 23 and 24: the sum of one zone; its divisor makes `mean` the step of eq. 26."""
+        total = add_blocks(blocks, weights, ctx)
+        by_all = float(sum(weights[client_id] for client_id in blocks))
+        divisor = total.divisor if self.options.divide_by == "contributors" else by_all
+        return total.replace(divisor=divisor / self.options.server_lr)
+
+    def describe(self) -> str:
+        divided = "those that sent it" if self.options.divide_by == "contributors" else "all clients (literal)"
+        rate = "" if self.options.server_lr == 1 else f", times {self.options.server_lr:g}"
+        return f"sums at a server without the key; every position divided by {divided}{rate}"

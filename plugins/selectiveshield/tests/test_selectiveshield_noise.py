@@ -1,0 +1,262 @@
+"""The three amounts of noise: what each gives, what it claims, what the ledger says of it, and where it is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Client, Context, Layout, gaussian_epsilon
+from fedplug.accounting import effective_multiplier, gaussian_rdp_epsilon, rdp_to_epsilon
+from fedplug.errors import ProtectionError, RecipeError
+from fedplug.ledger import Ledger
+from fedplug.recipe import Recipe
+from fedplug.testing import check_component
+from fedplug.types import BASE_ZONES
+from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier
+from fedplug_std.clip import Clip
+from fedplug_std.gaussian import Gaussian
+from pydantic import ValidationError
+from toy_components import recipe_of
+
+DELTA = 1e-5
+K, C = 20, 0.5
+
+
+def noise(**options: Any) -> Noise:
+    component = Noise(Noise.Options(**options))
+    component.name = "selectiveshield.noise"
+    return component
+
+
+def client_at(client_id: int = 0, round: int = 0, rounds: int = 10, clients: int = K) -> Client:
+    client = Client(client_id=client_id)
+    clip = Clip(Clip.Options(norm=C))
+    layout = Layout.of([("w", (10,))])
+    client.ctx = Context(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client, {"std.clip": clip})
+    return client
+
+
+def noised(component: Noise, client: Client, size: int = 20_000) -> np.ndarray:
+    """What the component makes of zeros."""
+    block = Block("noised", size, np.zeros(size, np.float32), l2_bound=C)
+    return component.protect(block, client, client.ctx).plain()
+
+
+def test_conforms() -> None:
+    check_component("selectiveshield.noise")
+
+
+# -- what the noise gives ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("choice", "actual"), [("local", 1.000), ("literal_K", 0.195), ("distributed", 5.41)])
+def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: float) -> None:
+    """sigma = 11.8 over 10 rounds claims epsilon 1. With 20 clients, eq. 21 as printed gives 0.195."""
+    component = noise(noise_multiplier=11.8, choice=choice)
+    assert gaussian_epsilon(11.8 / math.sqrt(10), DELTA) == pytest.approx(1.0, rel=1e-3)
+    ledger = Ledger("test", K, 10, 2, DELTA)
+    for round in range(10):
+        ctx = client_at(round=round).ctx
+        release = component.release(round, ctx)
+        assert release.literal == (choice == "literal_K")
+        assert release.clipping_norm == C
+        weights = dict.fromkeys(range(K), 1.0)
+        ledger.record(
+            round, charged=range(K), zone_sizes={"noised": 10.0}, total=10, releases={"noised": [release]},
+            contributors={"noised": K}, weights=weights,
+        )  # fmt: skip
+    assert ledger.epsilon() == pytest.approx(actual, rel=2e-3)
+
+
+def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
+    """Under an encryption that holds it; a single client's upload has a twentieth of the variance."""
+    component = noise(noise_multiplier=11.8, choice="distributed")
+    limits = {"encrypted": (1000.0, 1e-6)}
+    ledger = Ledger("test", K, 10, 2, DELTA, key_holders={"encrypted": "key_server"}, limits=limits)
+    for round in range(10):
+        release = component.release(round, client_at(round=round).ctx)
+        assert release.trust == "distributed"
+        ledger.record(
+            round, charged=range(K), zone_sizes={"encrypted": 10.0}, total=10, releases={"encrypted": [release]},
+            contributors={"encrypted": K}, weights=dict.fromkeys(range(K), 1.0),
+        )  # fmt: skip
+    cost = ledger.costs["encrypted"]
+    assert gaussian_epsilon(cost.total[0] ** -0.5, DELTA) == pytest.approx(1.0, rel=1e-3)
+    assert gaussian_epsilon(cost.own[0] ** -0.5, DELTA) == pytest.approx(5.41, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "variance"), [("local", 1 / K), ("distributed", 1 / K**2), ("literal_K", 1.0)]
+)  # fmt: skip
+@pytest.mark.parametrize("source", ["secure", "reproducible"])
+def test_the_variance_of_the_mean_noise(choice: str, variance: float, source: str) -> None:
+    """Spec 19: C^2 sigma^2 / K, / K^2, and C^2 sigma^2. Six standard deviations of a chi-square variable."""
+    component, sigma, size = noise(noise_multiplier=3.0, choice=choice, source=source), 3.0, 20_000
+    mean = np.mean([noised(component, client_at(k)).astype(np.float64) for k in range(K)], 0)
+    assert np.mean(mean**2) / (C * sigma) ** 2 == pytest.approx(variance, rel=6 * math.sqrt(2 / size))
+
+
+@pytest.mark.parametrize(("choice", "factor"), [("local", 1), ("distributed", 20**-0.5), ("literal_K", 20**0.5)])
+def test_an_upload_has_the_std_that_the_release_says(choice: str, factor: float) -> None:
+    """Spec 18: and streams are independent across clients and rounds."""
+    component = noise(noise_multiplier=2.0, choice=choice, source="reproducible")
+    first, other, later = (noised(component, client_at(*place)) for place in ((0, 0), (1, 0), (0, 1)))
+    multiplier = component.release(0, client_at().ctx).noise_multiplier
+    assert multiplier == pytest.approx(2.0 * factor)
+    assert np.mean(first.astype(np.float64) ** 2) == pytest.approx((C * multiplier) ** 2, rel=6 * math.sqrt(2 / 20_000))
+    for values in (other, later):
+        assert abs(np.corrcoef(first, values)[0, 1]) < 6 / math.sqrt(20_000)
+    assert np.array_equal(first, noised(component, client_at()))
+
+
+def test_local_noise_is_that_of_std_gaussian_bit_for_bit() -> None:
+    plain = Gaussian(Gaussian.Options(epsilon=8, delta=DELTA, source="reproducible", decay=0.9))
+    plain.name = "selectiveshield.noise"
+    client = client_at(3, 4)
+    block = Block("noised", 50, np.linspace(-0.05, 0.05, 50, dtype=np.float32), l2_bound=C)
+    ours = noise(epsilon=8, delta=DELTA, source="reproducible", decay=0.9)
+    expected = plain.protect(block, client, client.ctx)
+    assert np.array_equal(ours.protect(block, client, client.ctx).plain(), expected.plain())
+    assert ours.release(4, client.ctx) == plain.release(4, client.ctx)
+
+
+def test_participants_are_the_clients_of_a_round() -> None:
+    ctx = client_at().ctx
+    assert noise(noise_multiplier=2.0, choice="literal_K", participants=4).release(0, ctx).noise_multiplier == 4.0
+    assert noise(noise_multiplier=2.0, choice="distributed", participants=4).release(0, ctx).noise_multiplier == 1.0
+
+
+def test_no_noise_passes_values_unchanged_and_is_released_as_such() -> None:
+    for choice in ("local", "distributed", "literal_K"):
+        component, client = noise(noise_multiplier=0, choice=choice), client_at()
+        block = Block("noised", 3, np.array([1, 2, 3], np.float32), l2_bound=math.inf)
+        assert component.protect(block, client, client.ctx) is block
+        assert component.release(0, client.ctx).noise_multiplier == 0
+
+
+def test_without_a_clip_there_is_no_scale() -> None:
+    client = client_at()
+    with pytest.raises(ProtectionError, match="L2 bound None is no clipping norm; noise is scaled to a clipping norm"):
+        noise(noise_multiplier=1).protect(Block("noised", 2, np.zeros(2, np.float32)), client, client.ctx)
+
+
+# -- calibration -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order:UserWarning")
+@pytest.mark.parametrize(("sigma", "rounds"), [(12.793, 10), (4.045, 1), (1.1, 10), (0.7, 3)])
+def test_lemma_2_is_the_accountant_of_opacus(sigma: float, rounds: int) -> None:
+    """Spec 20: order by order, and at the best order: (alpha, T alpha / (2 sigma^2)) to epsilon."""
+    from opacus.accountants.analysis import rdp
+
+    orders = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
+    found = np.atleast_1d(rdp.compute_rdp(q=1.0, noise_multiplier=sigma, steps=rounds, orders=orders))
+    for order, one in zip(orders, found, strict=True):
+        assert one == pytest.approx(rounds * order / (2 * sigma**2))
+        alone, _ = rdp.get_privacy_spent(orders=[order], rdp=[one], delta=DELTA)
+        assert rdp_to_epsilon(order, rounds * order / (2 * sigma**2), DELTA) == pytest.approx(alone)
+    best, _ = rdp.get_privacy_spent(orders=orders, rdp=found, delta=DELTA)
+    ours = gaussian_rdp_epsilon(sigma / math.sqrt(rounds), DELTA)
+    assert ours <= best
+    assert ours == pytest.approx(best, rel=2e-3)
+
+
+@pytest.mark.parametrize(("rounds", "sigma"), [(10, 12.793), (1, 4.045)])
+def test_sigma_from_epsilon_by_lemma_2(rounds: int, sigma: float) -> None:
+    """The spec's numbers for Opacus' RDP at epsilon 1; the exact calibration needs less noise."""
+    by_rdp = Noise.Options(epsilon=1, delta=DELTA, calibration="rdp")
+    exact = Noise.Options(epsilon=1, delta=DELTA)
+    assert by_rdp.multiplier(0, rounds) == pytest.approx(sigma, rel=1e-3)
+    assert exact.multiplier(0, 10) == pytest.approx(11.7973, rel=1e-5)
+    assert exact.multiplier(0, rounds) < by_rdp.multiplier(0, rounds)
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.1, 1, 8, 100])
+def test_the_bound_is_met_and_not_overshot(epsilon: float) -> None:
+    total = lemma_2_multiplier(epsilon, DELTA)
+    assert gaussian_rdp_epsilon(total, DELTA) <= epsilon
+    assert gaussian_rdp_epsilon(total * (1 - 1e-6), DELTA) > epsilon
+    schedule = Noise.Options(epsilon=epsilon, delta=DELTA, calibration="rdp", decay=0.8)
+    assert effective_multiplier(schedule.multiplier(t, 5) for t in range(5)) == pytest.approx(total)
+
+
+def test_more_epsilon_needs_less_noise_and_more_rounds_need_more() -> None:
+    """Spec 21."""
+    for how in ("exact", "rdp"):
+        by_epsilon = [Noise.Options(epsilon=e, delta=DELTA, calibration=how).multiplier(0, 10) for e in (0.5, 1, 8)]
+        by_rounds = [Noise.Options(epsilon=1, delta=DELTA, calibration=how).multiplier(0, t) for t in (1, 9, 90)]
+        assert by_epsilon == sorted(by_epsilon, reverse=True)
+        assert by_rounds == sorted(by_rounds)
+
+
+# -- where it is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"noise_multiplier": 1, "calibration": "rdp"}, "calibration: rdp needs epsilon and delta"),
+        ({"noise_multiplier": 1, "participants": 3}, "participants=3 has no effect with choice: local; leave it out"),
+        ({"epsilon": 0, "delta": 1e-5}, "epsilon=0 must be > 0; to switch the noise off, write noised: \\[\\]"),
+        ({"epsilon": 1}, "epsilon needs a delta"),
+        ({}, "neither of epsilon and noise_multiplier given"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Noise.Options(**options)
+
+
+def problems(chain: list[Any], **changes: Any) -> str:
+    try:
+        Recipe.from_plain(recipe_of("encrypted" if chain[-1].get("use") == "std.bfv" else "noised", chain, **changes))
+    except RecipeError as error:
+        return str(error)
+    return ""
+
+
+CLIP = {"use": "std.clip", "norm": 0.1}
+SEAL = {"use": "std.bfv"}
+
+
+def ours(**options: Any) -> dict[str, Any]:
+    return {"use": "selectiveshield.noise", **options}
+
+
+@pytest.mark.parametrize(
+    ("chain", "changes", "problem"),
+    [
+        ([CLIP, ours(noise_multiplier=1, choice="distributed")], {},
+         "protect.noised.1: selectiveshield.noise: choice: distributed is enough noise for a sum, not for an upload"),
+        ([CLIP, ours(noise_multiplier=1, choice="literal_K")], {"sampling": {"rate": 0.5}},
+         "choice: literal_K needs to know the clients of a round; write participants: 2"),
+        ([CLIP, ours(noise_multiplier=1, choice="literal_K", participants=5)], {},
+         "participants=5 must be <= data.clients=4"),
+        ([ours(noise_multiplier=1)], {}, "needs l2_bound earlier in the chain of zone noised; noise is scaled to"),
+        ([CLIP, {"use": "std.gaussian", "noise_multiplier": 1}, ours(noise_multiplier=1)], {}, "has noise already"),
+        ([CLIP, ours(noise_multiplier=1, grid=2.0**-40)], {}, "must be at least"),
+        ([CLIP, ours(epsilon=1, delta=1e-5, decay=1e-300)], {"rounds": 9}, "leaves the range of float64"),
+        ([CLIP, ours(epsilon=1, delta=1e-5, decay=1e-300, calibration="rdp")], {"rounds": 9}, "leaves the range"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_hold_is_refused(chain: list[Any], changes: dict[str, Any], problem: str) -> None:
+    assert problem in problems(chain, **changes)
+
+
+def test_recipes_that_hold_are_not() -> None:
+    assert problems([CLIP, ours(noise_multiplier=1, choice="distributed"), SEAL]) == ""
+    assert problems([CLIP, ours(noise_multiplier=1, choice="literal_K")]) == ""
+    sampled = {"sampling": {"rate": 0.5, "scheme": "fixed"}}
+    assert problems([CLIP, ours(noise_multiplier=1, choice="literal_K", participants=2)], **sampled) == ""
+    assert problems([CLIP, ours(noise_multiplier=1)], **sampled) == ""
+
+
+def test_it_says_how_much_noise() -> None:
+    assert noise(noise_multiplier=2, choice="literal_K").describe() == (
+        "Gaussian noise of std C sigma sqrt(K) (literal) at the client, noise multiplier 2, secure source"
+    )
+    assert noise(epsilon=1, delta=DELTA, calibration="rdp").describe().endswith("secure source, sigma by Lemma 2")
+    note = noise(noise_multiplier=11.8, choice="literal_K").release(0, client_at().ctx).note
+    assert note.startswith("eq. 21 as printed; eq. 22 states the cost of sigma=11.8, K times the true one;")

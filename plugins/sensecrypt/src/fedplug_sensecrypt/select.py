@@ -1,0 +1,191 @@
+"""SenseCrypt's negotiation: each device gets a budget, and each client chooses its own mask (Sec. 3.2 and 3.3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import fedplug
+from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug.types import CLEAR, ENCRYPTED, RETAINED
+from pydantic import field_validator
+
+from fedplug_sensecrypt.budgets import budgets
+from fedplug_sensecrypt.selection import Problem, Selection, security_level, solve
+
+Device = list[float]
+"""What a client says of its device: bandwidth r and processing speed v."""
+
+
+class Select:
+    """Let each client encrypt the scalars most sensitive for it, as many as its device can (SenseCrypt, Sec. 3).
+
+    The server derives an encryption budget for each client from bandwidth and CPUs, within its group. In every round
+    each client solves the selection problem (Eq. 9) for itself: encrypt few scalars and cover much sensitivity, at most
+    the budget, at least the share 1 - C exp(-B alpha) of the sensitivity. Masks differ between clients.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        B: float = Field(1.3, ge=0, allow_inf_nan=False, description="how fast the security level rises with alpha")
+        C: float = Field(0.7, ge=0, le=1, description="the security level is 1 - C exp(-B alpha); 1 - C at alpha 0")
+        beta1: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of encrypting few scalars")
+        beta2: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of covering much sensitivity")
+        objectives: Literal["normalised", "raw"] = Field(
+            "normalised",
+            description="normalised: shares of N and of all sensitivity; raw: counts and sums, as printed (literal)",
+        )
+        mutual_information: float | None = Field(
+            None, ge=0, allow_inf_nan=False,
+            description="eta, largest I(W; (1-X)W) in bits, 64-bin estimate; null reports it only; the paper takes 2.0",
+        )  # fmt: skip
+        budget: float | None = Field(None, gt=0, le=1, description="alpha of every client, instead of profiles")
+        global_budget: bool = Field(
+            False, description="budgets relative to the best of all clients, as in Alg. 3 (literal), not of the group"
+        )
+        by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
+        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+
+        @field_validator("rest")
+        @classmethod
+        def _another_zone(cls, value: str) -> str:
+            if value in (ENCRYPTED, RETAINED):
+                raise ValueError(f"rest={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
+            return value
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({ENCRYPTED, self.options.rest})
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the scalars, and something must say what each device can do."""
+        options, found = self.options, []
+        names = [use.name for use in recipe.score_parameters]
+        if not names:
+            found.append("the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
+        elif options.by is not None and options.by not in names:
+            found.append(f"by: {options.by!r} is no scorer of this recipe; it has {names}")
+        if options.budget is None and not recipe.profiles:  # where there are some, every client must have one
+            found.append(
+                "budgets follow from bandwidth and CPUs; add profiles, such as [{of: [0, 1], cpus: 8, bandwidth: 30}], "
+                "or set budget for all clients"
+            )
+        if options.budget is not None and options.global_budget:
+            found.append(f"global_budget compares devices, and budget={options.budget:g} sets alpha; leave one out")
+        return found
+
+    # -- Sec. 3.2: budgets ---------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+        """Alg. 3, phase 1: every client sends (r_i, v_i), once."""
+        if self.options.budget is not None:
+            return
+        told = cohort.ask(self.device)
+        for client_id, device in list(told.items()):
+            if problem := device_problem(device):
+                cohort.drop(client_id, problem)
+                del told[client_id]
+        ctx.party.memory(self)["devices"] = told
+
+    @at_client
+    def device(self, client: Client) -> Device:
+        """Bandwidth in MB/s and CPUs of this client."""
+        if client.profile is None:
+            raise ProtectionError(f"client {client.client_id} has no profile; add it to profiles, or set budget")
+        return [client.profile.bandwidth, client.profile.cpus]
+
+    def budgets(self, cohort: Cohort) -> dict[int, float]:
+        """alpha of every client of the cohort's group, or with `global_budget` of all. Runs at the server."""
+        members = next(ids for ids in cohort.groups.values() if cohort.client_ids[0] in ids)
+        if self.options.budget is not None:
+            return dict.fromkeys(members, self.options.budget)
+        devices: dict[int, Device] = cohort.server.memory(self)["devices"]
+        compared = sorted(devices if self.options.global_budget else members)
+        alphas = budgets(*zip(*(devices[client_id] for client_id in compared), strict=True))
+        return dict(zip(compared, alphas.tolist(), strict=True))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Sends each client of the group its budget; the client does the rest."""
+        alphas = self.budgets(cohort)
+        for client_id in cohort.client_ids:
+            cohort.only([client_id]).tell_now(self.choose, alphas[client_id])
+            if ctx.round == 0:  # the floor of Eq. 7, which the clients' mean in the metrics would hide
+                level = security_level(alphas[client_id], self.options.B, self.options.C)
+                ctx.party.log[f"{self.name}.security_level.client_{client_id}"] = level
+
+    # -- Sec. 3.3: the selection problem -------------------------------------------------------------------------------
+
+    @at_client
+    def choose(self, client: Client, alpha: float) -> None:
+        """Alg. 1, line 9: solves the selection problem and sets the plan of this client alone."""
+        options, ctx = self.options, client.ctx
+        gamma = client.scores[options.by] if options.by else next(iter(client.scores.values()))
+        if len(gamma) != ctx.layout.size:
+            raise ProtectionError(
+                f"{len(gamma)} sensitivities for {ctx.layout.size} scalars; the selection needs one for each: use a "
+                "scorer of scalars, such as sensecrypt.sensitivity"
+            )
+        problem = Problem(
+            alpha, options.B, options.C, options.beta1, options.beta2,
+            raw=options.objectives == "raw", eta=options.mutual_information,
+        )  # fmt: skip
+        with client.operation(f"{self.name}.solve", ctx.layout.size):
+            selection = solve(gamma, problem, client.local)
+        # No zone is shared: blocks travel with their positions, because every client has a mask of its own.
+        client.plan = Plan.of(options.rest, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
+        client.log.update({f"{self.name}.{key}": value for key, value in facts(alpha, selection).items()})
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What the masks and budgets show."""
+        mask = (
+            "every client's own, with its name, in every round: which scalars are most sensitive for its data; only "
+            "whole blocks of it where the encryption packs"
+        )
+        union = "the positions of the sum that are opened: the union of the group's masks"
+        channels = [
+            SideChannel("masks", ("aggregator",), note=mask),
+            SideChannel("union of masks", ("client", "key_holder"), note=union),
+        ]
+        if self.options.budget is None:
+            channels.append(SideChannel("bandwidth and CPUs", ("aggregator",), note="of each client, sent once"))
+        return channels
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        floor = security_level(options.budget or 1.0, options.B, options.C)
+        whose = f"budget {options.budget:g}" if options.budget else "budget from profiles"
+        whose += " over all clients" if options.global_budget else ""
+        bound = "" if options.mutual_information is None else f", at most {options.mutual_information:g} bits"
+        return (
+            f"own masks, {whose}, at least 1 - {options.C:g} exp(-{options.B:g} alpha) of the sensitivity ({floor:.0%} "
+            f"at alpha {options.budget or 1:g}){bound}; {options.objectives} objectives, the rest {options.rest}"
+        )
+
+
+def facts(alpha: float, selection: Selection) -> dict[str, float]:
+    """Numbers of one solution for the metrics."""
+    return {
+        "alpha": alpha,
+        "encrypted": selection.count / max(1, len(selection.mask)),
+        "security_level": selection.level,
+        "sensitivity_covered": selection.covered,
+        "mutual_information": selection.information,
+        "security_constraint_violated": float(selection.security_violated),
+        "information_constraint_violated": float(selection.information_violated),
+    }
+
+
+def device_problem(device: Any) -> str:
+    """What is wrong with what a client said of its device; empty if nothing."""
+    numbers = isinstance(device, list) and len(device) == 2 and all(type(n) in (int, float) for n in device)
+    if numbers and all(0 < n < math.inf for n in device):
+        return ""
+    return f"its device is {device!r:.60}, which must be a bandwidth and a number of CPUs, finite and > 0"

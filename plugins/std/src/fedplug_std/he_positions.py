@@ -1,0 +1,144 @@
+"""Zones where each client has positions of its own: ciphertexts of fixed blocks of global positions.
+
+The flat vector is cut into blocks of `position_block` consecutive positions. A client encrypts every block that its
+mask touches, whole, with the code of zero where the mask does not cover a position. Ciphertexts of one block add up
+whatever the masks are, and what a position's sum is to be divided by follows from the masks, which travel in clear.
+
+A position that fewer than `min_clients` clients covered is left out of the result: its sum would be the value of one of
+them, or of a few. The paper's literal form, which opens the union of the masks, is `min_clients: 1` in the recipe.
+What is left out of an opened ciphertext is seen by whoever decrypts it, and goes no further; the core keeps that from
+happening, by encrypting whatever is `clear` in a block that a mask touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.errors import MessageError, ProtectionError
+
+from fedplug_std.he_gathered import add_ciphertexts
+
+if TYPE_CHECKING:
+    from fedplug import Block, Context
+    from numpy.typing import NDArray
+
+    from fedplug_std.he_blocks import Codec, Encryption
+
+
+def payload(
+    component: Encryption, codec: Codec, values: NDArray[np.float64], positions: NDArray[np.uint32]
+) -> tuple[NDArray[Any], float]:
+    """What the ciphertexts of one update hold beside the counting slot, shape (m, slots - 1), in order of their blocks.
+
+    Also the share of values that saturated, of those that the mask covers.
+    """
+    width = component.position_block
+    touched, row = np.unique(positions // width, return_inverse=True)
+    covered = np.zeros((len(touched), width))
+    covered[row, positions % width] = values
+    encoded = [codec.encode(part) for part in covered]
+    if not encoded:
+        return np.empty((0, component.slots - 1), codec.encode(values)[0].dtype), 0.0
+    saturated = sum(share for _, share in encoded) * width / len(positions)
+    return np.stack([slots for slots, _ in encoded]), saturated
+
+
+def check_uploads(component: Encryption, blocks: Mapping[int, Block], size: int) -> None:
+    """Checks that positions are ones of a model of `size` scalars, and that there is a ciphertext for each block.
+
+    Raises:
+        ProtectionError: positions are missing, or are none of this model, or not ascending.
+        MessageError: other than one ciphertext for each position block that the positions touch.
+    """
+    for client_id, block in blocks.items():
+        where = block.positions
+        if where is None:
+            raise ProtectionError(f"client {client_id} sent a {block.zone} block without positions, others with")
+        if where.shape != (block.size,) or not (where[1:] > where[:-1]).all():
+            raise ProtectionError(
+                f"client {client_id} sent {len(where)} {block.zone} positions for {block.size} scalars, which must be "
+                "as many and strictly ascending"
+            ).blame(client_id)
+        if len(where) and int(where[-1]) >= size:
+            raise ProtectionError(
+                f"client {client_id} sent {block.zone} position {int(where[-1])}, but the model has {size} scalars"
+            ).blame(client_id)
+        touched = len(_blocks_of(component, where))
+        if len(block.ciphertexts) != touched:
+            raise MessageError(
+                f"client {client_id} sent {len(block.ciphertexts)} ciphertexts for {block.size} values in "
+                f"{touched} blocks of {component.position_block} positions, expected one a block: the "
+                "message was cut, or its sender packs otherwise"
+            ).blame(client_id)
+
+
+def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: Context) -> Block:
+    """The sum over those positions that at least `min_clients` clients encrypted, and the ciphertexts these lie in.
+
+    Returns:
+        A block whose divisor is the total weight at each position, whose `contributors` are the fewest clients behind
+        any position (all, if there is none), and whose meta `counts` says how many clients are in each ciphertext.
+
+    Raises:
+        MessageError: a ciphertext is damaged; its client is blamed.
+    """
+    covers, weight = np.zeros(ctx.layout.size, np.uint32), np.zeros(ctx.layout.size, np.float64)
+    for block in blocks.values():
+        covers[block.positions] += 1
+        weight[block.positions] += block.divisor
+    positions = np.flatnonzero(covers >= max(ctx.min_clients, 1)).astype(np.uint32)
+    parts: dict[int, dict[int, bytes]] = {index: {} for index in _blocks_of(component, positions).tolist()}
+    for client_id, block in blocks.items():
+        for index, ciphertext in zip(_blocks_of(component, block.positions).tolist(), block.ciphertexts, strict=True):
+            if index in parts:
+                parts[index][client_id] = ciphertext
+    ciphertexts: list[bytes] = []
+    for index, part in parts.items():
+        uploads = {client_id: [ciphertext] for client_id, ciphertext in part.items()}
+        ciphertexts += add_ciphertexts(component, context, uploads, ctx, f", position block {index},")
+    return next(iter(blocks.values())).replace(
+        size=len(positions),
+        positions=positions,
+        ciphertexts=tuple(ciphertexts),
+        contributors=int(covers[positions].min(initial=len(blocks))),
+        divisor=weight[positions],
+        l2_bound=None,
+        meta={"counts": np.array([len(part) for part in parts.values()], np.uint32)},
+    )
+
+
+def claimed_counts(component: Encryption, block: Block) -> NDArray[np.int64]:
+    """How many updates each ciphertext of a sum should hold, shape (m,).
+
+    Raises:
+        MessageError: the sum does not say so for each.
+    """
+    expected = len(_blocks_of(component, block.positions))
+    counts = block.meta.get("counts")
+    if not isinstance(counts, np.ndarray) or counts.shape != (expected,) or counts.dtype.kind not in "iu":
+        raise MessageError(
+            f"the {block.zone} sum must say how many updates each of its {expected} ciphertexts holds; meta counts is "
+            f"{type(counts).__name__}{list(getattr(counts, 'shape', []))}"
+        )
+    return counts.astype(np.int64)
+
+
+def values(
+    component: Encryption, codec: Codec, rows: NDArray[Any], counts: NDArray[np.int64], positions: NDArray[np.uint32]
+) -> NDArray[np.float32]:
+    """The weighted sums at `positions`, and nowhere else, from decrypted payloads, shape (m, slots - 1)."""
+    width = component.position_block
+    opened = np.empty(len(positions), np.float32)
+    touched, starts = np.unique(positions // width, return_index=True)
+    stops = np.append(starts, len(positions))[1:]
+    for index, start, stop, row, count in zip(touched, starts, stops, rows, counts, strict=True):
+        opened[start:stop] = codec.decode(row, width, int(count))[positions[start:stop] - index * width]
+    return opened
+
+
+def _blocks_of(component: Encryption, positions: NDArray[np.uint32] | None) -> NDArray[np.int64]:
+    """The position blocks that positions touch, ascending."""
+    assert positions is not None
+    return np.unique(positions // component.position_block).astype(np.int64)

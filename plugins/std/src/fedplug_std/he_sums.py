@@ -1,0 +1,158 @@
+"""From a plain block to ciphertexts, to their sum, and back.
+
+Each ciphertext carries one slot that counts contributors, so whoever decrypts learns how many updates were really added
+and refuses to open fewer than `min_clients`, whatever the server claims. This finds mistakes, lost and doubled uploads.
+It does not stop a server that adds one upload several times on purpose: additive encryption is malleable, and here as
+in the papers the server is honest but curious.
+
+A block without positions is gathered: all clients encrypt the same scalars (`he_gathered`). A block with positions is
+encrypted in blocks of global positions, so that clients whose masks differ still add up (`he_positions`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fedplug.errors import MessageError, ProtectionError
+
+from fedplug_std import he_gathered, he_positions
+from fedplug_std.he_keys import context_of
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Context
+    from numpy.typing import NDArray
+
+    from fedplug_std.he_blocks import Encryption
+    from fedplug_std.he_keys import Terms
+
+
+def protect(component: Encryption, block: Block, client: Client, ctx: Context) -> Block:
+    """Multiplies the client's weight in and encrypts; an empty block gives no ciphertexts.
+
+    Raises:
+        ProtectionError: a value is not finite, or the keys were made for fewer clients than the run has.
+    """
+    context, terms = context_of(component, client)
+    if terms["max_clients"] < ctx.num_clients:
+        raise ProtectionError(
+            f"{component.name}: the keys were made for max_clients={terms['max_clients']}, but {ctx.num_clients} "
+            f"clients take part; a sum could overflow, so this client does not encrypt"
+        )
+    codec = component.codec(terms)
+    values = block.plain().astype(np.float64)
+    if not block.weighted:
+        values *= client.weight
+    if block.positions is None:
+        payload, saturated = he_gathered.payload(component, codec, values)
+    else:
+        payload, saturated = he_positions.payload(component, codec, values, block.positions)
+    client.log[f"{component.name}.saturated"] = saturated
+    rows = np.empty((len(payload), component.slots), payload.dtype)
+    rows[:, 0], rows[:, 1:] = codec.count_unit, payload
+    with client.operation(f"{component.name}.encrypt", len(rows)):
+        ciphertexts = component.backend.encrypt(context, rows)
+    return block.replace(
+        values=None,
+        ciphertexts=ciphertexts,
+        sealed_by=component.name,
+        divisor=block.divisor if block.weighted else client.weight,
+        weighted=True,
+        meta={**block.meta, "key": terms["key"]},
+    )
+
+
+def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) -> Block:
+    """Adds ciphertexts of several clients with the bare parameters; the divisor is the sum of their weights.
+
+    Raises:
+        ProtectionError: more updates than a sum can hold, blocks that are not alike, under another key or sealed by
+            something else; an upload that claims several contributors, or another weight than its client has.
+        MessageError: a ciphertext is damaged, missing or of another packing.
+
+    Whatever is one client's fault alone is blamed on it, and the protocol adds again without it.
+    """
+    context, terms = context_of(component, ctx.party)
+    blocks = dict(sorted(blocks.items()))
+    for client_id, block in blocks.items():
+        _check_seal(component, client_id, block, terms)
+    scattered = any(block.positions is not None for block in blocks.values())
+    if scattered:
+        he_positions.check_uploads(component, blocks, ctx.layout.size)
+    else:
+        he_gathered.check_uploads(component, blocks, component.codec(terms))
+    contributors = sum(block.contributors for block in blocks.values())
+    if contributors > terms["max_clients"]:
+        raise ProtectionError(
+            f"a sum of {contributors} updates could overflow: max_clients={terms['max_clients']}; raise max_clients"
+        )
+    weights = ctx.party.state.get("fedplug", {}).get("weights", {})
+    for client_id, block in blocks.items():
+        weight = weights.get(client_id, block.divisor)
+        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
+            raise ProtectionError(
+                f"client {client_id} sent a {block.zone} block of {block.contributors} contributors and another weight "
+                f"than {weight}, or of several; an upload holds one update, with its client's weight"
+            ).blame(client_id)
+    if scattered:
+        return he_positions.add(component, context, blocks, ctx)
+    return he_gathered.add(component, context, blocks, ctx)
+
+
+def postprocess(component: Encryption, block: Block, ctx: Context) -> Block:
+    """Decrypts a sum, after checking how many updates it really holds; values become the weighted sum.
+
+    Raises:
+        ProtectionError: this party holds no secret key, or the sum holds fewer than `min_clients` updates, or another
+            number than claimed.
+        MessageError: a ciphertext is damaged or missing.
+    """
+    if block.sealed_by != component.name:
+        raise ProtectionError(f"{component.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
+    context, terms = context_of(component, ctx.party)
+    codec = component.codec(terms)
+    if block.positions is None:
+        claimed = he_gathered.claimed_counts(component, block, codec)
+    else:
+        claimed = he_positions.claimed_counts(component, block)
+    if len(block.ciphertexts) != len(claimed):
+        raise MessageError(f"{len(block.ciphertexts)} ciphertexts for {block.size} values, expected {len(claimed)}")
+    with ctx.party.operation(f"{component.name}.decrypt", len(claimed)):
+        rows = component.backend.decrypt(context, block.ciphertexts, component.slots)
+    _check_counts(component, codec.counts(rows[:, 0]), claimed, block, ctx.min_clients)
+    if block.positions is None:
+        values = he_gathered.values(codec, rows[:, 1:], block)
+    else:
+        values = he_positions.values(component, codec, rows[:, 1:], claimed, block.positions)
+    return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+
+
+def _check_seal(component: Encryption, client_id: int, block: Block, terms: Terms) -> None:
+    if block.sealed_by != component.name or not block.weighted:
+        raise ProtectionError(
+            f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, weighted={block.weighted}; "
+            f"{component.name} adds only what it sealed itself, with the weight multiplied in"
+        ).blame(client_id)
+    if block.meta.get("key") != terms["key"]:
+        raise ProtectionError(
+            f"client {client_id} encrypted its {block.zone} block under another key than the one of this run, under "
+            f"which nobody could open the sum; its stored state is of another run: start it anew"
+        ).blame(client_id)
+
+
+def _check_counts(
+    component: Encryption, counts: NDArray[np.int64], claimed: NDArray[np.int64], block: Block, min_clients: int
+) -> None:
+    wrong = np.flatnonzero(counts != claimed)
+    if len(wrong):
+        raise ProtectionError(
+            # Not how many it does hold: the message travels to the server, and must not carry what was decrypted.
+            f"ciphertext {wrong[0]} of the {block.zone} sum does not hold the {claimed[wrong[0]]} updates that are "
+            f"claimed; {component.name} does not open it: it was damaged, or badly added"
+        )
+    fewest = min(block.contributors, int(claimed.min(initial=block.contributors)))
+    if len(claimed) and fewest < min_clients:
+        raise ProtectionError(
+            f"the {block.zone} sum holds {fewest} updates; opening fewer than min_clients={min_clients} "
+            f"would show too much of each"
+        )

@@ -1,0 +1,77 @@
+"""Components that draw, log and assess; in a module of their own, because worker processes import them by name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, Plan, at_client, hookimpl
+from fedplug.types import CLEAR, Scores
+from toy_components import Toy
+
+
+class Draws(Toy):
+    """Draw the update of some clients, and say how many clients there were."""
+
+    zones = frozenset({CLEAR})
+
+    class Options(fedplug.Options):
+        """What goes wrong."""
+
+        how: Literal["well", "nan", "assess"] = Field("well", description="what goes wrong")
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """A histogram of the update at two clients in every round; a box in the first."""
+        values = np.full(3, np.nan) if self.options.how == "nan" else np.sort(client.update)[:3]
+        if client.client_id in (1, 2):
+            counts, edges = np.histogram(client.update, bins=8)
+            panel = {"edges": edges, "counts": counts, "mark": 0.0}
+            client.figures["draws.update"] = {"kind": "histogram", "title": "update", "panels": [panel]}
+            if ctx.round == 0:
+                box = {"labels": ["w"], "boxes": [[*values, values[-1], values[-1]]]}
+                client.figures["draws.box"] = {"kind": "box", "title": "smallest", "panels": [box]}
+        client.log["draws.client"] = float(client.client_id)
+        client.log["draws.both"] = 1.0
+        return np.zeros(ctx.layout.size, np.float32)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Everything in the clear; the server logs in the first round only."""
+        cohort.tell(self.choose)
+        if ctx.round == 0:
+            cohort.server.log["draws.server"] = np.float32(len(cohort))
+            cohort.server.log["draws.both"] = 2.0
+        panel = {"labels": ["clients"], "boxes": [[len(cohort)] * 5]}
+        cohort.server.figures["draws.server"] = {"kind": "box", "title": "clients", "panels": [panel]}
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+
+    def assess(self, server: Any, truth: dict[str, Any]) -> dict[str, float]:
+        """What was handed over, as numbers."""
+        if self.options.how == "assess":
+            raise ZeroDivisionError("by the toy")
+        return {
+            "classes": len(truth["classes"]),
+            "examples": np.float64(sum(map(sum, truth["examples"].values()))),
+            "clients": len(truth["examples"]),
+            "first": min(truth["examples"]),
+            "categories": -1.0 if truth["categories"] is None else sum(truth["categories"]),
+            "remembered": server.state["fedplug"]["weights"][0],
+        }
+
+
+class Known(Toy):
+    """Deal the examples out in turn; odd and even clients are of two categories."""
+
+    def assign(self, labels: Any, num_clients: int, rng: Any) -> list[Any]:
+        """Example i goes to client i modulo K."""
+        return [np.arange(k, len(labels), num_clients) for k in range(num_clients)]
+
+    def categories(self, num_clients: int) -> list[int]:
+        """0 and 1 in turn."""
+        return [k % 2 for k in range(num_clients)]

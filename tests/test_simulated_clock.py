@@ -1,0 +1,461 @@
+"""The simulated clock: what operations cost, how long a round takes on the devices of the profiles, what rows hold."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import statistics
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug import codec
+from fedplug.calls import reports_problem
+from fedplug.context import Client
+from fedplug.display import PlainDisplay, totals
+from fedplug.display_live import rounds_table
+from fedplug.errors import RecipeError
+from fedplug.profiles import UNLIMITED, Profile, by_party
+from fedplug.recipe import Recipe, load_recipe
+from fedplug.report import write_report
+from fedplug.report_figures import charts
+from fedplug.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_components import Outcome, build, recipe_of, run_protocol, toy_catalog
+
+SLOW_AND_FAST = [
+    {"of": [0, 1, 3], "cpus": 24, "bandwidth": 50},
+    {"of": [2], "cpus": 1, "bandwidth": 5},
+    {"of": ["server", "key_server"], "cpus": 32, "bandwidth": 1000},
+]
+SEALED: list[Any] = [{"use": "std.bfv", "key_holder": "key_server"}]
+
+
+def device(cpus: float, bandwidth: float = math.inf) -> Profile:
+    return Profile.model_construct(of=[0], cpus=cpus, bandwidth=bandwidth)
+
+
+def profiles(clients: dict[int, Profile], **servers: Profile) -> dict[Party, Profile]:
+    return dict([*by_party([]).items(), *clients.items(), *servers.items()])
+
+
+# -- the arithmetic ----------------------------------------------------------------------------------------------------
+
+
+def test_a_round_worked_out_by_hand() -> None:
+    """Client 0: (100 x 10 ms + 20 x 50 ms) / 4 CPUs = 0.5 s, 3 MB + 1 MB at 8 MB/s = 0.5 s. Client 1: 0.3 s + 0.2 s."""
+    found = round_seconds(
+        operations={
+            0: {"train": 100, "encrypt": 20}, 1: {"train": 60},
+            "server": {"add": 10, MEASURED: 0.3}, "key_server": {"decrypt": 4},
+        },
+        traffic={0: (3e6, 1e6), 1: (1e6, 1e6), "server": (4e6, 2e6), "key_server": (1e6, 0)},
+        profiles=profiles({0: device(4, 8), 1: device(2, 10)}, server=device(2, 60), key_server=UNLIMITED),
+        costs={"train": 0.01, "encrypt": 0.05, "add": 0.07, "decrypt": 0.1},
+    )  # fmt: skip
+    assert (found.clients[0].compute, found.clients[0].transfer) == pytest.approx((0.5, 0.5))
+    assert (found.clients[1].compute, found.clients[1].transfer) == pytest.approx((0.3, 0.2))
+    assert found.slowest == 0
+    assert (found.server.compute, found.server.transfer) == pytest.approx((0.5, 0.1))  # (0.7 + 0.3) / 2, 6 MB
+    assert (found.key_server.compute, found.key_server.transfer) == pytest.approx((0.4, 0))
+    assert found.seconds == pytest.approx(1.0 + 0.6 + 0.4)
+    row = found.to_row()
+    assert row["clients"] == pytest.approx({"0": 1.0, "1": 0.5})
+    assert {key: row[key] for key in ("compute", "transfer")} == pytest.approx({"compute": 0.5, "transfer": 0.5})
+
+
+def test_the_slower_client_dominates() -> None:
+    work: dict[Party, dict[str, float]] = {0: {"encrypt": 100}, 1: {"encrypt": 100}, 2: {"encrypt": 100}}
+    devices = {0: device(8), 1: device(1), 2: device(4)}
+    found = round_seconds(work, {}, profiles(devices), {"encrypt": 0.02})
+    assert found.slowest == 1
+    assert found.seconds == found.clients[1].total == pytest.approx(2.0)
+    # A tenth of the work for the slow client, as a budget would give it: now the next one is waited for.
+    eased = round_seconds({**work, 1: {"encrypt": 10}}, {}, profiles(devices), {"encrypt": 0.02})
+    assert eased.slowest == 2
+    assert eased.seconds == pytest.approx(0.5)
+
+
+def test_equal_profiles_and_work_give_equal_times_and_the_first_client() -> None:
+    work: dict[Party, dict[str, float]] = {client_id: {"train": 7} for client_id in (5, 3, 4)}
+    sent: dict[Party, tuple[float, float]] = dict.fromkeys(work, (10.0, 20.0))
+    found = round_seconds(work, sent, profiles(dict.fromkeys((3, 4, 5), device(2, 1))), {"train": 1.0})
+    assert {one.total for one in found.clients.values()} == {3.5 + 30 / 1e6}
+    assert found.slowest == 3
+
+
+def test_a_round_without_clients_takes_the_servers_time_only() -> None:
+    found = round_seconds({"server": {MEASURED: 2.0}}, {}, by_party([]), {})
+    assert (found.slowest, found.seconds) == (None, 2.0)
+    assert found.to_row()["clients"] == {}
+
+
+@given(
+    counts=st.lists(st.integers(0, 10**6), min_size=1, max_size=6),
+    cost=st.floats(1e-6, 10),
+    cpus=st.floats(0.1, 128),
+    factor=st.integers(1, 64),
+)
+def test_more_cpus_divide_the_compute_time(counts: list[int], cost: float, cpus: float, factor: int) -> None:
+    work: dict[Party, dict[str, float]] = {c: {"encrypt": count} for c, count in enumerate(counts)}
+    sent: dict[Party, tuple[float, float]] = {c: (count, 2 * count) for c, count in enumerate(counts)}
+    few, many = (
+        round_seconds(work, sent, profiles(dict.fromkeys(range(len(counts)), device(n, 10))), {"encrypt": cost})
+        for n in (cpus, cpus * factor)
+    )
+    for client_id, one in few.clients.items():
+        assert one.compute == pytest.approx(factor * many.clients[client_id].compute)
+        assert one.transfer == many.clients[client_id].transfer == pytest.approx(3 * counts[client_id] / 1e7)
+        assert few.seconds >= one.total
+
+
+def test_what_cannot_be_priced_is_refused() -> None:
+    with pytest.raises(ValueError, match="'encrypt' of party 0 has no cost; costs are \\['train'\\]"):
+        round_seconds({0: {"encrypt": 1}}, {}, profiles({0: device(1)}), {"train": 1})
+    with pytest.raises(ValueError, match="party 7 has no profile; there are profiles of"):
+        round_seconds({}, {7: (1, 1)}, by_party([]), {})
+
+
+# -- what an operation costs -------------------------------------------------------------------------------------------
+
+
+def test_costs_worked_out_by_hand() -> None:
+    """Ratios 1, 2 and 9 with weights 1, 2 and 1: half of the weight is reached within the second."""
+    assert unit_costs({"a": [(1, 1), (2, 4), (1, 9)], "b": [(4, 2)]}) == {"a": 2, "b": 0.5}
+    assert unit_costs({"a": [(1, 1), (1, 3)]}) == {"a": 2}  # exactly half: midway
+    assert unit_costs({"a": [(0, 5), (2, 2)], "never": [(0, 5)], "none": []}) == {"a": 1}
+
+
+def test_what_one_party_pays_once_does_not_change_the_cost() -> None:
+    warm = [(100, 1.0)] * 9
+    assert unit_costs({"encrypt": [(100, 60.0), *warm]}) == unit_costs({"encrypt": warm}) == {"encrypt": 0.01}
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 10**6)), min_size=1, max_size=12))
+def test_the_cost_is_the_median_over_single_operations(pairs: list[tuple[int, int]]) -> None:
+    """A weighted median of ratios is the plain median if each operation of a sample took the same time."""
+    single = [seconds / count for count, seconds in pairs for _ in range(count)]
+    assert unit_costs({"a": pairs})["a"] == pytest.approx(statistics.median(single))
+
+
+def test_an_operation_inside_another_is_measured_once() -> None:
+    party = Client()
+    with party.operation("outer", 2):
+        with party.operation("inner", 3):
+            time.sleep(0.02)
+        with pytest.raises(KeyError), party.operation("inner", 4):
+            raise KeyError
+    (outer, outer_took), (inner, inner_took) = party.operations["outer"], party.operations["inner"]
+    assert (outer, inner) == (2, 7)
+    assert inner_took >= 0.02 > outer_took
+
+
+# -- in a run ----------------------------------------------------------------------------------------------------------
+
+
+def parties_of(rows: list[dict[str, Any]]) -> list[dict[str, dict[str, float]]]:
+    """How many operations each party did in each round, without what is measured in seconds."""
+    return [
+        {
+            str(party): {name: count for name, count in table.items() if name != MEASURED}
+            for party, table in work_of(row)[0].items()
+        }
+        for row in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def sealed() -> Outcome:
+    """Three rounds of an encrypted protocol whose sums the key server opens."""
+    return run_protocol(recipe_of("encrypted", SEALED, profiles=SLOW_AND_FAST, rounds=3, score_parameters=[
+        {"use": "paraaegis.magnitude"}]))  # fmt: skip
+
+
+def test_rows_hold_the_simulated_seconds_and_what_they_follow_from(sealed: Outcome) -> None:
+    for number, row in enumerate(sealed.rows[:-1], start=1):
+        simulated = row["simulated"]
+        assert simulated["slowest"] == 2  # the one with a CPU and a tenth of the bandwidth
+        assert simulated["compute"] + simulated["transfer"] == pytest.approx(simulated["clients"]["2"])
+        together = simulated["clients"]["2"] + simulated["server"] + simulated["key_server"]
+        assert simulated["seconds"] == pytest.approx(together)
+        # Every number of it can be recomputed from the rows so far.
+        costs = unit_costs(samples_of(sealed.rows[:number]))
+        parsed = sealed.protocol.recipe.profiles
+        assert round_seconds(*work_of(row), by_party(parsed), costs).to_row() == simulated
+
+
+def test_other_costs_can_be_put_in_place_of_the_measured_ones(sealed: Outcome) -> None:
+    operations, traffic = work_of(sealed.rows[0])
+    devices = by_party(sealed.protocol.recipe.profiles)
+    sealing = next(name for name in sealed.rows[0]["operations"] if name.endswith("encrypt"))
+    costs = dict.fromkeys(sealed.rows[0]["operations"], 0.0)
+    found = round_seconds(operations, traffic, devices, costs | {sealing: 7.0, MEASURED: 0.0})
+    assert found.clients[2].compute == pytest.approx(7.0 * operations[2][sealing])
+    assert found.clients[0].compute == pytest.approx(7.0 * operations[0][sealing] / 24)
+
+
+def test_core_operations_are_counted_in_examples(sealed: Outcome) -> None:
+    weights = sealed.protocol.server.state["fedplug"]["weights"]
+    sizes = {client_id: work_of(sealed.rows[0])[0][client_id]["train"] for client_id in weights}
+    assert weights == pytest.approx({client_id: size / max(sizes.values()) for client_id, size in sizes.items()})
+    for row in sealed.rows:
+        for table in row["client_operations"].values():
+            assert table["train"]["count"] == table["score"]["count"] >= 1
+            assert table["train"]["seconds"] > 0
+        names = {name for table in row["client_operations"].values() for name in table}
+        assert names <= row["operations"].keys()
+        everyone = row["client_operations"].values()
+        assert row["operations"]["train"]["count"] == sum(table["train"]["count"] for table in everyone)
+    rests = [row["client_operations"]["0"][OTHER]["count"] for row in sealed.rows]
+    assert rests == [1, 1, 2]  # the end of the run belongs to the last row
+
+
+def test_named_and_other_seconds_are_all_there_is_but_evaluation(sealed: Outcome) -> None:
+    """The seconds of the operations are those of the phases, evaluation left out: nothing is counted twice."""
+    for row in sealed.rows:
+        clients = sum(entry["seconds"] for table in row["client_operations"].values() for entry in table.values())
+        servers = sum(entry["seconds"] for table in row["server_operations"].values() for entry in table.values())
+        ignored = sum(row["seconds"].get(phase, 0.0) for phase in ("wall", "evaluate", "checkpoint"))
+        assert clients + servers == pytest.approx(sum(row["seconds"].values()) - ignored, rel=1e-6)
+
+
+def test_bytes_of_the_clients_are_those_on_the_wire(sealed: Outcome) -> None:
+    for number, row in enumerate(sealed.rows):
+        rounds = [number, 3] if number == 2 else [number]
+        expected: dict[str, Counter[str]] = {}
+        for message in (message for round in rounds for message in sealed.sent(round=round)):
+            sender, receiver = message.sender.partition(":")[2], message.receiver.partition(":")[2]
+            expected.setdefault(sender or receiver, Counter())["up" if sender else "down"] += len(message.data)
+        assert row["client_bytes"] == {c: dict(sent) for c, sent in expected.items() if c}
+        for direction in ("up", "down"):
+            total = row["bytes"][direction]["total"]
+            assert total == sum(sent[direction] for sent in row["client_bytes"].values()) > 0
+        _, traffic = work_of(row)
+        up, down, between = (row["bytes"][way]["total"] for way in ("up", "down", "key_server"))
+        assert sum(traffic["server"]) == up + down + between
+        assert sum(traffic["key_server"]) == between > 0
+    assert not sealed.wire.traffic  # taken with every row: a long run does not pile it up
+
+
+def test_both_engines_count_the_same(sealed: Outcome) -> None:
+    processes = run_protocol(dict(sealed.protocol.recipe.to_plain()), "processes")
+    assert parties_of(processes.rows) == parties_of(sealed.rows)
+    assert [row["client_bytes"] for row in processes.rows] == [row["client_bytes"] for row in sealed.rows]
+    assert all(row["simulated"]["slowest"] == 2 for row in processes.rows)
+
+
+def test_clients_that_take_no_part_or_drop_out_need_no_operations() -> None:
+    fails = {"use": "toy.fail", "clients": [1], "rounds": [0, 1]}
+    outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, score_parameters=[fails]))
+    for row in outcome.rows:
+        assert row["clients"]["dropped"].keys() == {"1"}
+        assert row["simulated"]["clients"].keys() == {"0", "1", "2", "3"}  # it was waited for
+        assert sum(sent["up"] for sent in row["client_bytes"].values()) == row["bytes"]["up"]["total"]
+    half = {"scheme": "fixed", "rate": 0.5, "source": "reproducible"}
+    for row in run_protocol(recipe_of(profiles=SLOW_AND_FAST, sampling=half, rounds=3)).rows[:-1]:
+        assert len(row["simulated"]["clients"]) == len(row["client_operations"]) == 2
+
+
+def test_without_profiles_nothing_is_reported_and_nothing_written() -> None:
+    outcome = run_protocol(recipe_of("encrypted", SEALED))
+    added = {"simulated", "operations", "client_operations", "server_operations", "client_bytes"}
+    assert not any(added & row.keys() for row in outcome.rows)
+    replies = [message.decode() for message in outcome.wire.messages if message.receiver == "server"]
+    assert not any("operations" in reply["reports"] for reply in replies)
+    assert charts_of(outcome.rows) is None
+    assert "simulated time" not in totals(outcome.rows)
+
+
+def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
+    plain = recipe_of("encrypted", SEALED, profiles=SLOW_AND_FAST, rounds=4)
+    first, engine, _ = build(plain)
+    first.setup()
+    for round in range(2):
+        first.round(round)
+    engine.save(tmp_path)
+    state = codec.decode(codec.encode(first.state()))
+    engine.close()
+    for row in (*state["rows"], state["awaiting"]):
+        for table in row["client_operations"].values():
+            table["train"]["seconds"] = 5.0 * table["train"]["count"]
+    second, engine, _ = build(plain)
+    engine.load(tmp_path)
+    second.restore(state)
+    second.run(2)
+    engine.close()
+    assert [row["round"] for row in second.rows] == [1, 2, 3, 4]
+    assert [row["simulated"] for row in second.rows[:1]] == [row["simulated"] for row in first.rows[:1]]
+    assert state["awaiting"]["simulated"] == second.rows[1]["simulated"]
+    costs = unit_costs(samples_of(second.rows[:3]))
+    expected = round_seconds(*work_of(second.rows[2]), by_party(second.recipe.profiles), costs)
+    assert second.rows[2]["simulated"] == expected.to_row()
+    assert costs["train"] > 1
+    assert second.rows[2]["simulated"]["compute"] > 1  # the rounds before the restart have their say
+
+
+def test_parties_know_their_profile() -> None:
+    engine: Any = build(recipe_of(profiles=SLOW_AND_FAST))[1]
+    hosted = engine._all[0].clients
+    assert [client.profile.cpus for client in hosted.values()] == [24, 24, 1, 24]
+    assert hosted["client:2"].profile.bandwidth == 5
+    engine = build(recipe_of())[1]
+    assert engine._all[0].clients["client:0"].profile is None
+
+
+@pytest.mark.parametrize(
+    ("operations", "problem"),
+    [
+        (3, "operations is 3, not counts and seconds by name"),
+        ({1: [1, 2]}, "operations is a dict, not"),
+        ({"a": [1]}, "operations.a is a list, not a count and seconds"),
+        ({"a": [1, -1]}, "operations.a is"),
+        ({"a": [math.nan, 1]}, "operations.a is"),
+        ({"a": [1, math.inf]}, "operations.a is"),
+        ({"a": [True, 1]}, "operations.a is"),
+        ({"a": 1}, "operations.a is 1, not"),
+    ],
+)
+def test_malformed_operations_are_refused(operations: Any, problem: str) -> None:
+    assert problem in reports_problem({"operations": operations})
+    assert not reports_problem({"operations": {"a": [1.0, 2.0]}})
+
+
+def test_a_component_cannot_take_the_names_of_the_rest() -> None:
+    """An operation called `measured` would be worth as many seconds as it claims to be."""
+
+    def prepare(protocol: Any, engine: Any) -> None:
+        for client in engine._all[0].clients.values():
+            client.operations = {MEASURED: [1e9, 0.0], OTHER: [5.0, 0.0]}
+
+    outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, rounds=1), prepare=prepare)
+    (row,) = outcome.rows
+    assert row["operations"].get(MEASURED, {"count": 0})["count"] < 10
+    assert row["operations"][OTHER]["count"] == 8  # four clients: the round, and the end of the run
+
+
+# -- in the recipe -----------------------------------------------------------------------------------------------------
+
+
+TEXT = """\
+name: timed
+seed: 1
+rounds: 1
+data: {use: std.digits, clients: 4, partition: {use: std.iid}}
+model: {use: std.mlp}
+train: {use: std.sgd, lr: 0.05}
+negotiate_mask: {use: std.single_zone}
+protect: {clear: []}
+aggregate: {use: std.mean}
+profiles:
+  - {of: [0, 1], cpus: 24, bandwidth: 50}
+  - {of: [2, 3, server], cpus: 8, bandwidth: 30}
+"""
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> Path:
+    file = tmp_path / "timed.yaml"
+    file.write_text(TEXT)
+    return file
+
+
+def problems_of(file: Path, sets: list[str]) -> list[str]:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(file, sets)
+    return [problem.removeprefix(f"{file.parent}/") for problem in caught.value.problems]
+
+
+def test_profiles_are_part_of_the_recipe(timed: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(timed)
+    plain = recipe.to_plain()
+    assert plain["profiles"][1] == {"of": [2, 3, "server"], "cpus": 8.0, "bandwidth": 30.0}
+    again = Recipe.from_plain(json.loads(json.dumps(plain)))
+    assert again == recipe
+    assert again.digest == recipe.digest
+    faster = load_recipe(timed, ["profiles.1.cpus=9"])
+    assert (faster.profiles[1].cpus, faster.digest != recipe.digest) == (9, True)
+    devices = by_party(recipe.profiles)
+    assert [devices[party].cpus for party in (0, 1, 2, 3, "server", "key_server")] == [24, 24, 8, 8, 8, 1]
+    assert devices["key_server"].bandwidth == math.inf
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: timed.yaml\nprofiles: [{of: [0, 1, 2, 3], cpus: 2, bandwidth: 3}]\n")
+    assert [profile.cpus for profile in load_recipe(child).profiles] == [2]  # a list is replaced
+    assert load_recipe(timed, ["profiles=[]"]).profiles == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[0, 1]", "[0, 1, 4]"), "timed.yaml:11:17: there is no client 4 (data.clients=4: 0 to 3); remove it"),
+        (("[0, 1]", "[0, -1]"), "timed.yaml:11:14: there is no client -1"),
+        (("[0, 1]", "[0, 1, 3]"), "timed.yaml:12:14: client 3 stands under profiles.0 already; every party has one"),
+        (("[0, 1]", "[0, 1, 1]"), "timed.yaml:11:17: client 1 stands twice"),
+        (("[0, 1]", "[0, 1, server]"), "timed.yaml:12:17: server stands under profiles.0 already"),
+        (("[0, 1]", "[1]"), "timed.yaml:11:3: no profile for client 0; give every client a profile, or write"),
+        (("[0, 1]", "[sever]"), "timed.yaml:11:10: profiles.0.of=['sever']: 'sever' is no party; write client ids"),
+        (("[0, 1]", "[1.5]"), "timed.yaml:11:10: profiles.0.of=[1.5]: 1.5 is no party"),
+        (("[0, 1]", "[true]"), "timed.yaml:11:10: profiles.0.of=[True]"),
+        (("[0, 1]", "[]"), "timed.yaml:11:10: profiles.0.of=[]: must be a list of parties, such as [0, 1, server]"),
+        (("[0, 1]", "0"), "timed.yaml:11:10: profiles.0.of=0: must be a list of parties"),
+        (("cpus: 24", "cpus: 0"), "timed.yaml:11:24: profiles.0.cpus=0 must be > 0"),
+        (("cpus: 24", "cpus: .inf"), "timed.yaml:11:24: profiles.0.cpus=inf must be a finite number"),
+        (("width: 50", "width: -1"), "timed.yaml:11:39: profiles.0.bandwidth=-1 must be > 0 (MB/s"),
+        (("cpus: 24", "cpu: 24"), "timed.yaml:11:18: unknown option 'cpu'; did you mean cpus?"),
+        ((", bandwidth: 50", ""), "timed.yaml:11:5: the recipe needs 'bandwidth' (MB/s"),
+        (("profiles", "profile"), "timed.yaml:10:1: unknown key 'profile'; did you mean profiles?"),
+    ],
+)
+def test_wrong_profiles_are_refused_with_their_place(timed: Path, change: tuple[str, str], message: str) -> None:
+    timed.write_text(TEXT.replace(*change, 1))
+    found = problems_of(timed, [])
+    assert any(problem.startswith(message) for problem in found), found
+
+
+def test_many_clients_without_a_profile_are_one_short_message(timed: Path) -> None:
+    (problem,) = problems_of(timed, ["data.clients=100"])
+    assert "no profile for client 4, 5, 6, 7, 8 and 91 more;" in problem
+    (problem,) = problems_of(timed, ["profiles=[{of: [server], cpus: 1, bandwidth: 1}]"])
+    assert "no profile for client 0, 1, 2, 3;" in problem
+
+
+# -- what people see ---------------------------------------------------------------------------------------------------
+
+
+def charts_of(rows: list[dict[str, Any]]) -> Any:
+    return next((chart for chart in charts(rows, None) if chart.key == "simulated"), None)
+
+
+def test_the_report_draws_both_clocks(sealed: Outcome) -> None:
+    chart = charts_of(sealed.rows)
+    assert chart.title == "Simulated clock beside the wall clock"
+    assert "In 3 of 3 rounds it waits for client 2" in chart.alt
+    assert [label for label, _, _ in chart.legend][-1] == "wall clock"
+    for odd in ({"seconds": math.nan, "slowest": None}, {"seconds": 1.0, "slowest": 9, "clients": {"9": None}}):
+        charts_of([*sealed.rows, {"round": 4, "simulated": odd}])
+
+
+def test_totals_name_the_simulated_time(sealed: Outcome) -> None:
+    assert totals(sealed.rows)["simulated time"].endswith("on the devices of the recipe's profiles")
+
+
+def test_displays_and_report_have_a_column_only_with_profiles(sealed: Outcome, tmp_path: Path) -> None:
+    without = [{key: value for key, value in row.items() if key != "simulated"} for row in sealed.rows]
+    for rows, shown in ((sealed.rows, True), (without, False)):
+        assert ("simulated" in [column.header for column in rounds_table(rows).columns]) is shown
+        out = io.StringIO()
+        PlainDisplay(out).round_done(rows[0])
+        assert ("  simulated " in out.getvalue()) is shown
+        page = write_report(tmp_path, rows, {}, {}).read_text()
+        assert ('<th scope="col" class="num">simulated</th>' in page) is shown
+        assert ('id="figure-simulated"' in page) is shown
+
+
+def test_every_toy_row_is_plain_data(sealed: Outcome) -> None:
+    """Rows go to JSON and into checkpoints as they are."""
+    assert json.loads(json.dumps(sealed.rows)) == sealed.rows
+    assert codec.decode(codec.encode(sealed.rows)) == sealed.rows
+    assert Recipe.from_plain(sealed.protocol.recipe.to_plain(), toy_catalog()) == sealed.protocol.recipe
