@@ -312,6 +312,9 @@ def test_python_on_pages_runs(
 # ---- names, links, tables, numbers
 
 
+PLUGINS = ("std", "paraaegis", "selectiveshield", "sensecrypt", "baselines", "borda")
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
 def test_names_and_links_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -320,7 +323,7 @@ def test_names_and_links_exist(page: Path) -> None:
     catalog = Catalog.discover()
     for name in set(re.findall(r"`([a-z0-9_]+\.[A-Za-z0-9_.]+?)(?:\.saturated|\(.*?\))?`", prose)):
         plugin, _, rest = name.partition(".")
-        if plugin in ("std", "paraaegis", "borda") and not catalog.named(name):
+        if plugin in PLUGINS and not catalog.named(name):
             missing.append(f"component {name}")
         if plugin == "fedplug" and "/" not in rest and not exists(name):
             missing.append(f"python name {name}")
@@ -371,7 +374,8 @@ def test_the_dependency_table_is_complete() -> None:
     rows = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|", text, re.MULTILINE)
     table = {(who.partition(",")[0], name) for who, name in rows}
     declared: set[tuple[str, str]] = set()
-    for who, path in {"core": ".", "std": "plugins/std", "paraaegis": "plugins/paraaegis"}.items():
+    plugins = {path.parent.name: str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml")}
+    for who, path in {"core": ".", **plugins}.items():
         project = tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
         extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
         declared |= {(who, re.split(r"[\[<>=~! ]", name)[0]) for name in [*project["dependencies"], *extras]}

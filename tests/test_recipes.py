@@ -8,15 +8,22 @@ from pathlib import Path
 
 import pytest
 from fedplug import run_command
+from fedplug.catalog import Catalog
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
+from fedplug.sweep_grid import combinations, read_grid
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "recipes/paper/paraaegis"
 TOP = sorted((ROOT / "recipes").glob("*.yaml"))
 SMALL = sorted((PAPER / "fashion-mnist").glob("*.yaml"))
 FOLDERS = ("recipes", "plugins/*/recipes", "plugins-contrib/*/recipes")
-ALL = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.yaml"))
+FILES = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.yaml"))
+GRIDS = [path for path in FILES if path.name.endswith(".grid.yaml")]
+ALL = [path for path in FILES if path not in GRIDS]
+BASELINES = sorted((ROOT / "recipes/baselines").glob("*.yaml"))
+SHIELD = sorted((ROOT / "recipes/paper/selectiveshield").glob("*[a-z].yaml"))
+CATEGORIES = sorted((ROOT / "recipes/paper/sensecrypt").glob("*-small.yaml"))
 IMAGENETTE, FASHION_MNIST = "imagenette", "fashion-mnist"
 
 
@@ -42,8 +49,15 @@ def test_serial_recipes_hold_their_noise(path: Path) -> None:
 @pytest.mark.parametrize("path", ALL, ids=ids)
 def test_is_right(path: Path) -> None:
     recipe = load_recipe(path)
-    expected = path.stem if path.parent.parent != PAPER else f"{path.parent.name}-{path.stem}"
-    assert recipe.name == expected
+    in_paper = PAPER in path.parents or path.parent.parent == PAPER.parent
+    assert recipe.name == (f"{path.parent.name}-{path.stem}" if in_paper else path.stem)
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=ids)
+def test_every_combination_of_a_grid_is_right(path: Path) -> None:
+    recipe = path.with_name(path.name.replace(".grid.yaml", ".yaml"))
+    found = combinations(recipe, read_grid(path, [1]), (), Catalog.discover())
+    assert len({one.recipe.digest for one in found}) == len(found) in (18, 27, 36, 48)
 
 
 @pytest.mark.parametrize("path", ALL, ids=ids)
@@ -142,7 +156,7 @@ def assert_sound(recipe: Recipe, rows: list[dict[str, float]]) -> None:
         if vote is not None:
             expected = vote.options.ratio * vote.options.decay**number  # type: ignore[attr-defined]
             assert share == pytest.approx(expected, abs=1e-3)
-        elif recipe.negotiate_mask.use == "std.single_zone":
+        elif recipe.negotiate_mask.use in ("std.single_zone", "baselines.batchcrypt"):
             assert share == ("encrypted" in recipe.protect)
         elif recipe.negotiate_mask.use == "sensecrypt.select":  # masks of their own touch every block of a small model
             assert share == 1 or (0 < share < 1 and "std.bfv" not in recipe.components)
@@ -157,7 +171,20 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     assert_sound(*run_small(path, tmp_path, *few))
 
 
-@pytest.mark.parametrize("path", SMALL, ids=ids)
+@pytest.mark.parametrize("path", BASELINES, ids=ids)
+def test_baselines_run(path: Path, tmp_path: Path) -> None:
+    assert_sound(*run_small(path, tmp_path, "model.hidden=[16]"))
+
+
+@pytest.mark.parametrize("path", [*SMALL, *(path for path in SHIELD if "." not in path.stem)], ids=ids)
 def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
     data = "data={use: std.digits, clients: 3, train_size: 300, partition: {use: std.iid}}"
+    small = "model={use: std.mlp, hidden: [16]}"
+    assert_sound(*run_small(path, tmp_path, data, small))
+
+
+@pytest.mark.parametrize("path", CATEGORIES, ids=ids)
+def test_scenarios_run_on_digits(path: Path, tmp_path: Path) -> None:
+    clients, partition = load_recipe(path).clients, load_recipe(path).partition
+    data = f"data={{use: std.digits, clients: {clients}, partition: {json.dumps(partition.to_plain())}}}"
     assert_sound(*run_small(path, tmp_path, data, "model.hidden=[16]"))
