@@ -175,6 +175,18 @@ def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, 
     assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"answer": "clients"}, {"key_holder": "clients"}], ids=str)
+def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[str, Any]) -> None:
+    plain = MASKS | {
+        "negotiate_mask": {"use": "toy.masks", "rest": "second"},
+        "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], "second": ["toy.narrow_bfv"]},
+        "postprocess": {ENCRYPTED: ["toy.narrow_bfv"], "second": ["toy.narrow_bfv"]},
+    }
+    outcome, reference = run_protocol(plain), run_protocol(recipe_of(train=PUSH))
+    assert outcome.notes == []
+    assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
+
+
 def test_positions_that_only_one_client_encrypts_are_not_opened() -> None:
     # Two clients encrypt each pair of positions; three are wanted.
     plain = MASKS | {"min_clients": 3, "rounds": 1}
@@ -239,6 +251,7 @@ def test_ballots_with_noise_are_paid_for() -> None:
     outcome = run_protocol(recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=2))
     ledger = outcome.protocol.ledger
     assert [list(entry["zones"]) for entry in ledger.log] == [["ballots of toy.halves"], ["clear"], ["clear"]]
+    assert not any("repeated" in warning for warning in ledger.to_json()["warnings"])
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
 
 

@@ -726,7 +726,8 @@ def test_noise_after_a_clip_that_bounds_nothing_is_refused() -> None:
 
 
 def test_the_final_fingerprint_is_keyed_where_the_server_must_not_know_the_model() -> None:
-    for seal, keyed in (([{"use": "std.bfv", "key_holder": "clients"}], True), ([], False)):
+    held, answered = {"use": "std.bfv", "key_holder": "clients"}, {"use": "std.bfv", "answer": "clients"}
+    for seal, keyed in (([held], True), ([answered], True), ([], False)):
         outcome = run_protocol(recipe_of("encrypted" if seal else "clear", seal, rounds=1, train=PUSH))
         digests = {bytes(m.decode()["value"]) for m in outcome.sent("server") if m.phase == "finish"}
         unkeyed = hashlib.blake2b(outcome.vector.tobytes(), digest_size=16).digest()

@@ -139,7 +139,15 @@ class NarrowBfv(Bfv):
 class Masks(Toy):
     """Client k encrypts the pairs of positions whose number modulo K is k or k+1; the rest is clear."""
 
-    zones = frozenset({ENCRYPTED, CLEAR})
+    class Options(fedplug.Options):
+        """Where the rest goes."""
+
+        rest: str = Field(CLEAR, description="zone of what a client does not encrypt")
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({ENCRYPTED, self.options.rest})
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -151,7 +159,7 @@ class Masks(Toy):
         """Sets this client's plan."""
         size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
         mine = np.isin((np.arange(size) // 2 - client.client_id) % count, (0, 1))
-        client.plan = Plan.of(CLEAR, size, zones, **{ENCRYPTED: mine})
+        client.plan = Plan.of(self.options.rest, size, zones, **{ENCRYPTED: mine})
 
 
 class Halves(Toy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fedplug.ledger_views import SEED_IS_KNOWN, is_reproducible, views, why_not_amplified, zone_epsilons
@@ -118,14 +119,13 @@ def warnings(ledger: Ledger) -> list[str]:
             "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
             "that of the DP zone covers a client's own uploads only"
         )
-    counts: dict[int, int] = {}
-    for entry in ledger.log:
-        counts[entry["round"]] = counts.get(entry["round"], 0) + 1
-    if repeated := [round for round, count in counts.items() if count > 1]:
+    # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
+    released = Counter((entry["round"], zone) for entry in ledger.log for zone in entry["zones"])
+    if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
         found.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
-    if len(counts) > ledger.rounds:
+    if (actual := len({entry["round"] for entry in ledger.log})) > ledger.rounds:
         found.append(
-            f"{len(counts)} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
+            f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
         )
     return list(dict.fromkeys([*found, *ledger.cautions]))
 

@@ -247,7 +247,10 @@ class Steps:
 
         Keyed where the clients share a secret: only then may the model be one that the server must not test guesses at.
         """
-        key = client.secret(self, "fingerprint") if "cohort_secret" in client.state["fedplug"] else b""
+        memory = client.state["fedplug"]
+        key = client.secret(self, "fingerprint") if "cohort_secret" in memory else b""
+        if not key and "answer_key" in memory:
+            key = secrets.derive(memory["answer_key"], self.name, "fingerprint")
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
     @at_key_server
@@ -272,9 +275,11 @@ class Steps:
         opened = meet([self.composition.one("postprocess", component, block=block, ctx=key_server.ctx), *plain])
         if not answers_clients(self.composition.components[component]):
             return opened
-        key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None))
+        # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions
+        # may lie in other zones too, whose sums it knows: the divisor that all of them share is its to make.
+        key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None, divisor=1.0))
         box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
-        return opened.replace(values=None, divisor=1.0, ciphertexts=(box,), sealed_by=Steps.name)
+        return opened.replace(values=None, ciphertexts=(box,), sealed_by=Steps.name)
 
 
 def site_of(component: Any) -> str:
@@ -295,7 +300,7 @@ def _unsealed(block: Block, client: HostedClient) -> Block:
     inside = codec.decode(secrets.unlock(key, block.ciphertexts[0], _box_purpose(client.ctx.round, block.zone)))
     if not isinstance(inside, Block) or (inside.zone, inside.size) != (block.zone, block.size):
         raise MessageError(f"the key server's answer for zone {block.zone} holds something else")
-    return inside.replace(positions=block.positions)
+    return inside.replace(positions=block.positions, divisor=block.divisor)
 
 
 def _box_purpose(round: int, zone: str) -> bytes:

@@ -154,7 +154,7 @@ def test_no_numbers_no_ciphertexts() -> None:
     assert SMALL.public.encrypt([]) == SMALL.decrypt([]) == SMALL.public.add([[], []]) == []
 
 
-@pytest.mark.parametrize("bad", [-1, SMALL.public.n, SMALL.public.n + 5, 10**400])
+@pytest.mark.parametrize("bad", [-1, SMALL.public.n, SMALL.public.n + 5, 10**400], ids=["-1", "n", "n + 5", "10^400"])
 def test_numbers_out_of_range_are_refused_and_not_wrapped(bad: int) -> None:
     with pytest.raises(ProtectionError, match=r"plaintext 1 of 3 must be 0 to n - 1, for n of 256 bits") as caught:
         SMALL.public.encrypt([1, bad, 2])
