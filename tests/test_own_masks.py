@@ -156,6 +156,8 @@ def test_parts_that_do_not_overlap_stay_as_they_are() -> None:
     shared = share_divisors({ENCRYPTED: one, CLEAR: other})
     assert (shared[ENCRYPTED].mean(), shared[CLEAR].mean()) == (0.5, 0.75)
     assert share_divisors({CLEAR: scattered(CLEAR, [], [], [])})[CLEAR].size == 0
+    by_all = {ENCRYPTED: one.replace(divisor=4.0), CLEAR: one.replace(divisor=4.0)}
+    assert [block.divisor for block in share_divisors(by_all).values()] == [4.0, 4.0]
 
 
 MASKS = recipe_of(
@@ -185,6 +187,17 @@ def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[s
     outcome, reference = run_protocol(plain), run_protocol(recipe_of(train=PUSH))
     assert outcome.notes == []
     assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
+
+
+@pytest.mark.parametrize("answer", ["server", "clients"])
+def test_parts_that_are_divided_by_all_clients_are_so_once(answer: str) -> None:
+    """Everybody sends every position, so that the division by K, which SelectiveShield prints, gives the mean."""
+    plain = MASKS | {
+        "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1, "answer": answer}], CLEAR: []},
+        "aggregate": {"use": "selectiveshield.two_server", "divide_by": "clients"},
+    }
+    reference = run_protocol(recipe_of(train=PUSH, aggregate={"use": "std.mean", "weighting": "uniform"}))
+    assert np.allclose(run_protocol(plain).vector, reference.vector, atol=1e-6)
 
 
 def test_positions_that_only_one_client_encrypts_are_not_opened() -> None:
@@ -231,6 +244,20 @@ def test_groups_are_formed_before_each_negotiates_for_itself() -> None:
     assert outcome.rows[-1]["group_members"] == {"even": [0, 2], "odd": [1, 3]}
     assert not np.allclose(outcome.vectors[0], outcome.vectors[1], atol=1e-4)
     assert np.array_equal(outcome.vectors[0], outcome.vectors[2])
+
+
+def test_groups_cannot_change_once_their_models_differ() -> None:
+    def move(protocol: Any, engine: Any) -> None:
+        def at_end(rounds: int) -> None:
+            protocol.office.begin_round(rounds)
+            cohort = protocol._cohort(protocol.client_ids)
+            cohort.regroup({"even": [0, 2], "odd": [1, 3]})  # the same again
+            with pytest.raises(ValueError, match="groups cannot change in round 2"):
+                cohort.regroup({"even": [0, 1], "odd": [2, 3]})
+
+        protocol.on_round = at_end
+
+    run_protocol(recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=1), prepare=move)
 
 
 def test_each_group_votes_for_itself() -> None:

@@ -61,21 +61,24 @@ def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:
     """Sums of several zones of one group, where a position may be in one zone at some clients and in another at others.
 
     Every such position is divided by the weight of all who sent it, in whichever zone, so that the means of the zones
-    add up to the weighted mean. Zones without positions are the same at every client and overlap with nothing.
+    add up to the weighted mean. Zones without positions are the same at every client and overlap with nothing. Where an
+    aggregator divides by one number, whoever sent what, it stays.
 
     Args:
         blocks: by zone; plain or sealed sums.
     """
-    scattered = [block for block in blocks.values() if block.positions is not None and block.size]
+    scattered = {
+        zone: block
+        for zone, block in blocks.items()
+        if block.positions is not None and block.size and isinstance(block.divisor, np.ndarray)
+    }
     if len(scattered) < 2:
         return blocks
-    total = np.zeros(max(int(block.positions[-1]) for block in scattered) + 1)  # type: ignore[index]
-    for block in scattered:
+    total = np.zeros(max(int(block.positions[-1]) for block in scattered.values()) + 1)  # type: ignore[index]
+    for block in scattered.values():
         total[block.positions] += block.divisor
-    return {
-        zone: block if block.positions is None else block.replace(divisor=total[block.positions])
-        for zone, block in blocks.items()
-    }
+    shared = {zone: block.replace(divisor=total[block.positions]) for zone, block in scattered.items()}
+    return {zone: shared.get(zone, block) for zone, block in blocks.items()}
 
 
 def meet(blocks: list[Block]) -> Block:
@@ -91,7 +94,10 @@ def meet(blocks: list[Block]) -> Block:
     total, divisor = np.zeros(size), np.zeros(size)
     for block in blocks:
         total[block.positions] += block.plain()
-        divisor[block.positions] += block.divisor
+        if isinstance(block.divisor, np.ndarray):
+            divisor[block.positions] += block.divisor
+        else:  # one number for the whole model, of which the parts do not make several
+            divisor[block.positions] = np.maximum(divisor[block.positions], block.divisor)
     positions = np.flatnonzero(divisor).astype(np.uint32)
     return first.replace(
         size=len(positions),

@@ -258,11 +258,16 @@ class Cohort:
         return self.only(self.groups[name])
 
     def regroup(self, groups: dict[str, list[int]]) -> None:
-        """Divides all clients into groups with a model each; stays in force until called again.
+        """Divides all clients into groups with a model each, in round 1 or before it, while all models are equal.
 
         Raises:
-            ValueError: a client is in no group, or in two.
+            ValueError: a client is in no group, or in two; or models differ already.
         """
+        if self._office.round > 0 and groups != self.groups:
+            raise ValueError(
+                f"groups cannot change in round {self._office.round + 1}: a client that moves would keep the model of "
+                "its old group; form them in round 1"
+            )
         members = sorted(client_id for ids in groups.values() for client_id in ids)
         if members != sorted(self._office.client_ids):
             raise ValueError(f"groups must hold each of the {len(self._office.client_ids)} clients once, got {members}")

@@ -82,8 +82,8 @@ class GroupsComponent(Protocol):
     def form_groups(self, cohort: Any, ctx: Any) -> None:
         """Runs at the server in every round, after the clients were told to train and before the negotiation.
 
-        May ask the clients and call `cohort.regroup({name: [client ids]})`, which stays in force until it is called
-        again. The negotiation then runs once a group.
+        May ask the clients and, in round 1, call `cohort.regroup({name: [client ids]})`, which stays in force. The
+        negotiation then runs once a group.
         """
 
 

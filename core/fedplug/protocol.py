@@ -275,7 +275,9 @@ class Protocol:
             found = self._open_zone(zone, block, [ready[z] for z in plain], ctx, clock)
             if found is None:
                 continue
-            contributors[zone] = min(contributors.get(zone, block.contributors), block.contributors)
+            # Ciphertexts may hold more than what comes out of them; their component says so in `fewest`.
+            fewest = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
+            contributors[zone] = min(contributors.get(zone, fewest), fewest)
             ready[zone], met = found
             for other in plain if met else []:
                 del ready[other]

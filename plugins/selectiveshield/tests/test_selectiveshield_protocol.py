@@ -144,6 +144,14 @@ def test_distributed_noise_under_encryption_is_that_of_one_client_in_the_sum() -
     assert np.std(noise) == pytest.approx(0.05 * 5 / 4, rel=6 / np.sqrt(2 * 650))
 
 
+def test_noise_under_encryption_earns_no_credit_at_positions_that_one_client_sent() -> None:
+    """They are left out of the sum, but whoever decrypts sees them, with that client's noise alone."""
+    plain = shield([CLIP, NOISE, "std.bfv"], tau=[1.0, 0.0, 0.0, 0.0], rho=1.0, rounds=1)
+    plain["postprocess"] = {zone: ["std.bfv"] for zone in ("encrypted", "noised")}
+    (entry,) = run_protocol(plain).protocol.ledger.log
+    assert entry["zones"]["noised"]["sum_factor"] == 1
+
+
 def test_both_engines_agree(outcome: Outcome, tmp_path: Path) -> None:
     other = run_protocol(shield(), "processes")
     assert np.array_equal(other.vector, outcome.vector)

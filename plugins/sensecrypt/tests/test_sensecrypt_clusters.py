@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Server, gaussian_delta
-from fedplug.errors import ProtectionError
+from fedplug.errors import ProtectionError, TooFewClients
 from fedplug.testing import check_component
 from fedplug_sensecrypt import affinity
 from fedplug_sensecrypt.affinity import cluster, distances, merge_small, silhouette
@@ -190,6 +190,12 @@ def test_a_vector_that_cannot_be_costs_its_client_the_round(wrong: Any, reason: 
     assert reason in cohort.dropped[12]
     assert cohort.groups == {"cluster-1": [0, 1, 2, 3, 4, 12], "cluster-2": [5, 6, 7, 8], "cluster-3": [9, 10, 11]}
     assert log["sensecrypt.clusters.unclustered_clients"] == 1
+
+
+def test_scores_of_layers_cannot_be_clustered() -> None:
+    wrong = dict.fromkeys(range(4), np.ones(2, np.float32))
+    with pytest.raises(TooFewClients, match=r"must be float32\[50\]\); the scorer must give one a scalar"):
+        form(blobs([4])[0], nonsense=wrong, epsilon=None, norm=100)
 
 
 def test_a_client_that_does_not_answer_joins_the_largest_cluster() -> None:

@@ -301,6 +301,8 @@ def test_a_lone_position_is_not_opened(parties: Parties) -> None:
     assert total.positions is not None
     assert total.positions.tolist() == list(range(10))
     assert len(parties.open(total).plain()) == 10
+    # What whoever decrypts sees of positions 0 to 4 and 10 to 14 has no other client's noise to hide behind.
+    assert (total.contributors, total.meta["fewest"]) == (2, 2 if parties.component.position_block == 1 else 1)
 
 
 def test_an_empty_mask_costs_no_ciphertext_and_an_empty_sum_opens(parties: Parties) -> None:

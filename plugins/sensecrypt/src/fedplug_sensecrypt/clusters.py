@@ -8,7 +8,7 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Release, Server, SideChannel, at_client, gaussian_noise_multiplier
-from fedplug.errors import ProtectionError
+from fedplug.errors import ProtectionError, TooFewClients
 from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 
@@ -111,11 +111,16 @@ class Clusters:
         """Alg. 1, line 3, and Alg. 2, lines 5 to 10: vectors in, clusters out; in round 1 only."""
         if ctx.round > 0:
             return
-        vectors = cohort.ask(self.vector)
+        vectors, problem = cohort.ask(self.vector), ""
         for client_id, vector in list(vectors.items()):
             if problem := vector_problem(vector, ctx.layout.size):
                 cohort.drop(client_id, problem)
                 del vectors[client_id]
+        if not vectors:
+            raise TooFewClients(
+                f"no client sent sensitivities to cluster ({problem or 'no answer'}); the scorer must give one a "
+                "scalar, as sensecrypt.sensitivity does"
+            )
         options, present = self.options, list(vectors)
         apart = distances([vectors.pop(client_id) for client_id in present])
         found = cluster(

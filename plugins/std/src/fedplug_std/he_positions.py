@@ -79,7 +79,8 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
 
     Returns:
         A block whose divisor is the total weight at each position, whose `contributors` are the fewest clients behind
-        any position (all, if there is none), and whose meta `counts` says how many clients are in each ciphertext.
+        any position (all, if there is none), and whose meta `counts` says how many clients are in each ciphertext and
+        `fewest` how many are behind any position that these hold, left out or not.
 
     Raises:
         MessageError: a ciphertext is damaged; its client is blamed.
@@ -98,6 +99,9 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
     for index, part in parts.items():
         uploads = {client_id: [ciphertext] for client_id, ciphertext in part.items()}
         ciphertexts += add_ciphertexts(component, context, uploads, ctx, f", position block {index},")
+    # Whoever decrypts also sees the positions of these ciphertexts that are left out; noise of so few hides those.
+    seen = covers[np.isin(np.arange(len(covers)) // component.position_block, list(parts))]
+    fewest = int(seen[seen > 0].min(initial=len(blocks)))
     return next(iter(blocks.values())).replace(
         size=len(positions),
         positions=positions,
@@ -105,7 +109,7 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
         contributors=int(covers[positions].min(initial=len(blocks))),
         divisor=weight[positions],
         l2_bound=None,
-        meta={"counts": np.array([len(part) for part in parts.values()], np.uint32)},
+        meta={"counts": np.array([len(part) for part in parts.values()], np.uint32), "fewest": fewest},
     )
 
 
