@@ -44,7 +44,7 @@ class HideSupport:
             if self.name not in names:
                 continue
             later = chain[names.index(self.name) + 1 :]
-            if not any(hasattr(use.options, "noise_multiplier") or hasattr(use.options, "epsilon") for use in later):
+            if not any(_noise_of(use.options) for use in later):
                 complaints.append(
                     f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
                     f"{self.name}, for instance {{use: selectiveshield.noise, epsilon: 8, delta: 1.0e-5}}"
@@ -70,3 +70,8 @@ class HideSupport:
     def describe(self) -> str:
         """One line for the plan of the run."""
         return "zeros, which get noise, where a client retains its own values"
+
+
+def _noise_of(options: Any) -> float:
+    """An epsilon or a noise multiplier above 0, or 0 where a component adds no noise."""
+    return getattr(options, "epsilon", None) or getattr(options, "noise_multiplier", None) or 0.0

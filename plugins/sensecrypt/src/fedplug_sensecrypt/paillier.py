@@ -76,7 +76,7 @@ class Paillier(Encryption):
     Values are signed fixed-point numbers in units of 2^-32, so sums are exact but for that rounding; the high bits of a
     plaintext count contributors. A ciphertext covers one position, so clients with masks of their own add up position
     by position. Sums hold only what at least `min_clients` clients encrypted; the paper's union of masks is
-    `min_clients: 1`. Slow as in the paper, 10 to 20 ms and 512 bytes a scalar: `std.paillier` and `std.bfv` pack.
+    `min_clients: 1`. Slow as in the paper, about 10 ms and 512 bytes a scalar: `std.paillier` and `std.bfv` pack.
     """
 
     class Options(he_keys.Options):
