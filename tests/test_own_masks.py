@@ -214,6 +214,17 @@ def test_positions_that_only_one_client_encrypts_are_not_opened() -> None:
     assert np.allclose(outcome.vector, vector + total / divisor, atol=1e-6)
 
 
+def test_the_key_server_is_sent_sums_and_no_upload() -> None:
+    outcome = run_protocol(MASKS)
+    uploads = [m.decode()["value"] for m in outcome.wire.messages if m.phase == "upload" and m.receiver == "server"]
+    single = {c for upload in uploads for c in upload["blocks"][ENCRYPTED].ciphertexts}
+    asked = [call[4][1] for m in outcome.sent("key_server") if m.round >= 0 for call in m.decode()["calls"]]
+    summed = {c for block in asked for c in block.ciphertexts}
+    assert len(single) > len(summed) > 0
+    assert not single & summed
+    assert all(block.contributors >= 2 for block in asked)
+
+
 def test_a_key_server_that_answers_clients_shows_the_server_nothing() -> None:
     start = initial_vector(MASKS)
     for answer in ("server", "clients"):
