@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,16 @@ def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> 
         "assert names and not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> None:
+    root = Path(__file__).parents[1]
+    line = re.compile(r"^ *(?:from|import) (fedplug_\w+)(?:\.(\w+))?(?: import (.+))?$", re.MULTILINE)
+    sources = [*root.glob("core/fedplug/**/*.py"), *root.glob("plugins*/*/src/*/**/*.py")]
+    assert len(sources) > 100
+    for path in sources:
+        for plugin, module, names in line.findall(path.read_text(encoding="utf-8")):
+            assert "core" not in path.relative_to(root).parts, f"{path}: the core imports {plugin}"
+            if plugin != path.parent.name:
+                used = [module, *(names or "").split(", ")] if plugin == "fedplug_std" else [f"_{plugin}"]
+                assert not [name for name in used if name.startswith("_")], f"{path}: {plugin} {module} {names}"

@@ -14,7 +14,7 @@ from fedplug.context import Client, Context, KeyServer, Party, Server
 from fedplug.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.testing import check_component
 from fedplug.types import Block, Layout
-from fedplug_std import _tenseal, he_keys
+from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.bfv import COEFF_BITS, DEGREE, PLAIN_MODULI, Bfv
 from fedplug_std.ckks import PROFILES, Ckks
 from fedplug_std.quantise import FixedPoint
@@ -139,22 +139,22 @@ def test_many_clients_get_narrower_fields_that_still_decrypt() -> None:
     assert 1000 * (2 ** terms["bits"] - 1) < 2 ** terms["field_bits"]
     codec_ = make(Bfv).codec(terms)
     slots, _ = codec_.encode(np.ones(2 * DEGREE))
-    summed = _tenseal.probe("bfv", context, slots, 1000) % codec_.plain_modulus
-    times = _tenseal.probe_times(1000)
+    summed = tenseal_backend.probe("bfv", context, slots, 1000) % codec_.plain_modulus
+    times = tenseal_backend.probe_times(1000)
     assert np.array_equal(codec_.decode(summed, 2 * DEGREE, times), np.full(2 * DEGREE, times, np.float32))
 
 
 def test_fields_shrink_when_the_noise_leaves_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = _tenseal.probe
+    real = tenseal_backend.probe
 
     def noisy(scheme: str, context: Any, row: Any, updates: int, extra_doublings: int = 0) -> Any:
         slots = real(scheme, context, row, updates, extra_doublings)
         return slots + 1 if row[0] > 2**43 else slots
 
-    monkeypatch.setattr(_tenseal, "probe", noisy)
+    monkeypatch.setattr(tenseal_backend, "probe", noisy)
     parties = Parties(make(Bfv), 4).setup()
     assert parties.clients[3].memory(parties.component)["terms"]["field_bits"] == 22
-    monkeypatch.setattr(_tenseal, "probe", lambda scheme, context, row, *_: row + 1)
+    monkeypatch.setattr(tenseal_backend, "probe", lambda scheme, context, row, *_: row + 1)
     with pytest.raises(ProtectionError, match="max_clients=4 leaves no noise budget"):
         Parties(make(Bfv), 4).setup()
 
@@ -229,7 +229,7 @@ def test_the_server_cannot_decrypt(parties: Parties) -> None:
     with pytest.raises(ProtectionError, match="no secret key"):
         parties.component.postprocess(upload, parties.context(parties.server))
     component = parties.component
-    vector = _tenseal._load(component.backend.scheme, context, upload.ciphertexts[0], component.slots, "upload")
+    vector = tenseal_backend._load(component.backend.scheme, context, upload.ciphertexts[0], component.slots, "upload")
     with pytest.raises(ValueError, match="doesn't hold a secret_key"):
         vector.decrypt()
     with pytest.raises(ValueError, match="doesn't support encryption"):
@@ -437,9 +437,9 @@ def test_bytes_of_other_keys_are_refused(parties: Parties) -> None:
 def test_ciphertexts_of_another_packing_are_blamed_on_their_client(parties: Parties) -> None:
     component = parties.component
     if component.name == "std.bfv":  # fields of another width, and so another plain modulus
-        stranger = _tenseal.bfv_context(DEGREE, COEFF_BITS, PLAIN_MODULI[20], symmetric=False)
+        stranger = tenseal_backend.bfv_context(DEGREE, COEFF_BITS, PLAIN_MODULI[20], symmetric=False)
     else:
-        stranger = _tenseal.ckks_context(*PROFILES["tutorial"], symmetric=False)
+        stranger = tenseal_backend.ckks_context(*PROFILES["tutorial"], symmetric=False)
     strange = component.backend.encrypt(stranger, np.ones((1, component.slots), np.int64))
     blocks = {index: parties.protect(index, [0.5]) for index in range(3)}
     blocks[1] = blocks[1].replace(ciphertexts=strange)

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug import Field, hookimpl
 from fedplug.errors import MessageError, ProtectionError
-from fedplug_std import _tenseal, he_keys
-from fedplug_std._tenseal import TenSeal
+from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.ckks import MOST_STEPS, GridNumbers
 from fedplug_std.he_blocks import Encryption
+from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context
@@ -108,11 +108,12 @@ class Ckks(Encryption):
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
         """
-        context = _tenseal.ckks_context(DEGREE, COEFF_BITS[self.options.like], SCALE_BITS, symmetric=self.symmetric)
-        times = _tenseal.probe_times(max_clients)
+        bits = COEFF_BITS[self.options.like]
+        context = tenseal_backend.ckks_context(DEGREE, bits, SCALE_BITS, symmetric=self.symmetric)
+        times = tenseal_backend.probe_times(max_clients)
         signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
         row = signs * (max_clients * self.options.range / times)
-        noise = float(np.abs(_tenseal.probe("ckks", context, row, max_clients) - times * row).max())
+        noise = float(np.abs(tenseal_backend.probe("ckks", context, row, max_clients) - times * row).max())
         grid = 2.0**-self.options.grid_bits
         terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
         # A quarter of the grid, and of what one client counts for: the margin that `std.ckks` leaves as well.

@@ -8,10 +8,10 @@ import numpy as np
 from fedplug import Field
 from fedplug.errors import ProtectionError
 
-from fedplug_std import _tenseal, he_keys
-from fedplug_std._tenseal import TenSeal
+from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.he_blocks import Encryption
 from fedplug_std.quantise import FixedPoint, most_bits
+from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,11 +116,11 @@ class Bfv(Encryption):
         for field_bits, plain_modulus in PLAIN_MODULI.items():
             numbers = self.agree(max_clients, field_bits)
             symmetric = self.site == "client"
-            context = _tenseal.bfv_context(DEGREE, COEFF_BITS, plain_modulus, symmetric=symmetric)
+            context = tenseal_backend.bfv_context(DEGREE, COEFF_BITS, plain_modulus, symmetric=symmetric)
             largest = (2**numbers.bits - 1) * (2**field_bits + 1)
             row = np.full(DEGREE, largest, np.int64)
-            slots = _tenseal.probe(self.backend.scheme, context, row, max_clients, MARGIN_DOUBLINGS)
-            times = _tenseal.probe_times(max_clients, MARGIN_DOUBLINGS)
+            slots = tenseal_backend.probe(self.backend.scheme, context, row, max_clients, MARGIN_DOUBLINGS)
+            times = tenseal_backend.probe_times(max_clients, MARGIN_DOUBLINGS)
             if np.array_equal(slots % plain_modulus, np.full(DEGREE, largest * times % plain_modulus)):
                 return context, {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
         raise ProtectionError(f"max_clients={max_clients} leaves no noise budget at any width of field; lower it")

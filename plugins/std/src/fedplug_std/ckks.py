@@ -8,10 +8,10 @@ import numpy as np
 from fedplug import Field
 from fedplug.errors import ProtectionError
 
-from fedplug_std import _tenseal, he_keys
-from fedplug_std._tenseal import TenSeal
+from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.he_blocks import Encryption
 from fedplug_std.quantise import round_to_grid
+from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -139,12 +139,12 @@ class Ckks(Encryption):
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
         """
         symmetric = self.site == "client"
-        context = _tenseal.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=symmetric)
-        times = _tenseal.probe_times(max_clients)
+        context = tenseal_backend.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=symmetric)
+        times = tenseal_backend.probe_times(max_clients)
         # Of random signs: a row of equal values is one coefficient, and shows nothing of the rounding of the encoding.
         signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
         row = signs * (max_clients * self.options.range / times)
-        slots = _tenseal.probe(self.backend.scheme, context, row, max_clients)
+        slots = tenseal_backend.probe(self.backend.scheme, context, row, max_clients)
         noise = float(np.abs(slots - times * row).max())
         # The largest of thousands of noise values is 3.5 to 4.5 standard deviations, so this leaves 7 at the least.
         if not 2 * noise < 2.0 ** -(self.options.grid_bits + 1):
