@@ -127,6 +127,10 @@ class Client(Party):
         """The model this client has now: where it started, moved by its update if it has trained in this round."""
         return self.start if self.update is None else self.start + self.update
 
+    def scores_by(self, scorer: str | None) -> NDArray[np.float32]:
+        """What a scorer said in this round, (P,) or (L,); None takes the recipe's first."""
+        return self.scores[scorer] if scorer else next(iter(self.scores.values()))
+
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:
         """Reproducible stream for this client, round, component and purpose."""
         return stream(self.ctx.seed, self.client_id, self.ctx.round, component.name, *purpose)

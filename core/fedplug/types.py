@@ -84,6 +84,16 @@ class Layout:
             slices[parameter.layer].append(parameter.slice)
         return slices
 
+    def per_scalar(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of each layer, (L,), spread over its scalars; values of each scalar, (P,), as they are."""
+        if len(values) == self.size:
+            return values
+        spread = np.empty(self.size, values.dtype)
+        for value, slices in zip(values, self.layer_slices().values(), strict=True):
+            for part in slices:
+                spread[part] = value
+        return spread
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:

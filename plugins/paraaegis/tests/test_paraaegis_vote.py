@@ -6,14 +6,16 @@ import dataclasses
 import math
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import Layout, Plan
 from fedplug.errors import ProtectionError
+from fedplug.scores import highest
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
-from fedplug_paraaegis.vote import Vote, highest, per_scalar
+from fedplug_paraaegis.vote import Vote
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -34,6 +36,8 @@ def plain_vote(scores: list[np.ndarray], seats: int) -> list[int]:
 @dataclasses.dataclass
 class FakeClient:
     """What the vote needs of a client."""
+
+    scores_by = fedplug.Client.scores_by
 
     scores: dict[str, np.ndarray]
     ctx: Any
@@ -217,10 +221,10 @@ def test_the_scorer_that_decides_can_be_named() -> None:
 
 def test_scores_of_layers_are_spread_over_their_scalars() -> None:
     ctx = FakeContext(Layout.of([("a.weight", (2, 2)), ("b.weight", (3,)), ("a.bias", (2,))]))
-    spread = per_scalar(np.array([5, 7], np.float32), ctx)  # type: ignore[arg-type]
+    spread = ctx.layout.per_scalar(np.array([5, 7], np.float32))
     assert spread.tolist() == [5, 5, 5, 5, 7, 7, 7, 5, 5]
     whole = np.arange(9, dtype=np.float32)
-    assert per_scalar(whole, ctx) is whole  # type: ignore[arg-type]
+    assert ctx.layout.per_scalar(whole) is whole
 
 
 @given(hnp.arrays(np.float32, 20, elements=st.sampled_from([0.0, -1.0, 2.5, 3.0])), st.integers(1, 19))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import Layout, Plan
@@ -15,7 +16,7 @@ from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import load_recipe
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
-from fedplug_selectiveshield.consensus import Consensus, ballot_problem, per_scalar, votes_needed
+from fedplug_selectiveshield.consensus import Consensus, ballot_problem, votes_needed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -37,6 +38,8 @@ class FakeContext:
 @dataclasses.dataclass
 class FakeClient:
     """What the consensus needs of a client."""
+
+    scores_by = fedplug.Client.scores_by
 
     client_id: int
     scores: dict[str, NDArray[np.float32]]
@@ -169,7 +172,7 @@ def test_the_rest_may_be_another_zone_and_another_scorer_may_decide() -> None:
 
 def test_scores_of_layers_are_spread_over_their_scalars() -> None:
     ctx = FakeContext(Layout.of([("a.weight", (2,)), ("b.weight", (3,)), ("a.bias", (1,))]))
-    marked = per_scalar(np.array([True, False]), ctx)  # type: ignore[arg-type]
+    marked = ctx.layout.per_scalar(np.array([True, False]))
     assert marked.tolist() == [True, True, False, False, False, True]
     cohort = cohort_of(WORKED)
     for client in cohort.clients:

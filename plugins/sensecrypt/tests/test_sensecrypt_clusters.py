@@ -7,6 +7,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import Server, gaussian_delta
@@ -32,6 +33,8 @@ def blobs(sizes: list[int], dimensions: int = 50, spread: float = 0.1, seed: int
 @dataclasses.dataclass
 class FakeClient:
     """What the component needs of a client."""
+
+    scores_by = fedplug.Client.scores_by
 
     client_id: int
     scores: dict[str, np.ndarray]

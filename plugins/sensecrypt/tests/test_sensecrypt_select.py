@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import Layout, Plan, Server
@@ -25,6 +26,8 @@ BANDWIDTH, CPUS = [50, 45, 40, 35, 30], [24, 16, 12, 10, 8]
 @dataclasses.dataclass
 class FakeClient:
     """What the component needs of a client."""
+
+    scores_by = fedplug.Client.scores_by
 
     client_id: int
     scores: dict[str, np.ndarray]

@@ -57,7 +57,7 @@ class Layers:
     @at_client
     def rank(self, client: Client) -> NDArray[np.int64]:
         """This client's ballot: the numbers of the layers, highest mean score first; of equal ones the first first."""
-        scores = client.scores[self.options.by] if self.options.by else next(iter(client.scores.values()))
+        scores = client.scores_by(self.options.by)
         return np.argsort(-layer_means(scores, client.ctx.layout), kind="stable")
 
     @at_client

@@ -12,6 +12,7 @@ import fedplug
 import numpy as np
 from fedplug import Block, Client, Cohort, Context, Field, KeyServer, SideChannel, at_client, at_key_server, hookimpl
 from fedplug.errors import ProtectionError
+from fedplug.scores import highest
 from fedplug.types import CLEAR, ENCRYPTED
 from numpy.typing import NDArray
 
@@ -191,7 +192,7 @@ class FedMLHE:
 def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:
     """The packed mask of the floor(ratio * P) highest scores; of equal ones the lowest indices."""
     mask = np.zeros(len(scores), np.bool_)
-    mask[masks.highest(scores, masks.count_of(ratio, len(scores)))] = True
+    mask[highest(scores, masks.count_of(ratio, len(scores)))] = True
     return np.packbits(mask)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, SideChannel, at_client, hookimpl
+from fedplug.scores import highest
 from fedplug.types import CLEAR
 from numpy.typing import NDArray
 
@@ -74,7 +75,7 @@ class MaskCrypt:
     def propose(self, client: Client) -> NDArray[np.uint32]:
         """This client's mask proposal: floor(ratio * P) indices, highest score first; ties: the lowest first."""
         scores = masks.per_scalar(client, self.options.by)
-        chosen = masks.highest(scores, masks.count_of(self.options.ratio, len(scores)))
+        chosen = highest(scores, masks.count_of(self.options.ratio, len(scores)))
         return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.uint32)
 
     @at_client

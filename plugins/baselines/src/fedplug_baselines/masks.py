@@ -1,4 +1,4 @@
-"""What the negotiations share: how many scalars a share of the model is, the highest scores, a mask as a plan."""
+"""What the negotiations share: how many scalars a share of the model is, scores of each, a mask as a plan."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug import Plan
 from fedplug.errors import ProtectionError
+from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED
 
 if TYPE_CHECKING:
@@ -34,16 +35,14 @@ def scorer_problems(recipe: Any, by: str | None, remedy: str) -> list[str]:
         by: the scorer that is asked for by name; None takes the first.
         remedy: what to add where there is none.
     """
-    names = [use.name for use in recipe.score_parameters]
-    if by is not None and by not in names:
-        return [f"by: {by!r} is no scorer of this recipe; it has {names or 'none'}"]
-    return [] if names else [f"the mask follows from scores; add {remedy}"]
+    if problem := unknown_scorer(recipe, by):
+        return [problem]
+    return [] if recipe.score_parameters else [f"the mask follows from scores; add {remedy}"]
 
 
 def per_scalar(client: Client, by: str | None) -> NDArray[np.float32]:
     """A client's scores of this round, (P,), by the named scorer or the recipe's first."""
-    scores = client.scores[by] if by else next(iter(client.scores.values()))
-    return spread(scores, client.ctx.layout)
+    return spread(client.scores_by(by), client.ctx.layout)
 
 
 def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
@@ -58,24 +57,7 @@ def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
             f"{undefined} of {len(scores)} scores are NaN and cannot be ranked; the local training diverged: lower lr "
             "in train"
         )
-    if len(scores) == layout.size:
-        return scores
-    everywhere = np.empty(layout.size, np.float32)
-    for score, slices in zip(scores, layout.layer_slices().values(), strict=True):
-        for part in slices:
-            everywhere[part] = score
-    return everywhere
-
-
-def highest(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Indices of the `count` highest scores, ascending; of equal scores the lowest indices."""
-    if count == 0:
-        return np.empty(0, np.int64)
-    # Partition and flatnonzero: a third of the time of an argpartition, and ties go the same way everywhere.
-    least = np.partition(scores, len(scores) - count)[len(scores) - count]
-    above = np.flatnonzero(scores > least)
-    tied = np.flatnonzero(scores == least)[: count - len(above)]
-    return np.sort(np.concatenate([above, tied]))
+    return layout.per_scalar(scores)
 
 
 def adopt(client: Client, encrypted: NDArray[Any], rest: str) -> None:

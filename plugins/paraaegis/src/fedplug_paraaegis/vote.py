@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
-from fedplug.errors import ProtectionError
+from fedplug.scores import highest, unknown_scorer
 from fedplug.types import ENCRYPTED
 from numpy.typing import NDArray
 
@@ -47,8 +47,8 @@ class Vote:
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars."""
         names = [use.name for use in recipe.score_parameters]
-        if self.options.by is not None and self.options.by not in names:
-            return [f"by: {self.options.by!r} is no scorer of this recipe; it has {names or 'none'}"]
+        if problem := unknown_scorer(recipe, self.options.by):
+            return [problem]
         if self.options.ratio > 0 and self.zones != {ENCRYPTED} and not names:
             return ["the vote needs scores; add score_parameters: [{use: paraaegis.magnitude}]"]
         return []
@@ -77,8 +77,8 @@ class Vote:
     @at_client
     def nominate(self, client: Client) -> NDArray[np.uint8]:
         """This client's ballot: the encrypted indices of its p_t P highest scores."""
-        scores = client.scores[self.options.by] if self.options.by else next(iter(client.scores.values()))
-        nominated = highest(per_scalar(scores, client.ctx), self.seats(client.ctx.round, client.ctx.layout.size))
+        scores = client.ctx.layout.per_scalar(client.scores_by(self.options.by))
+        nominated = highest(scores, self.seats(client.ctx.round, client.ctx.layout.size))
         return self._cipher(client).encrypt(nominated)
 
     @at_client
@@ -119,31 +119,3 @@ class Vote:
     def describe(self) -> str:
         decay = "" if self.options.decay == 1 else f", times {self.options.decay:g} each round"
         return f"{self.options.ratio:.1%} encrypted{decay}, the rest {self.options.rest}; ballots under AES-256"
-
-
-def per_scalar(scores: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]:
-    """Scores of shape (L,) spread over the scalars of each layer; scores of shape (P,) unchanged."""
-    if len(scores) == ctx.layout.size:
-        return scores
-    spread = np.empty(ctx.layout.size, np.float32)
-    for score, slices in zip(scores, ctx.layout.layer_slices().values(), strict=True):
-        for part in slices:
-            spread[part] = score
-    return spread
-
-
-def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Indices of the `count` highest scores; of equal scores the lowest indices. Not sorted.
-
-    Raises:
-        ProtectionError: a score is NaN, which is neither high nor low.
-    """
-    undefined = int(np.count_nonzero(np.isnan(scores)))
-    if undefined:
-        raise ProtectionError(
-            f"{undefined} of {len(scores)} scores are NaN and cannot be ranked; the local training diverged: lower lr "
-            "in train"
-        )
-    least = np.partition(scores, len(scores) - count)[len(scores) - count]
-    above = np.flatnonzero(scores > least)
-    return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])

@@ -10,6 +10,7 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
 from fedplug.errors import ProtectionError
+from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED, RETAINED
 from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
@@ -65,11 +66,11 @@ class Consensus:
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, every client needs a tau, and the rest a zone that travels."""
-        complaints, names = [], [use.name for use in recipe.score_parameters]
-        if not names:
+        complaints: list[str] = []
+        if not recipe.score_parameters:
             complaints.append("the consensus needs scores; add score_parameters: [{use: selectiveshield.fisher}]")
-        elif self.options.by is not None and self.options.by not in names:
-            complaints.append(f"by: {self.options.by!r} is no scorer of this recipe; it has {names}")
+        elif problem := unknown_scorer(recipe, self.options.by):
+            complaints.append(problem)
         if isinstance(self.options.tau, tuple) and len(self.options.tau) != recipe.clients:
             given = f"tau has {len(self.options.tau)} thresholds"
             complaints.append(f"{given}, but data.clients={recipe.clients}; write one for each, or a single number")
@@ -97,14 +98,14 @@ class Consensus:
     @at_client
     def mark(self, client: Client) -> NDArray[np.uint8]:
         """Eq. 14: M_n = {j : score_j > tau_n}, as a bitmap of P bits."""
-        scores = client.scores[self.options.by] if self.options.by else next(iter(client.scores.values()))
+        scores = client.scores_by(self.options.by)
         undefined = int(np.count_nonzero(np.isnan(scores)))
         if undefined:
             raise ProtectionError(
                 f"{undefined} of {len(scores)} scores are NaN and exceed no threshold; the local training diverged: "
                 "lower lr in train"
             )
-        mask = per_scalar(scores > self.threshold(client.client_id), client.ctx)
+        mask = client.ctx.layout.per_scalar(scores > self.threshold(client.client_id))
         client.log[f"{self.name}.marked"] = float(mask.mean())
         bits = np.packbits(mask)
         client.cache[self.name] = client.ctx.round, bits
@@ -171,14 +172,3 @@ def ballot_problem(ballot: Any, size: int) -> str:
         kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
         return f"its mask is {kind}, which must be uint8[{(size + 7) // 8}]"
     return f"its mask marks scalars beyond the {size} there are" if np.unpackbits(ballot)[size:].any() else ""
-
-
-def per_scalar(marks: NDArray[np.bool_], ctx: Context) -> NDArray[np.bool_]:
-    """Marks of shape (L,) spread over the scalars of each layer; marks of shape (P,) unchanged."""
-    if len(marks) == ctx.layout.size:
-        return marks
-    spread = np.empty(ctx.layout.size, np.bool_)
-    for mark, slices in zip(marks, ctx.layout.layer_slices().values(), strict=True):
-        for part in slices:
-            spread[part] = mark
-    return spread

@@ -9,6 +9,7 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Release, Server, SideChannel, at_client, gaussian_noise_multiplier
 from fedplug.errors import ProtectionError, TooFewClients
+from fedplug.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 
@@ -82,11 +83,10 @@ class Clusters:
     def check(self, recipe: Any) -> list[str]:
         """Sums of two clients are refused, and round 1 must see everybody."""
         found, options = [], self.options
-        names = [use.name for use in recipe.score_parameters]
-        if not names:
+        if not recipe.score_parameters:
             found.append("the clusters need sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
-        elif options.by is not None and options.by not in names:
-            found.append(f"by: {options.by!r} is no scorer of this recipe; it has {names}")
+        elif problem := unknown_scorer(recipe, options.by):
+            found.append(problem)
         if recipe.clients < options.min_cluster:
             found.append(f"{recipe.clients} clients are fewer than min_cluster={options.min_cluster}; use more clients")
         if recipe.min_clients < 3:
@@ -152,7 +152,7 @@ class Clusters:
                 f"client {client.client_id} sends its sensitivities once, in round 1; from more of them the noise "
                 "could be averaged away"
             )
-        gamma = client.scores[options.by] if options.by else next(iter(client.scores.values()))
+        gamma = client.scores_by(options.by)
         clipped = clip(gamma, math.inf if options.norm is None else options.norm)
         client.log[f"{self.name}.clipped"] = float(clipped is not gamma)
         memory["sent"], std = True, self.stddev()

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
 from fedplug.errors import ProtectionError
+from fedplug.scores import unknown_scorer
 from fedplug.types import CLEAR, ENCRYPTED, RETAINED
 from pydantic import field_validator
 
@@ -66,11 +67,10 @@ class Select:
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, and something must say what each device can do."""
         options, found = self.options, []
-        names = [use.name for use in recipe.score_parameters]
-        if not names:
+        if not recipe.score_parameters:
             found.append("the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
-        elif options.by is not None and options.by not in names:
-            found.append(f"by: {options.by!r} is no scorer of this recipe; it has {names}")
+        elif problem := unknown_scorer(recipe, options.by):
+            found.append(problem)
         if options.budget is None and not recipe.profiles:  # where there are some, every client must have one
             found.append(
                 "budgets follow from bandwidth and CPUs; add profiles, such as [{of: [0, 1], cpus: 8, bandwidth: 30}], "
@@ -126,7 +126,7 @@ class Select:
     def choose(self, client: Client, alpha: float) -> None:
         """Alg. 1, line 9: solves the selection problem and sets the plan of this client alone."""
         options, ctx = self.options, client.ctx
-        gamma = client.scores[options.by] if options.by else next(iter(client.scores.values()))
+        gamma = client.scores_by(options.by)
         if len(gamma) != ctx.layout.size:
             raise ProtectionError(
                 f"{len(gamma)} sensitivities for {ctx.layout.size} scalars; the selection needs one for each: use a "
