@@ -180,7 +180,7 @@ def test_zones_of_one_client_compose() -> None:
     ("release", "said"),
     [
         (Release("gaussian", SIGMA, 1.0, literal=True), "paper's own formula"),
-        (Release("laplace", SIGMA, 1.0), "counts as no noise"),
+        (Release("staircase", SIGMA, 1.0), "counts as no noise"),
         (Release("gaussian", SIGMA, 1.0, source="reproducible"), "knows the seed"),
     ],
 )
@@ -190,7 +190,7 @@ def test_what_deserves_a_warning_gets_one(release: Release, said: str) -> None:
 
 
 def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
-    for release in (Release("laplace", SIGMA, 1.0), Release("gaussian", 0.0, 1.0)):
+    for release in (Release("staircase", SIGMA, 1.0), Release("gaussian", 0.0, 1.0)):
         ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
         assert ledger.epsilon() == math.inf
         assert ledger.verdict().startswith("NO DP: the noise does not protect")

@@ -12,12 +12,29 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Plan, Release, at_client, codec, hookimpl
+from fedplug import (
+    Block,
+    Client,
+    Cohort,
+    Context,
+    Dataset,
+    Examples,
+    Field,
+    Model,
+    Plan,
+    Release,
+    Server,
+    add_blocks,
+    at_client,
+    codec,
+    hookimpl,
+)  # fmt: skip
 from fedplug.catalog import Catalog, Entry
+from fedplug.client_data import load_data
 from fedplug.composition import Composition
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
@@ -289,11 +306,97 @@ class Spy(Toy):
         })  # fmt: skip
 
 
+class Peek(Toy):
+    """FedAvg's mean by a server that looks: it notes what it was given, and what it knows of the model."""
+
+    needs_model_at_server = True
+    needs_positions = True
+    seen: ClassVar[list[dict[str, Any]]] = []
+
+    def client_weight(self, num_examples: int, max_examples: int) -> float:
+        """All alike."""
+        return 1.0
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """Notes, and adds."""
+        server = ctx.party
+        assert isinstance(server, Server)
+        facts = {"vector": server.vector, "uploads": server.uploads, "blocks": blocks, "public": ctx.public}
+        self.seen.append(facts | {"layout": server.model and server.model.layout})
+        return add_blocks(blocks, weights, ctx)
+
+
+class AskAgain(Toy):
+    """While a sum is opened at the server, ask the clients in it how they are."""
+
+    site = "server"
+    heard: ClassVar[list[dict[int, int]]] = []
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Asks."""
+        server = ctx.party
+        assert isinstance(server, Server)
+        assert server.cohort is not None
+        self.heard.append(server.cohort.ask(self.answer))
+        return block
+
+    @at_client
+    def answer(self, client: Client) -> int:
+        """Its number."""
+        return client.client_id
+
+
+class Offset(Toy):
+    """A model of its own without a retained zone: the global one, plus what this client keeps to itself."""
+
+    def personalise(self, client: Client, ctx: Context) -> None:
+        """client k is k ahead of the global model."""
+        client.personal = client.vector + np.float32(client.client_id)
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        """Moves by one."""
+        assert np.array_equal(client.start, client.vector + np.float32(client.client_id))
+        client.model.set_vector(client.start + np.float32(1))
+        return {"loss": 0.0}
+
+
+class Stripes(Toy):
+    """A segmentation in which a pixel is foreground where the image is bright."""
+
+    def load(self, root: str | None) -> Dataset:
+        """40 images for training, 12 for testing, 6x6."""
+        rng = np.random.default_rng(3)
+
+        def split(count: int) -> Examples:
+            bright = rng.random((count, 6, 6)) < 0.3
+            inputs = np.where(bright, 200, 60).astype(np.uint8)[:, None]
+            return Examples(inputs, np.arange(count) % 2, bright.astype(np.uint8), bright.astype(np.uint8))
+
+        return Dataset(split(40), split(12), ("dark", "bright"), (0.5,), (0.25,), ("even", "odd"), ("bright",))
+
+
+class Pixelwise(Toy):
+    """One logit a class for each pixel, from that pixel alone."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
+        """A 1x1 convolution."""
+        import torch
+        from fedplug.torch_model import TorchModel, seeded
+
+        with seeded(seed):
+            return TorchModel(torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1)), device)
+
+
 TOYS: dict[str, dict[str, type]] = {
-    "trainer": {"toy.push": Push},
+    "dataset": {"toy.stripes": Stripes},
+    "model": {"toy.pixelwise": Pixelwise},
+    "trainer": {"toy.push": Push, "toy.offset": Offset},
     "score_parameters": {"toy.fail": Fail},
     "protect": {"toy.fail": Fail, "toy.narrow_bfv": NarrowBfv},
-    "postprocess": {"toy.keep": Keep, "toy.narrow_bfv": NarrowBfv},
+    "aggregate": {"toy.peek": Peek},
+    "postprocess": {"toy.keep": Keep, "toy.narrow_bfv": NarrowBfv, "toy.ask_again": AskAgain},
     "groups": {"toy.halves": Halves},
     "negotiate_mask": {
         "toy.masks": Masks, "toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks,
@@ -413,11 +516,12 @@ def build(
     job = Job(parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog)
     running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     components = composition.components
-    data = components[recipe.data.name].load(None)
+    data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger = Ledger(recipe.name, recipe.clients, recipe.rounds, recipe.min_clients, recipe.delta)
     watch = Watch()
-    return Protocol(recipe, composition, running, model.layout, Wire(keep=True), ledger, watch), running, watch
+    wire = Wire(keep=True)
+    return Protocol(recipe, composition, running, model.layout, wire, ledger, watch, model, public), running, watch
 
 
 def run_protocol(

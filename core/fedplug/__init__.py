@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedplug.types import Examples as Examples
     from fedplug.types import Layout as Layout
     from fedplug.types import Plan as Plan
+    from fedplug.types import PublicData as PublicData
     from fedplug.types import Release as Release
     from fedplug.types import SideChannel as SideChannel
     from fedplug.views import AttackReport as AttackReport
@@ -66,6 +67,7 @@ _HOME = {
     "Examples": "fedplug.types",
     "Layout": "fedplug.types",
     "Plan": "fedplug.types",
+    "PublicData": "fedplug.types",
     "Release": "fedplug.types",
     "SideChannel": "fedplug.types",
     "AttackReport": "fedplug.views",

@@ -1,4 +1,4 @@
-"""Privacy loss of Gaussian noise: exact curves, calibration and composition, with the standard library alone.
+"""Privacy loss of Gaussian noise: exact curves, calibration and composition; and Renyi DP of Laplace noise.
 
 A noise multiplier is the standard deviation of the noise over the clipping norm. The clipping norm is the L2
 sensitivity under zero-out adjacency (one client's contribution replaced by zero); replacing one contribution by another
@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
 
 _BISECTIONS = 100
 """Halvings of a bracket: more than float64 can resolve, so that solutions are exact to the last bits."""
@@ -166,6 +169,62 @@ def gaussian_rdp_epsilon(noise_multiplier: float, delta: float) -> float:
     # order that float64 cannot tell from 1 may be replaced by a slightly larger one.
     best = _first(lambda excess: slope * excess**2 + math.log1p(excess) >= -math.log(delta), 1e-6, 1 / delta)
     return max(0.0, rdp_to_epsilon(1 + best, slope * (1 + best), delta))
+
+
+def laplace_rdp(order: Any, noise_multiplier: float) -> Any:
+    """Renyi DP of one Laplace release (Mironov 2017, Proposition 6), for one order > 1 or an array of them.
+
+    It holds for vectors with a bounded L1 norm too: the overlap of two log-concave densities is log-concave in the
+    shift between them (Prekopa), so that every divergence is largest where the whole norm lies in one coordinate.
+
+    Args:
+        order: Renyi order or orders, > 1.
+        noise_multiplier: scale over L1 sensitivity, > 0.
+    """
+    a, loss = np.asarray(order, np.float64), 1 / noise_multiplier
+    up = np.log(a / (2 * a - 1)) + (a - 1) * loss
+    down = np.log((a - 1) / (2 * a - 1)) - a * loss
+    return np.logaddexp(up, down) / (a - 1)
+
+
+def pure_rdp(order: Any, epsilon: float) -> Any:
+    """The largest Renyi divergence of any (epsilon, 0)-DP mechanism: that of randomised response.
+
+    Args:
+        order: Renyi order or orders, > 1.
+        epsilon: privacy loss, >= 0.
+    """
+    a = np.asarray(order, np.float64)
+    stay, leave = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)
+    return np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay) / (a - 1)
+
+
+def composed_epsilon(gaussian: float, others: Iterable[tuple[str, float, int]], delta: float) -> float:
+    """Epsilon of Gaussian, Laplace and pure releases together: Renyi DP at the best order, or the plain sum if smaller.
+
+    Args:
+        gaussian: sum of 1 / noise_multiplier^2 of the Gaussian releases.
+        others: (mechanism, noise_multiplier, count), the mechanism `laplace` or `pure`; see `fedplug.Release`.
+        delta: failure probability, 0 < delta < 1.
+
+    Raises:
+        ValueError: an unknown mechanism, or an argument out of range.
+    """
+    _check_delta(delta)
+    orders = 1 + np.logspace(-4, 6, 2001)
+    rdp, plain = orders * gaussian / 2, 0.0
+    for mechanism, multiplier, count in others:
+        if mechanism not in ("laplace", "pure"):
+            raise ValueError(f"mechanism={mechanism!r} must be laplace or pure")
+        if multiplier < 1e-150 or math.isinf(gaussian):
+            return math.inf
+        one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, 1 / multiplier)
+        rdp, plain = rdp + count * one, plain + count / multiplier
+    if math.isinf(gaussian):
+        return math.inf
+    found = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    exact = gaussian_epsilon(math.inf if gaussian == 0 else 1 / math.sqrt(gaussian), delta)
+    return max(0.0, min(float(found.min()), plain + exact))
 
 
 def _mills(x: float) -> float:

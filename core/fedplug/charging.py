@@ -63,6 +63,7 @@ class Charging:
             contributors=contributors,
             weights={client_id: weights[client_id] for client_id in uploads},
             secret_cohort=secret,
+            records={client_id: upload["records"] for client_id, upload in uploads.items() if "records" in upload},
         )
         self.owed = None
 

@@ -1,14 +1,20 @@
-"""What one client holds: its training examples, test examples that look like them, and the public test set."""
+"""Who holds which data: the public examples, each client's training examples and its own test examples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.context import stream
-from fedplug.types import ClientData, Dataset
+from fedplug.errors import DataError
+from fedplug.types import ClientData, Dataset, Examples, PublicData
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Recipe
 
 
 def client_data(
@@ -41,6 +47,50 @@ def client_data(
         classes=dataset.classes,
         mean=dataset.mean,
         std=dataset.std,
+        kinds=dataset.kinds,
+        region_names=dataset.region_names,
+    )
+
+
+def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -> tuple[Dataset, PublicData | None]:
+    """The data set that is split among the clients, and the public examples, which none of them owns.
+
+    Public examples are a data set of their own (section `public`), or training examples set aside (`data.public`),
+    chosen by the recipe's seed; everybody who loads them gets the same.
+
+    Raises:
+        DataError: there are too few examples to set aside, or the public ones do not look like the others.
+    """
+    data: Dataset = components[recipe.data.name].load(root)
+    if recipe.public is not None:
+        other: Dataset = components[recipe.public.name].load(root)
+        for what, theirs, ours in (
+            ("shape", other.shape, data.shape),
+            ("number of classes", len(other.classes), len(data.classes)),
+            ("kind of answer", other.train.answers.ndim, data.train.answers.ndim),
+        ):
+            if theirs != ours:
+                raise DataError(
+                    f"public: {recipe.public.use} has the {what} {theirs}, data: {recipe.data.use} has {ours}; choose "
+                    "a public data set of the same task, or set examples aside: data: {public: 32, ...}"
+                )
+        return data, _public(other, other.train)
+    count, total = recipe.data.public, len(data.train)
+    if not count:
+        return data, None
+    if count > total - recipe.data.clients:
+        raise DataError(
+            f"data.public={count} of {total} training examples leaves fewer than one for each of "
+            f"{recipe.data.clients} clients; set fewer aside"
+        )
+    order = stream(recipe.seed, "public").permutation(total)
+    mine = dataclasses.replace(data, train=data.train.take(np.sort(order[count:])))
+    return mine, _public(data, data.train.take(np.sort(order[:count])))
+
+
+def _public(dataset: Dataset, examples: Examples) -> PublicData:
+    return PublicData(
+        examples, dataset.classes, dataset.mean, dataset.std, kinds=dataset.kinds, region_names=dataset.region_names
     )
 
 

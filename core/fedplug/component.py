@@ -74,6 +74,11 @@ def at_key_server(method: F) -> F:
 #   zones: frozenset[str]      zones its plans can hold (negotiation components; may be a property)
 #   position_block: int        of an encryption: how many consecutive global positions share a ciphertext where clients
 #                              have masks of their own; such a zone takes in the clear scalars of blocks it touches
+#   key_holder: str            of an encryption without an option of that name: who can open what it seals; "shares"
+#                              where only many clients together could
+#   needs_model_at_server: bool   True if `ctx.party.model` and `ctx.party.vector` are needed at the server
+#   needs_positions: bool      of an aggregator: clients send positions with every zone that is not encrypted, so that
+#                              the server knows where in the model the values belong (and so sees the masks)
 #   answers_clients: bool      of an encryption opened at the key server: sums are locked for the clients, and the
 #                              aggregation server only relays them
 #
@@ -88,6 +93,9 @@ def at_key_server(method: F) -> F:
 #   limits(num_clients) -> tuple[float, float]   of an encryption: largest magnitude and grid step it holds
 #   add_blocks(blocks, ctx) -> Block         sum of ciphertext blocks that this component sealed
 #   client_weight(num_examples, max_examples) -> float   an aggregator's weight of a client, in (0, 1]
+#   personalise(client, ctx) -> None         of a trainer: sets `client.personal` whenever the global model has moved
+#   record_release(client, ctx) -> tuple     of a trainer that protects single records: (noise multiplier, sampling
+#                                            rate, steps) of the round; with record_epsilon(releases, delta) -> dict
 #   assess(server, truth) -> dict[str, float]   after the run, outside every party: facts that need what no party knows;
 #                                            truth has "classes", "examples" {client: [count per class]}, "categories"
 #   categories(num_clients) -> list[int]     of a partition: the true category of each client, for `assess`

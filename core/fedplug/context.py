@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from fedplug.cohort import Cohort
     from fedplug.model import Model
     from fedplug.profiles import Profile
-    from fedplug.types import ClientData, Layout, Plan
+    from fedplug.types import Block, ClientData, Layout, Plan, PublicData
 
 
 def stream(seed: int, *purpose: object) -> np.random.Generator:
@@ -76,7 +77,20 @@ class Party:
 
 @dataclasses.dataclass(eq=False)
 class Server(Party):
-    """The aggregation server. Holds no secret key and no client data."""
+    """The aggregation server. Holds no secret key and no client data.
+
+    Attributes:
+        uploads: what arrived in this round, by client and zone; from before `aggregate` on.
+        cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
+        model: a model to try vectors with, where a component of the recipe has `needs_model_at_server`.
+        vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one
+            is public; later ones move by what the server sees of opened sums and knows the positions of.
+    """
+
+    uploads: dict[int, dict[str, Block]] = dataclasses.field(default_factory=dict)
+    cohort: Cohort | None = None
+    model: Model | None = None
+    vector: NDArray[np.float32] | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -100,6 +114,7 @@ class Client(Party):
         plan: this round's plan; set by the negotiation.
         weight: the aggregator's weight of this client, in (0, 1].
         profile: its CPUs and bandwidth, where the recipe has `profiles`.
+        data_root: the folder of data sets at this client, or None.
     """
 
     client_id: int = -1
@@ -112,6 +127,7 @@ class Client(Party):
     plan: Plan | None = None
     weight: float = 1.0
     profile: Profile | None = None
+    data_root: str | None = None
 
     @property
     def num_examples(self) -> int:
@@ -160,6 +176,7 @@ class Context:
         digest: of the resolved recipe.
         party: the party in which this context lives.
         components: every component of the recipe by name.
+        public: examples that everybody has, where the recipe names some; None at the key server.
     """
 
     round: int
@@ -172,6 +189,7 @@ class Context:
     digest: str
     party: Party
     components: dict[str, Any] = dataclasses.field(default_factory=dict)
+    public: PublicData | None = None
 
     def component(self, name: str) -> Any:
         """The component of that name.

@@ -114,6 +114,7 @@ class PlainDisplay:
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "accuracy": lambda row: units.number(row.get("accuracy")),
+    "IoU": lambda row: units.number(units.mapping(row, "segmentation").get("iou")),
     "personal mean": lambda row: units.number(found[1] if (found := units.spread(row, "personal_accuracy")) else None),
     "loss": lambda row: units.number(row.get("loss")),
     "HE": lambda row: units.percent(units.read(row, "zones", "encrypted")),
@@ -150,6 +151,8 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         best, row = max(measured, key=lambda pair: pair[0])
         final = units.number(measured[-1][0])
         result["accuracy"] = f"{final} (best {units.number(best)} after round {row.get('round')})"
+    if pixels := next((units.mapping(row, "segmentation") for row in reversed(rows) if row.get("segmentation")), None):
+        result["foreground"] = ", ".join(f"{name} {units.number(pixels.get(key))}" for name, key in units.SEGMENTATION)
     if personal := [found for row in rows if (found := units.spread(row, "personal_accuracy"))]:
         low, mean, high = map(units.number, personal[-1])
         result["personal mean"] = f"{mean} ({low} to {high})"
@@ -158,6 +161,9 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
     epsilon = units.last(rows, "epsilon")
     if epsilon == epsilon:
         result["epsilon"] = units.number(epsilon)
+    records = units.last(rows, "record_epsilon")
+    if records == records:
+        result["epsilon of a record"] = units.number(records)
     result["time"] = units.duration(units.total(rows, "seconds", "wall"))
     if units.names(rows, "simulated"):
         seconds = units.duration(units.total(rows, "simulated", "seconds"))

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.spent import Spent
 from fedplug.types import RETAINED, Release, SideChannel
 
 if TYPE_CHECKING:
     from fedplug.model import AccountantComponent
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
+_OTHERS = ("laplace", "pure")
 _TAILS = 9.0
 """Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
 with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
@@ -39,6 +41,8 @@ class ZoneCost:
         own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
         total: toward whoever sees the sums only.
         peer: toward another client, who subtracts its own upload from the sums.
+        others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
+            everybody, since the noise of other clients earns no credit there.
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
@@ -48,6 +52,7 @@ class ZoneCost:
     own: NDArray[np.float64]
     total: NDArray[np.float64]
     peer: NDArray[np.float64]
+    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     releases: int = 0
     bare: int = 0
     central: int = 0
@@ -70,14 +75,17 @@ class Ledger:
         delta: failure probability for which epsilon is stated.
         sampling: `{"scheme": "all" | "poisson" | "fixed", "rate": q, "source": "secure" | "reproducible"}`; `rate`
             defaults to 1, `source` to secure.
-        key_holders: for each encrypted zone, who can decrypt: `clients` or `key_server`.
+        key_holders: for each encrypted zone, who can decrypt: `clients`, `key_server`, or `shares`, which many clients
+            would have to put together.
         schemes: for each encrypted zone, its component and parameters, for the record.
         limits: for each encrypted zone, the largest magnitude and the grid step of the weighted values that its
             encryption represents. A sum of values that saturated, or were rounded coarsely, hides less than the noise
             in it says: a zone that is missing here earns no credit for the noise of other clients.
         published: encrypted zones whose decrypted sums pass through the aggregation server. By default those that
             the key server opens, since it answers the aggregation server.
-        accountant: states epsilon of sampled releases; None states it without credit for sampling.
+        accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
+            credit for sampling, and by Renyi DP.
+        record_accountant: a trainer that protects single records (`record_epsilon`), or None.
         side_channels: what is visible besides the releases.
         cautions: further warnings, about the recipe.
     """
@@ -93,14 +101,15 @@ class Ledger:
     limits: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     published: Iterable[str] | None = None
     accountant: AccountantComponent | None = None
+    record_accountant: Any = None
     side_channels: list[SideChannel] = dataclasses.field(default_factory=list)
     cautions: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.sampling.get("scheme") not in ("all", "poisson", "fixed"):
             raise ValueError(f"sampling scheme {self.sampling.get('scheme')!r} must be all, poisson or fixed")
-        if unknown := set(self.key_holders.values()) - {"clients", "key_server"}:
-            raise ValueError(f"key holder {unknown.pop()!r} must be clients or key_server")
+        if unknown := set(self.key_holders.values()) - {"clients", "key_server", "shares"}:
+            raise ValueError(f"key holder {unknown.pop()!r} must be clients, key_server or shares")
         self.sealed = frozenset(self.key_holders)
         by_server = (zone for zone, holder in self.key_holders.items() if holder == "key_server")
         self.opened = frozenset(by_server if self.published is None else self.published)
@@ -110,7 +119,8 @@ class Ledger:
         self.log: list[dict[str, Any]] = []
         self.costs: dict[str, ZoneCost] = {}
         # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
-        self.feedback: NDArray[np.float64] = np.zeros(self.num_clients)
+        self.feedback = Spent(np.zeros(self.num_clients))
+        self.records: dict[int, list[tuple[float, float, float]]] = {}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -126,6 +136,7 @@ class Ledger:
         contributors: Mapping[str, int],
         weights: Mapping[int, float],
         secret_cohort: bool = False,
+        records: Mapping[int, tuple[float, float, float]] | None = None,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -141,6 +152,8 @@ class Ledger:
             weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
             secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
                 earns credit only then.
+            records: by client, what its trainer did for single records: (noise multiplier, sampling rate, steps). A
+                charged client that is missing counts as the dearest of the others.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         zones = {}
@@ -156,6 +169,7 @@ class Ledger:
                 "size": float(size),
                 "local": _strongest(release for release in found if release.trust != "central"),
                 "central": _strongest(release for release in found if release.trust == "central"),
+                "other": _strongest_other(found),
                 "sum_factor": alone,
                 "peer_factor": others,
                 "uncredited": uncredited,
@@ -163,7 +177,8 @@ class Ledger:
             }
         everyone = paying == list(range(self.num_clients))
         entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
-        self._enter({**entry, "total": int(total), "zones": zones})
+        told = {"records": {str(c): list(map(float, release)) for c, release in records.items()}} if records else {}
+        self._enter({**entry, "total": int(total), "zones": zones, **told})
 
     def _uncredited(self, zone: str, releases: list[Release], lightest: float) -> str:
         """Why a sealed zone's sums get no credit for the noise of other clients; empty if they do, or need none."""
@@ -198,6 +213,10 @@ class Ledger:
         for zone, facts in entry["zones"].items():
             cost = self.costs.setdefault(zone, ZoneCost.zero(self.num_clients))
             cost.largest = max(cost.largest, facts["size"])
+            if other := facts.get("other"):
+                mechanism, multiplier = other
+                self._enter_other(cost, mechanism, multiplier, charged, zone not in self.sealed or zone in self.opened)
+                continue
             if facts["local"] is None and facts["central"] is None:
                 cost.bare += 1
                 un_noised_feedback |= zone in self.sealed
@@ -215,9 +234,36 @@ class Ledger:
         # the clipping norm, once for each other upload; hence the 4.
         others = charged.sum() - charged
         if visible > 0:
-            self.feedback += np.where(self._fed_back & (others > 0), 4.0 * visible * np.maximum(others, 1), 0.0)
+            self.feedback.gaussian += np.where(
+                self._fed_back & (others > 0), 4.0 * visible * np.maximum(others, 1), 0.0
+            )
         if un_noised_feedback:
             self._fed_back |= charged
+        if told := {int(client_id): tuple(release) for client_id, release in entry.get("records", {}).items()}:
+            self._enter_records(charged, told)
+
+    def _enter_records(self, charged: NDArray[np.bool_], told: Mapping[int, tuple[Any, ...]]) -> None:
+        """Adds what trainers did for single records; a client that did not tell counts as the dearest that did."""
+
+        def noise_in_all(release: tuple[Any, ...]) -> float:
+            multiplier, rate, steps = release
+            return float(multiplier / max(rate * math.sqrt(steps), 1e-300))
+
+        dearest = min(told.values(), key=noise_in_all)
+        for client_id in map(int, np.flatnonzero(charged)):
+            multiplier, rate, steps = told.get(client_id, dearest)
+            self.records.setdefault(client_id, []).append((multiplier, rate, steps))
+
+    def _enter_other(
+        self, cost: ZoneCost, mechanism: str, multiplier: float, charged: NDArray[np.bool_], visible: bool
+    ) -> None:
+        """Counts one release that is not Gaussian for each charged client."""
+        cost.releases += 1
+        cost.others.setdefault((mechanism, multiplier), np.zeros(self.num_clients, np.int64))[charged] += 1
+        others = charged.sum() - charged
+        if visible and self._fed_back.any():
+            counts = np.where(self._fed_back & (others > 0), np.maximum(others, 1), 0)
+            self.feedback.count(mechanism, multiplier / 2, counts)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -230,6 +276,13 @@ class Ledger:
         from fedplug.ledger_views import headline
 
         return headline(self)
+
+    def record_epsilon(self) -> float | None:
+        """Epsilon so far of single training records, at the worst client; None where no trainer protects records."""
+        from fedplug.ledger_views import record_level
+
+        stated = record_level(self)
+        return None if stated is None else next(iter(stated.values()))
 
     def to_json(self) -> dict[str, Any]:
         """The whole ledger as JSON-ready data; infinite numbers are the text `inf`."""
@@ -257,9 +310,24 @@ class Ledger:
 def _strongest(releases: Iterable[Release]) -> float | None:
     """The largest multiplier: noise that a link adds after another is post-processing of the other and cannot harm.
 
-    None where there is no release. A mechanism that is not Gaussian counts as no noise: nothing here accounts for it.
+    None where there is no release. A mechanism that nothing here accounts for counts as no noise.
     """
     return max((r.noise_multiplier if r.mechanism in _GAUSSIAN else 0.0 for r in releases), default=None)
+
+
+def _strongest_other(releases: Iterable[Release]) -> list[Any] | None:
+    """The largest multiplier of local noise that is not Gaussian, with its mechanism.
+
+    None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
+    """
+    found = list(releases)
+    if any(r.mechanism in _GAUSSIAN and r.noise_multiplier > 0 for r in found):
+        return None
+    others = [r for r in found if r.mechanism in _OTHERS and r.trust != "central" and r.noise_multiplier > 0]
+    if not others:
+        return None
+    strongest = max(others, key=lambda release: release.noise_multiplier)
+    return [strongest.mechanism, float(strongest.noise_multiplier)]
 
 
 def _noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:

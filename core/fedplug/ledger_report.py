@@ -7,7 +7,14 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from fedplug.ledger_views import SEED_IS_KNOWN, is_reproducible, views, why_not_amplified, zone_epsilons
+from fedplug.ledger_views import (
+    SEED_IS_KNOWN,
+    is_reproducible,
+    record_level,
+    views,
+    why_not_amplified,
+    zone_epsilons,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from fedplug.ledger import Ledger
@@ -39,6 +46,7 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "delta": ledger.delta,
         "trust": _trust(ledger),
         "epsilon": joint,
+        "record_level": _record_level(ledger),
         "views": views(ledger),
         "zones": {zone: _zone(ledger, zone) for zone in ledger.costs},
         "sampling": {**ledger.sampling, "amplified": why is None, "why": why or "clients are sampled by secret coins"},
@@ -64,6 +72,12 @@ def verdict(ledger: Ledger) -> str:
     if not ledger.log:
         return "NO DP STATEMENT: no round was recorded."
     joint, bare = zone_epsilons(ledger), _bare_share(ledger)
+    if joint is None and (records := record_level(ledger)):
+        epsilon, delta = next(iter(records.values())), f"δ={ledger.delta:g}"
+        return (
+            f"RECORD-LEVEL DP: ε={_number(epsilon)}, {delta} (single records, local, add-remove) for the updates; "
+            f"NO DP for clients: {bare}{_unaccounted(ledger)}."
+        )
     if joint is None:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
         return f"NO DP: {bare or 'no coordinate was released'}{how}."
@@ -101,7 +115,7 @@ def warnings(ledger: Ledger) -> list[str]:
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
-        if release["mechanism"] not in ("gaussian", "discrete_gaussian"):
+        if release["mechanism"] not in ("gaussian", "discrete_gaussian", "laplace", "pure"):
             found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
         found.append(f"sampling earns no credit: {why}")
@@ -142,9 +156,31 @@ def _zone(ledger: Ledger, zone: str) -> dict[str, Any]:
         "rounds_without_noise": cost.bare,
         "mechanism": [release["mechanism"] for release in last] or "none",
         "clipping_norm": [release["clipping_norm"] for release in last],
-        "std": [release["clipping_norm"] * release["noise_multiplier"] for release in last],
+        "std": [_std(release) for release in last],
         "noise_multiplier": [release["noise_multiplier"] for release in last],
         "epsilon": zone_epsilons(ledger, zone),
+    }
+
+
+def _std(release: dict[str, Any]) -> float | None:
+    """Standard deviation of a release's noise; None where the mechanism adds none."""
+    if release["mechanism"] == "pure":
+        return None
+    scale = float(release["clipping_norm"] * release["noise_multiplier"])
+    return math.sqrt(2) * scale if release["mechanism"] == "laplace" else scale
+
+
+def _record_level(ledger: Ledger) -> dict[str, Any] | None:
+    """What holds for single training records, where a trainer protects them; apart from all that holds for clients."""
+    stated = record_level(ledger)
+    if stated is None:
+        return None
+    return {
+        "unit": "record: one training example of a client, added or removed",
+        "trust": "local: the noise is added at the client, during training",
+        "covers": "the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics",
+        "delta": ledger.delta,
+        **stated,
     }
 
 
@@ -179,7 +215,8 @@ def _bare_share(ledger: Ledger) -> str:
     """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
     shares, rounds = [], set()
     for entry in ledger.log:
-        bare = {z: f["size"] for z, f in entry["zones"].items() if f["local"] is None and f["central"] is None}
+        noise = ("local", "central", "other")
+        bare = {z: f["size"] for z, f in entry["zones"].items() if all(f.get(kind) is None for kind in noise)}
         if bare:
             shares.append(sum(bare.values()) / entry["total"])
             rounds.add(entry["round"])

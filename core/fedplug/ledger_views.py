@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.accounting import effective_multiplier, gaussian_epsilon, gaussian_rdp_epsilon
+from fedplug.accounting import effective_multiplier
+from fedplug.spent import Spent
 
 if TYPE_CHECKING:
     from fedplug.ledger import Ledger, ZoneCost
@@ -26,10 +28,10 @@ SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed c
 
 @dataclasses.dataclass(eq=False)
 class Guarantee:
-    """Sums of 1/multiplier^2 per client under both adjacencies, and what they rest on."""
+    """What each client has spent under both adjacencies, and what that rests on."""
 
-    zero_out: NDArray[np.float64]
-    replace_one: NDArray[np.float64]
+    zero_out: Spent
+    replace_one: Spent
     because: str
 
 
@@ -48,12 +50,12 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
             plain[name] = {"epsilon": "none", "reason": view}
             continue
         figures = {
-            adjacency: _epsilons(float(np.max(getattr(view, adjacency), initial=0.0)), ledger.delta)
+            adjacency: getattr(view, adjacency).epsilons(ledger.delta, ledger.accountant)
             for adjacency in ADJACENCIES
         }
         if name == "released_model" and (sampled := amplified(ledger)):
             for adjacency, values in sampled.items():
-                unsampled = figures[adjacency]["epsilon_exact"]
+                unsampled = next(iter(figures[adjacency].values()))
                 figures[adjacency] = {**values, "epsilon_without_sampling": unsampled}
         if is_reproducible(ledger) and view.zero_out.any():
             plain[name] = {"epsilon": "none", "reason": SEED_IS_KNOWN, "nominal": figures}
@@ -75,8 +77,20 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> dict[str, dict[str
         return None
     if zone is None and (sampled := amplified(ledger)):
         return sampled
-    worst = float(np.max(_sum(ledger, [cost.total if cost.central else cost.own for cost in noised.values()])))
-    return {"zero_out": _epsilons(worst, ledger.delta), "replace_one": _epsilons(4 * worst, ledger.delta)}
+    spent = _sum(ledger, noised.values(), lambda cost: cost.total if cost.central else cost.own)
+    return {
+        "zero_out": spent.epsilons(ledger.delta, ledger.accountant),
+        "replace_one": spent.doubled().epsilons(ledger.delta, ledger.accountant),
+    }
+
+
+def record_level(ledger: Ledger) -> dict[str, float] | None:
+    """Epsilons of single training records at the worst client, by method; None where no trainer protects records."""
+    if ledger.record_accountant is None or not ledger.records:
+        return None
+    histories = {tuple(releases) for releases in ledger.records.values()}
+    found = [ledger.record_accountant.record_epsilon(list(history), ledger.delta) for history in histories]
+    return {method: max(float(one[method]) for one in found) for method in found[0]}
 
 
 def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
@@ -168,10 +182,16 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
     plain = {zone: cost for zone, cost in noised.items() if zone not in ledger.sealed}
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
-        zero = np.zeros(ledger.num_clients)
+        zero = Spent.nothing(ledger.num_clients)
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds")
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
-    own = _sum(ledger, [*(cost.own for cost in plain.values()), *(cost.total for cost in sealed.values())])
+    own = Spent.of(
+        ledger.num_clients,
+        [
+            _sum(ledger, plain.values(), lambda cost: cost.own),
+            _sum(ledger, sealed.values(), lambda cost: cost.total),
+        ],
+    )
     because = f"sees the {_list([*plain])} zone of every upload, after the noise" if plain else "sees noised sums"
     if ledger.sealed:
         because += "; the rest as ciphertexts, as long as the encryption holds"
@@ -180,13 +200,16 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
             f"; includes what other clients' noised uploads may reveal of a client whose un-noised {_list(bare)} zone "
             "they were trained on"
         )
-    return Guarantee(own + ledger.feedback, 4 * own + ledger.feedback, because)
+    count, feedback = ledger.num_clients, ledger.feedback
+    return Guarantee(Spent.of(count, [own, feedback]), Spent.of(count, [own.doubled(), feedback]), because)
 
 
 def _key_holder(ledger: Ledger) -> Guarantee | str:
     """Whoever can decrypt: the key server, which is sent sums only, or every client."""
     if not ledger.sealed:
         return "nothing is encrypted, so nobody holds a key"
+    if "shares" in ledger.key_holders.values():
+        return "nobody holds a key: only enough clients together could open an upload"
     if "clients" in ledger.key_holders.values():
         return _everybody(ledger, "peer", "every client holds the key, and sees the sums")
     if central := [zone for zone, cost in _noised(ledger).items() if cost.central and zone in ledger.sealed]:
@@ -203,16 +226,18 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
         return f"sees the {_list(bare)} zone without noise, {_how_bare(ledger, bare)}"
     if central := [zone for zone, cost in noised.items() if cost.central]:
         return f"the server adds the noise of the {_list(central)} zone itself and sees what is below it"
-    own = _sum(ledger, [cost.own for cost in noised.values()])
-    return Guarantee(own, 4 * own, "sees every upload after the noise, decrypted where a client has the key")
+    if "shares" in ledger.key_holders.values():
+        return "is not covered: enough clients together with the server could put the shares of one client together"
+    own = _sum(ledger, noised.values(), lambda cost: cost.own)
+    return Guarantee(own, own.doubled(), "sees every upload after the noise, decrypted where a client has the key")
 
 
 def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:
     """Whoever sees the sums of every zone."""
     if bare := _bare(ledger):
         return f"sees sums of the {_list(bare)} zone without noise"
-    cost = _sum(ledger, [getattr(cost, attribute) for cost in _noised(ledger).values()])
-    return Guarantee(cost, 4 * cost, because)
+    spent = _sum(ledger, _noised(ledger).values(), lambda cost: getattr(cost, attribute))
+    return Guarantee(spent, spent.doubled(), because)
 
 
 def _noised(ledger: Ledger) -> dict[str, ZoneCost]:
@@ -229,17 +254,10 @@ def _how_bare(ledger: Ledger, zones: list[str]) -> str:
     return "each client's own upload where it is plain or a client has the key"
 
 
-def _sum(ledger: Ledger, costs: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return np.sum(costs, axis=0) if costs else np.zeros(ledger.num_clients)
-
-
-def _epsilons(cost: float, delta: float) -> dict[str, float]:
-    """Exact epsilon and its RDP bound of Gaussian releases whose 1/multiplier^2 add up to `cost`."""
-    multiplier = math.inf if cost == 0 else 1 / math.sqrt(cost)
-    return {
-        "epsilon_exact": gaussian_epsilon(multiplier, delta),
-        "epsilon_rdp": gaussian_rdp_epsilon(multiplier, delta),
-    }
+def _sum(
+    ledger: Ledger, costs: Iterable[ZoneCost], gaussian: Callable[[ZoneCost], NDArray[np.float64]]
+) -> Spent:
+    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others) for cost in costs])
 
 
 def _list(zones: list[str]) -> str:

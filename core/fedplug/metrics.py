@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.cohort import KeyServerLine, PostOffice, alike, listed
@@ -78,6 +78,8 @@ class Metrics:
                     "accuracy": sum(count["correct"] for count in inside) / total,
                     "loss": sum(count["loss"] for count in inside) / total,
                 }
+        if any("true_positives" in count for count in counts.values()):
+            row["segmentation"] = segmentation(counts.values())
         row["accuracy"] = _mean(result["accuracy"] for result in results.values())
         row["loss"] = _mean(result["loss"] for result in results.values())
         if len(results) > 1:
@@ -116,6 +118,7 @@ class Metrics:
             "zones": {zone: _mean(share[zone] for share in shares if zone in share) for zone in self.recipe.zones},
             **self._costs(round, clock),
             "epsilon": self.ledger.epsilon(),
+            **({"record_epsilon": records} if (records := self.ledger.record_epsilon()) is not None else {}),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
             "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
         }
@@ -184,6 +187,26 @@ class Metrics:
             seconds["negotiate"] = seconds.get("negotiate", 0.0) + max(0.0, rest)
         wire = self.office.wire
         return {"seconds": seconds, "bytes": wire.of_round(round), "messages": wire.requests[round]}
+
+
+def segmentation(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """How well the foreground is found, over the pixels of all clients: IoU, precision, recall and F-score.
+
+    A share of nothing is 0: no precision where nothing was taken for foreground.
+    """
+    counts = list(counts)
+    right, wrong, missed = (
+        sum(count.get(name, 0) for count in counts)
+        for name in ("true_positives", "false_positives", "false_negatives")
+    )
+
+    def share(of: float) -> float:
+        return right / of if of else 0.0
+
+    return {
+        "iou": share(right + wrong + missed), "precision": share(right + wrong), "recall": share(right + missed),
+        "f_score": share(right + (wrong + missed) / 2),
+    }  # fmt: skip
 
 
 class Clock:

@@ -16,11 +16,18 @@ from fedplug.types import ClientData, Examples, Layout
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Counts of one evaluation: `correct` and `count` of examples, and the summed `loss` (nats)."""
+    """Counts of one evaluation: `correct` and `count` of examples, or of pixels, and their summed `loss` (nats).
+
+    Attributes:
+        correct, count, loss: as said.
+        pixels: of a segmentation, how many pixels were rightly and wrongly taken for foreground (any class but the
+            first), and how many of it were missed: `true_positives`, `false_positives`, `false_negatives`.
+    """
 
     correct: int
     count: int
     loss: float
+    pixels: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Model(Protocol):
@@ -59,6 +66,12 @@ class TrainerComponent(Protocol):
 
         Returns numbers for the metrics; `loss` is the mean training loss of the last epoch. Randomness comes from
         `client.rng(self, ...)` alone, so that engines agree bit for bit.
+
+        A trainer may also have `personalise(client, ctx)`, called before round 1 and whenever the global model
+        `client.vector` has moved: it sets `client.personal`, the model of its own that this client starts from and
+        uses. One that protects single records while it trains has `record_release(client, ctx)`, which gives
+        (noise multiplier, sampling rate, steps) of the round, and `record_epsilon(releases, delta)`, which gives the
+        epsilons of a list of those by method, the headline first.
         """
 
 
@@ -95,4 +108,8 @@ class AccountantComponent(Protocol):
 
         `adjacency` is `zero_out` or `replace_one`. Gives one value per method, the headline first, for instance
         `{"pld": 5.91, "rdp": 6.61}`.
+
+        An accountant may also have `compose(releases, delta, adjacency)` for lists of (mechanism, noise_multiplier,
+        sampling_rate, count), with the mechanisms of `fedplug.Release`; without it, Laplace noise and pure mechanisms
+        are accounted by Renyi DP.
         """

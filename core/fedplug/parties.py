@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedplug import codec, pictures
 from fedplug.calls import Receiver
-from fedplug.client_data import client_data
+from fedplug.client_data import client_data, load_data
 from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
 from fedplug.errors import CheckpointError
@@ -26,7 +26,7 @@ from fedplug.profiles import by_party
 from fedplug.recipe import Recipe
 from fedplug.state_files import file_name, read_file, write_file
 from fedplug.steps import Steps
-from fedplug.types import Layout, Plan
+from fedplug.types import Layout, Plan, PublicData
 from fedplug.views import KEY_SERVER, client_address
 
 
@@ -117,7 +117,7 @@ class ClientHost:
         steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
         self._receiver = Receiver("client", components, recipe.digest)
-        data = composition.components[recipe.data.name].load(data_root)
+        data, self.public = load_data(recipe, composition.components, data_root)
         num_clients = recipe.data.clients
         partition = composition.components[recipe.data.partition.name]
         assignment = partition.assign(data.train.labels, num_clients, stream(recipe.seed, "partition"))
@@ -130,7 +130,7 @@ class ClientHost:
         self.clients: dict[str, HostedClient] = {}
         for client_id in client_ids:
             client = HostedClient(client_id, self)
-            client.profile = profiles.get(client_id)
+            client.profile, client.data_root = profiles.get(client_id), data_root
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
             client.state["fedplug"] = {"done": 0, "saved": 0, "buffers": buffers}
@@ -193,7 +193,9 @@ class ClientHost:
 
     def _at_round(self, client: HostedClient, round: int) -> None:
         if client.ctx is None or client.ctx.round != round:
-            client.ctx = make_context(self.recipe, self.composition, self.model.layout, round, client)
+            client.ctx = make_context(
+                self.recipe, self.composition, self.model.layout, round, client, self.public
+            )
 
 
 class KeyServerHost:
@@ -235,7 +237,14 @@ class HostedKeyServer(KeyServer):
         return {"operations": operations} if self._counts else {}
 
 
-def make_context(recipe: Recipe, composition: Composition, layout: Layout, round: int, party: Party) -> Context:
+def make_context(
+    recipe: Recipe,
+    composition: Composition,
+    layout: Layout,
+    round: int,
+    party: Party,
+    public: PublicData | None = None,
+) -> Context:
     """The public facts of a round for one party."""
     return Context(
         round=round,
@@ -248,4 +257,5 @@ def make_context(recipe: Recipe, composition: Composition, layout: Layout, round
         digest=recipe.digest,
         party=party,
         components=composition.components,
+        public=public,
     )

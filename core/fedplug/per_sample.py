@@ -118,8 +118,7 @@ def mean_gradient(
     total = torch.zeros(checked.layout.size, dtype=torch.float64, device=checked.device)
     with _evaluation_mode(checked):
         for inputs, labels in _batches(checked, examples, data):
-            logits = functional_call(checked.module, parameters, (inputs,))
-            loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+            loss = _summed_loss(functional_call(checked.module, parameters, (inputs,)), labels)
             gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
             total += torch.cat([gradient.reshape(-1) for gradient in gradients])
     mean: NDArray[np.float32] = (total / len(examples)).to(torch.float32).cpu().numpy()
@@ -177,7 +176,7 @@ def _squares_of_linear_layers(
         def loss(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             seen.clear()
             logits = functional_call(model.module, live, (inputs,))
-            return torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+            return _summed_loss(logits, labels)
 
         layers = _exact_layers(loss(*next(_batches(model, examples, data, _CHECKED))), seen, live)
         for inputs, labels in _batches(model, examples, data) if layers else ():
@@ -300,7 +299,14 @@ def _batches(
     step = most if chunk is None else min(chunk, most)
     for start in range(0, len(examples), step):
         part = examples.take(slice(start, start + step))
-        yield to_tensor(part.inputs, data.mean, data.std, model.device), as_tensor(part.labels).to(model.device)
+        yield to_tensor(part.inputs, data.mean, data.std, model.device), as_tensor(part.answers).to(model.device)
+
+
+def _summed_loss(logits: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+    """The sum over examples of their cross entropy, which is a mean over pixels where those have answers."""
+    import torch
+
+    return torch.nn.functional.cross_entropy(logits, answers, reduction="sum") / answers[0].numel()
 
 
 @contextlib.contextmanager

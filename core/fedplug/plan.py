@@ -17,6 +17,10 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
         return hook, name, described
 
     plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
+    if recipe.public:
+        plan.append(line("public", recipe.public.name))
+    elif recipe.data.public:
+        plan.append(("public", recipe.data.name, f"{recipe.data.public} training examples set aside for everybody"))
     plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
     plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
     if recipe.groups:

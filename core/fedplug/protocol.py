@@ -27,6 +27,7 @@ from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
 from fedplug.errors import ClientError, FedplugError, Refusal, TooFewClients
+from fedplug.known_model import KnownModel, wants_model
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
@@ -38,6 +39,8 @@ from fedplug.work_log import WorkLog
 
 if TYPE_CHECKING:
     from fedplug.ledger import Ledger
+    from fedplug.model import Model
+    from fedplug.types import PublicData
 
 
 class Protocol:
@@ -50,6 +53,8 @@ class Protocol:
         wire: records messages.
         ledger: the privacy account.
         watch: told of progress; see `fedplug.display.Display`.
+        model: of the recipe; the server keeps it where a component has `needs_model_at_server`.
+        public: the examples that everybody has.
     """
 
     def __init__(
@@ -61,10 +66,13 @@ class Protocol:
         wire: Wire,
         ledger: Ledger,
         watch: Any,
+        model: Model | None = None,
+        public: PublicData | None = None,
     ) -> None:
         self.recipe, self.composition, self.engine = recipe, composition, engine
         self.layout, self.wire, self.ledger, self.watch = layout, wire, ledger, watch
-        self.server = Server()
+        self.server, self.public = Server(), public
+        self.known = KnownModel(self.server, model if wants_model(composition) else None)
         self._context(-1)
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
@@ -177,7 +185,11 @@ class Protocol:
         exposed = self.recipe.buffers == "mean"
         members = {group: cohort.group(group) for group in cohort.groups}
         self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id]))
-        sums = {group: self._sum(part.client_ids, uploads, weights, ctx, clock) for group, part in members.items()}
+        self.server.uploads = {client_id: upload["blocks"] for client_id, upload in uploads.items()}
+        sums = {}
+        for group, part in members.items():
+            self.known.show(group)
+            sums[group] = self._sum(part.client_ids, uploads, weights, ctx, clock)
         self.office.require(len(uploads))
         for group, part in members.items():
             replies = {client_id: uploads[client_id] for client_id in part.client_ids if client_id in uploads}
@@ -185,10 +197,13 @@ class Protocol:
                 if set(part.groups[group]) & set(asked):
                     self._note_skipped(f"the sum of group {group}", f"{len(replies)} clients sent an update")
                 continue
+            self.server.cohort = part.only(sorted(replies))
             opened = self._open(sums[group], weights, ctx, clock, contributors)
+            self.known.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 part.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
+        self.server.uploads, self.server.cohort = {}, None
         self.charging.round(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
 
@@ -345,7 +360,7 @@ class Protocol:
         return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server)
 
     def _context(self, round: int) -> Context:
-        ctx = make_context(self.recipe, self.composition, self.layout, round, self.server)
+        ctx = make_context(self.recipe, self.composition, self.layout, round, self.server, self.public)
         self.server.ctx = ctx
         return ctx
 

@@ -33,8 +33,9 @@ from fedplug.types import BASE_ZONES
 from fedplug.yaml_source import KeyPath, Source
 
 SECTIONS: dict[str, str] = {
-    "data": "dataset", "model": "model", "train": "trainer", "score_parameters": "score_parameters",
-    "groups": "groups", "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
+    "data": "dataset", "public": "dataset", "model": "model", "train": "trainer",
+    "score_parameters": "score_parameters", "groups": "groups",
+    "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
     "postprocess": "postprocess", "accountant": "accountant", "attack": "attack", "extensions": "extension",
 }  # fmt: skip
 """Sections of a recipe that hold components, and the entry-point group each draws from."""
@@ -112,13 +113,15 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class DataUse(Use):
-    """The data set, among how many clients it is split, and how."""
+    """The data set, among how many clients it is split, and how; `public` training examples are set aside first."""
 
     clients: int = 1
     partition: Use = None  # type: ignore[assignment]
+    public: int = 0
 
     def to_plain(self) -> Any:
-        return super().to_plain() | {"clients": self.clients, "partition": self.partition.to_plain()}
+        split = {"clients": self.clients, "public": self.public, "partition": self.partition.to_plain()}
+        return super().to_plain() | split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +146,7 @@ class Recipe:
     score_parameters: tuple[Use, ...] = ()
     groups: Use | None = None
     postprocess: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)
+    public: Use | None = None
     accountant: Use | None = None
     attack: tuple[Use, ...] = ()
     extensions: tuple[Use, ...] = ()

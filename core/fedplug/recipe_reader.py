@@ -17,7 +17,7 @@ from fedplug.yaml_source import KeyPath, Source
 
 REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
 _MACHINE = ("engine", "workers", "device", "output", "record_wire")  # people look for these in the recipe
-_RESERVED = ("use", "name", "clients", "partition")
+_RESERVED = ("use", "name", "clients", "public", "partition")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -73,7 +73,7 @@ class _Reader:
     def read(self) -> Draft:
         general = self.general()
         self.find_slots()
-        clients = self.clients()
+        clients, public = self.clients(), self.public()
         self.define()
         self.refer()
         chains = {
@@ -84,7 +84,8 @@ class _Reader:
             for section, zones in self.chains.items()
         }
         uses = [self.places[slot.path] for slot in self.slots if slot.path in self.places]
-        recipe = self.recipe(general, clients, chains) if general and clients and not self.source.problems else None
+        complete = general and clients and not self.source.problems
+        recipe = self.recipe(general, clients, public, chains) if complete else None  # type: ignore[arg-type]
         unreadable = {
             zone
             for zones in self.chains.values()
@@ -178,6 +179,19 @@ class _Reader:
             return clients
         return None
 
+    def public(self) -> int:
+        """How many training examples are set aside as public ones."""
+        data = self.data.get("data")
+        count = data.get("public", 0) if isinstance(data, Mapping) else 0
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            self.source.complain(("data", "public"), f"public={count!r} must be a whole number >= 0")
+        elif count and self.data.get("public") is not None:
+            message = f"public={count} examples are set aside, but the section public names others; keep one of them"
+            self.source.complain(("data", "public"), message)
+        else:
+            return count
+        return 0
+
     def define(self) -> None:
         """First pass: places written as mappings define components. Written names go before automatic ones."""
         mappings = []
@@ -269,12 +283,14 @@ class _Reader:
             use_here = dataclasses.replace(self.places[slot.path], options=options)
             self.places[slot.path] = self.defined[name] = use_here
 
-    def recipe(self, general: General, clients: int, chains: dict[str, dict[str, list[Use]]]) -> Recipe:
+    def recipe(
+        self, general: General, clients: int, public: int, chains: dict[str, dict[str, list[Use]]]
+    ) -> Recipe:
         """Everything was valid: puts the recipe together."""
         data = self.places[("data",)]
         fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(Use)}
         partition = self.places["data", "partition"]
-        sections: dict[str, Any] = {"data": DataUse(**fields, clients=clients, partition=partition)}
+        sections: dict[str, Any] = {"data": DataUse(**fields, clients=clients, partition=partition, public=public)}
         for section in SECTIONS:
             if section in CHAINS:
                 sections[section] = {zone: tuple(chain) for zone, chain in chains[section].items()}

@@ -199,6 +199,8 @@ def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
         ("client accuracy", _spread),
         ("personal models", lambda row: _mean_and_spread(row, OWN)),
         ("personal, public set", lambda row: _mean_and_spread(row, PUBLIC)),
+        *((name, lambda row, key=key: number(units.mapping(row, "segmentation").get(key)))
+          for name, key in units.SEGMENTATION),
         ("clients", lambda row: f"{read(row, 'clients', 'answered'):.0f}/{read(row, 'clients', 'asked'):.0f}"),
         *((zone, lambda row, zone=zone: units.percent(read(row, "zones", zone))) for zone in zones),
         ("up", lambda row: units.size(read(row, "bytes", "up", "total"))),
@@ -208,6 +210,7 @@ def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
         ("wall", lambda row: units.duration(read(row, "seconds", "wall"))),
         ("simulated", lambda row: units.duration(read(row, "simulated", "seconds"))),
         ("epsilon", lambda row: number(row.get("epsilon"))),
+        ("epsilon of a record", lambda row: number(row.get("record_epsilon"))),
         ("mask churn", lambda row: units.percent(row.get("mask_churn"))),
     ]
     filled = {title: [cell(row) for row in rows] for title, cell in columns}

@@ -22,12 +22,14 @@ from fedplug import units, yaml_source
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
+from fedplug.client_data import load_data
 from fedplug.composition import Composition
 from fedplug.context import stream
 from fedplug.display import Display, make_display
 from fedplug.engines.base import Engine, Job
 from fedplug.errors import CheckpointError, FedplugError, SetupError
 from fedplug.ledger import Ledger
+from fedplug.model import Model
 from fedplug.parties import make_context
 from fedplug.plan import plan_of
 from fedplug.protocol import Protocol
@@ -36,7 +38,7 @@ from fedplug.report import write_report
 from fedplug.run_folder import Charges, new_folder, write_text
 from fedplug.settings import Settings
 from fedplug.steps import answers_clients, site_of
-from fedplug.types import Layout, SideChannel
+from fedplug.types import Layout, PublicData, SideChannel
 from fedplug.views import View, Wire, read_wire, write_wire
 
 INTERRUPTED = 130
@@ -127,7 +129,8 @@ class Run:
         recipe = self.recipe
         composition = Composition(recipe, self.catalog)
         device = resolve_device(self.settings.device)
-        layout, distribution = self._public_facts(composition)
+        model, public, distribution = self._public_facts(composition)
+        layout = model.layout
         wire = Wire(keep=self.settings.record_wire or bool(recipe.attack))
         ledger = self._ledger(composition, layout)
         watch = self.watch or make_display(self.settings.quiet)
@@ -159,7 +162,7 @@ class Run:
         try:
             with terminated_like_interrupted():
                 engine = self._engine(device, composition)
-                protocol = Protocol(recipe, composition, engine, layout, wire, ledger, watch)
+                protocol = Protocol(recipe, composition, engine, layout, wire, ledger, watch, model, public)
                 protocol.on_upload = self.charges.note
                 protocol.metrics.on_row = lambda row: self._write_row(protocol, row, watch)
                 if checkpoint is None:
@@ -201,20 +204,20 @@ class Run:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _public_facts(self, composition: Composition) -> tuple[Layout, dict[str, Any]]:
-        """The model's layout, and for the report the class distribution, which no message carries."""
+    def _public_facts(self, composition: Composition) -> tuple[Model, PublicData | None, dict[str, Any]]:
+        """The model, the public examples, and for the report the class distribution, which no message carries."""
         recipe = self.recipe
-        data = composition.components[recipe.data.name].load(self.data_root)
+        data, public = load_data(recipe, composition.components, self.data_root)
         partition = composition.components[recipe.data.partition.name]
         assignment = partition.assign(data.train.labels, recipe.data.clients, stream(recipe.seed, "partition"))
         counts = {
-            str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.classes)).tolist()
+            str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
             for client_id, mine in enumerate(assignment)
         }
         model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
         if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
             require_memory(recipe, model.layout)
-        return model.layout, {"classes": list(data.classes), "clients": counts}
+        return model, public, {"classes": list(data.label_names), "clients": counts}
 
     def _ledger(self, composition: Composition, layout: Layout) -> Ledger:
         from fedplug.context import Server
@@ -242,6 +245,7 @@ class Run:
             if "encryption" in getattr(component, "provides", ())
         }
         accountant = composition.components[recipe.accountant.name] if recipe.accountant else None
+        trainer = composition.components[recipe.train.name]
         return Ledger(
             recipe_name=recipe.name,
             num_clients=recipe.data.clients,
@@ -249,15 +253,16 @@ class Run:
             min_clients=recipe.min_clients,
             delta=recipe.delta,
             sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
-            key_holders={zone: component.options.key_holder for zone, component in sealers.items()},
+            key_holders={zone: key_holder_of(component) for zone, component in sealers.items()},
             schemes={zone: {"component": c.name, "parameters": c.describe()} for zone, c in sealers.items()},
             limits={
                 zone: c.limits(recipe.data.clients) for zone, c in sealers.items() if hasattr(c, "limits")
             },
             published=[
-                zone for zone, c in sealers.items() if site_of(c) == "key_server" and not answers_clients(c)
+                zone for zone, c in sealers.items() if site_of(c) != "client" and not answers_clients(c)
             ],
             accountant=accountant,
+            record_accountant=trainer if hasattr(trainer, "record_epsilon") else None,
             side_channels=channels,
             cautions=[
                 f"{name}: epsilon is calibrated for delta={delta:g}, the ledger states it at delta={recipe.delta:g}; "
@@ -402,6 +407,11 @@ class Run:
             (self.run_dir / "attacks").mkdir(exist_ok=True)
             text = json.dumps(dataclasses.asdict(report), indent=2)
             write_text(self.run_dir / "attacks" / f"{name}.json", text)
+
+
+def key_holder_of(component: Any) -> str:
+    """Who can open what a component encrypts: `clients`, `key_server` or `shares`."""
+    return str(getattr(component, "key_holder", None) or component.options.key_holder)
 
 
 def needs_key_server(recipe: Recipe, composition: Composition) -> bool:

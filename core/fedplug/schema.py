@@ -77,6 +77,9 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     required = ["use", *options.get("required", [])]
     if entry.group == "dataset":
         properties["clients"] = {"type": "integer", "minimum": 1, "description": "among how many clients it is split"}
+        properties["public"] = {
+            "type": "integer", "minimum": 0, "description": "how many training examples are set aside as public ones"
+        }  # fmt: skip
         properties["partition"] = {"$ref": "#/$defs/partition"}
     return {
         "type": "object",

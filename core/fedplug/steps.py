@@ -102,10 +102,13 @@ class Steps:
         memory["trained"] = round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
+        trainer = self.composition.components[self.recipe.train.name]
+        if client.personal is None:
+            self._personalise(client)
         model = client.model
         model.set_vector(client.start)
         with client.timed("train"), client.operation("train", client.num_examples):
-            numbers = self.composition.components[self.recipe.train.name].train(client, client.ctx)
+            numbers = trainer.train(client, client.ctx)
             client.update = model.get_vector() - client.start
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
         client.state["fedplug"]["buffers"] = model.get_buffers()
@@ -154,12 +157,15 @@ class Steps:
                 if zone == RETAINED or not size:
                     continue
                 where = plan.positions(zone)
-                positions = None if zone in plan.shared else where
+                positions = None if zone in plan.shared and not self._shows_positions(zone) else where
                 block = Block(zone, size, client.update[where], positions, divisor=client.weight)
                 chain = [use.name for use in self.recipe.protect[zone]]
                 block = self.composition.chain("protect", chain, block, client=client, ctx=client.ctx)
-                blocks[zone] = block.replace(l2_bound=None)
+                blocks[zone] = block.replace(l1_bound=None, l2_bound=None)
         upload: dict[str, Any] = {"blocks": blocks}
+        trainer = self.composition.components[self.recipe.train.name]
+        if hasattr(trainer, "record_release"):
+            upload["records"] = [float(number) for number in trainer.record_release(client, client.ctx)]
         if self.recipe.buffers == "mean":
             upload["buffers"] = client.state["fedplug"]["buffers"]
         client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
@@ -195,6 +201,7 @@ class Steps:
                     client.reports.setdefault("unopened", {})[zone] = reason
         client.take_vector(vector)
         self._merge(client)
+        self._personalise(client)
         client.forget_model()
         if buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
@@ -207,6 +214,19 @@ class Steps:
             if width and zone != CLEAR and not {zone, CLEAR} & plan.shared:
                 plan = plan.widened(zone, width)
         return plan
+
+    def _shows_positions(self, zone: str) -> bool:
+        """Whether the aggregator must know where the values of a zone that is not encrypted belong."""
+        aggregator = self.composition.components[self.recipe.aggregate.name]
+        chain = [self.composition.components[use.name] for use in self.recipe.protect[zone]]
+        sealed = any("encryption" in getattr(component, "provides", ()) for component in chain)
+        return bool(getattr(aggregator, "needs_positions", False)) and not sealed
+
+    def _personalise(self, client: HostedClient) -> None:
+        """Lets a trainer with models of the clients' own set this client's, from the global one."""
+        trainer = self.composition.components[self.recipe.train.name]
+        if hasattr(trainer, "personalise"):
+            trainer.personalise(client, client.ctx)
 
     def _merge(self, client: HostedClient) -> None:
         """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
@@ -232,9 +252,9 @@ class Steps:
             own = model.evaluate(data.own_test, data)
             counts = {
                 "correct": public.correct, "count": public.count, "loss": public.loss,
-                "own_correct": own.correct, "own_count": own.count,
+                "own_correct": own.correct, "own_count": own.count, **public.pixels,
             }  # fmt: skip
-            if self.recipe.postprocess.get(RETAINED):
+            if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 model.set_vector(client.start)
                 counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
                 counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct

@@ -101,9 +101,10 @@ def result_of(run_dir: Path) -> Line:
     """What a sweep records of a run that ended: read from its folder.
 
     Returns:
-        rounds, accuracy, loss and epsilon of the last round, the best accuracy, personal accuracies over clients (None
-        where there are no personal models), zone shares and logs of the last round, seconds per phase and bytes per
-        direction over the run, simulated seconds (None without profiles), the verdict, assessments.
+        rounds, accuracy, loss, segmentation figures and epsilons of the last round, the best accuracy, personal
+        accuracies over clients (None where there are no personal models), zone shares and logs of the last round,
+        seconds per phase and bytes per direction over the run, simulated seconds (None without profiles), the verdict,
+        assessments.
     """
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     ledger = json.loads((run_dir / "ledger.json").read_text(encoding="utf-8"))
@@ -117,12 +118,14 @@ def result_of(run_dir: Path) -> Line:
         "best_accuracy": max(measured, default=None),
         "loss": last.get("loss"),
         **{key: _spread(last, key) for key in ("personal_accuracy", "personal_public_accuracy")},
+        "segmentation": last.get("segmentation"),
         "zones": last.get("zones", {}),
         "log": last.get("log", {}),
         "seconds": {phase: units.total(rows, "seconds", phase) for phase in units.names(rows, "seconds")},
         "simulated_seconds": math.fsum(simulated) if simulated else None,
         "bytes": {way: int(units.total(rows, "bytes", way, "total")) for way in units.names(rows, "bytes")},
         "epsilon": last.get("epsilon"),
+        "record_epsilon": last.get("record_epsilon"),
         "verdict": ledger.get("verdict"),
         "assessments": summary.get("assessments", {}),
     }

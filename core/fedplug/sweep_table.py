@@ -71,6 +71,7 @@ def _measured(lines: Sequence[Line]) -> list[tuple[str, tuple[str, ...], Callabl
     return [
         ("accuracy", ("accuracy",), units.number),
         ("best", ("best_accuracy",), units.number),
+        *((name, ("segmentation", key), units.number) for name, key in units.SEGMENTATION),
         ("personal mean", ("personal_accuracy", "mean"), units.number),
         ("lowest", ("personal_accuracy", "min"), units.number),
         ("highest", ("personal_accuracy", "max"), units.number),
@@ -80,6 +81,7 @@ def _measured(lines: Sequence[Line]) -> list[tuple[str, tuple[str, ...], Callabl
         ("MB up", ("bytes", "up"), _megabytes),
         ("MB down", ("bytes", "down"), _megabytes),
         ("ledger epsilon", ("epsilon",), units.number),
+        ("of a record", ("record_epsilon",), units.number),
         *((fact.replace("_", " "), ("assessments", name, fact), _few_digits) for name, fact in facts),
     ]
 

@@ -188,7 +188,7 @@ class TorchModel:
             tensor.copy_(as_tensor(values).view(tensor.shape))
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode.
+        """Counts correct predictions in evaluation mode: of examples, or of pixels where the examples have targets.
 
         Args:
             examples: what to evaluate on; may be empty.
@@ -198,7 +198,8 @@ class TorchModel:
             Counts, and the summed cross entropy in nats.
         """
         use_one_thread()
-        count = len(examples)
+        count, answered = len(examples), 0
+        pixels = dict.fromkeys(("true_positives", "false_positives", "false_negatives"), 0)
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
         was_training = self.module.training
         self.module.eval()
@@ -206,9 +207,16 @@ class TorchModel:
         with torch.no_grad():
             for start in range(0, count, step):
                 batch = examples.take(slice(start, start + step))
-                labels = as_tensor(batch.labels).to(self.device)
+                answers = as_tensor(batch.answers).to(self.device)
                 logits = self.module(to_tensor(batch.inputs, data.mean, data.std, self.device))
-                correct += int((logits.argmax(1) == labels).sum())
-                loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+                predicted = logits.argmax(1)
+                correct += int((predicted == answers).sum())
+                answered += answers.numel()
+                loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
+                if batch.targets is not None:
+                    found, there = predicted > 0, answers > 0
+                    pixels["true_positives"] += int((found & there).sum())
+                    pixels["false_positives"] += int((found & ~there).sum())
+                    pixels["false_negatives"] += int((there & ~found).sum())
         self.module.train(was_training)
-        return Evaluation(correct, count, loss)
+        return Evaluation(correct, answered, loss, pixels if examples.targets is not None else {})

@@ -172,7 +172,7 @@ class Block:
         contributors: how many updates are behind every value: 1 in an upload; the fewest where positions differ.
         divisor: what to divide by to obtain the mean: total weight, a scalar or one value a position.
         weighted: True once the client's weight has been multiplied in (a protector that encrypts does so).
-        l2_bound: what a clip promises of the L2 norm of one client's values; None without a clip.
+        l1_bound, l2_bound: what a clip promises of that norm of one client's values; None without such a clip.
         meta: plain data a protector needs later (numbers, strings, bytes); travels with the block.
     """
 
@@ -185,6 +185,7 @@ class Block:
     contributors: int = 1
     divisor: float | NDArray[np.float64] = 1.0
     weighted: bool = False
+    l1_bound: float | None = None
     l2_bound: float | None = None
     meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -217,16 +218,42 @@ class Block:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Labelled examples as stored: images as uint8 or float32 (n, C, H, W), labels int64 (n,)."""
+    """Labelled examples as stored.
+
+    Attributes:
+        inputs: images as uint8 or float32 (n, C, H, W).
+        labels: int64 (n,), one class an example; partitions go by it.
+        targets: uint8 (n, H, W), the class of every pixel, where the task is segmentation; `labels` then say what kind
+            of image it is.
+        regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows: 0 none, else 1 + its place in the data
+            set's `region_names`.
+
+    Raises:
+        ValueError: the arrays are of different lengths.
+    """
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
+    targets: NDArray[np.uint8] | None = None
+    regions: NDArray[np.uint8] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(array) for array in (self.inputs, self.labels, self.targets, self.regions) if array is not None}
+        if len(lengths) > 1:
+            raise ValueError(f"inputs, labels, targets and regions of {sorted(lengths)} examples must be equally many")
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def answers(self) -> NDArray[Any]:
+        """What a model is to predict: int64 (n,) classes, or (n, H, W) classes of pixels."""
+        return self.labels if self.targets is None else self.targets.astype(np.int64)
+
     def take(self, indices: NDArray[Any] | slice) -> Examples:
-        return Examples(self.inputs[indices], self.labels[indices])
+        """The examples at these places."""
+        rest = (None if array is None else array[indices] for array in (self.targets, self.regions))
+        return Examples(self.inputs[indices], self.labels[indices], *rest)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -238,6 +265,8 @@ class Dataset:
         classes: class names; their number is the number of outputs.
         mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
             become tensors. uint8 inputs are divided by 255 first.
+        kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
+        region_names: names of the privacy-sensitive fields that `Examples.regions` marks.
     """
 
     train: Examples
@@ -245,11 +274,39 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    kinds: tuple[str, ...] = ()
+    region_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one example: (C, H, W)."""
         return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """What the labels are called."""
+        return self.kinds or self.classes
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PublicData:
+    """Labelled examples that everybody has, the servers too: nobody's private data.
+
+    Attributes:
+        examples: the examples.
+        classes, mean, std, kinds, region_names: as in `Dataset`.
+    """
+
+    examples: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kinds: tuple[str, ...] = ()
+    region_names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.examples.inputs.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -259,7 +316,7 @@ class ClientData:
     Attributes:
         train: its own training examples.
         own_test: test examples with the class mix of its training examples.
-        classes, mean, std: as in `Dataset`.
+        classes, mean, std, kinds, region_names: as in `Dataset`.
         shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate.
     """
 
@@ -269,6 +326,8 @@ class ClientData:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    kinds: tuple[str, ...] = ()
+    region_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -280,9 +339,12 @@ class Release:
     """What one component did to one zone of one client's upload in one round, as the ledger needs it.
 
     Attributes:
-        mechanism: `gaussian`, `discrete_gaussian`, `laplace`, ...
-        noise_multiplier: noise standard deviation over the clipping norm (zero-out sensitivity).
-        clipping_norm: L2 bound of one client's contribution, in units of the update.
+        mechanism: `gaussian`, `discrete_gaussian`; `laplace`; `pure` (any other mechanism with an epsilon and no delta,
+            which replacing a client by another instead of zero at most doubles).
+        noise_multiplier: of Gaussian noise its standard deviation over the clipping norm (zero-out sensitivity); of
+            Laplace noise its scale over the clipping norm; of a pure mechanism 1 / epsilon.
+        clipping_norm: bound of one client's contribution, in units of the update: its L2 norm, for Laplace noise its
+            L1 norm.
         trust: `local` (noise added before upload), `central` (added to the sum by a trusted party) or `distributed`.
         source: where the noise came from: `secure`, `exact` or `reproducible`.
         literal: True where the paper's own formula is used although it does not give the guarantee it claims.

@@ -13,6 +13,9 @@ from typing import Any
 NOTHING = "–"
 """Shown where there is no number."""
 
+SEGMENTATION = (("IoU", "iou"), ("precision", "precision"), ("recall", "recall"), ("F-score", "f_score"))
+"""What is said of how well the foreground of a segmentation is found: title, and key in the row."""
+
 
 def as_float(value: Any) -> float:
     """The value as a float; NaN for None and for anything that is no number."""

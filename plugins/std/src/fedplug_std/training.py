@@ -1,10 +1,10 @@
-"""Local training: stochastic gradient descent as FedAvg's clients run it."""
+"""Local training: stochastic gradient descent as FedAvg's clients run it; other trainers build on it."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import fedplug
 from fedplug import Field
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Client, Context
     from fedplug.torch_model import TorchModel
+
+ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # A client keeps its standardised inputs between rounds where they take at most this much memory.
 _CACHE_BYTES = 64 << 20
@@ -41,11 +43,27 @@ class Sgd:
             0.0, ge=0, allow_inf_nan=False, description="L2 penalty: this times the parameter is added to its gradient"
         )
         lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
+        class_weights: tuple[ClassWeight, ...] | None = Field(
+            None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: all alike"
+        )
 
     name: str
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Any) -> None:
         self.options = options
+
+    def local_objective(
+        self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """What a step descends: here the mean cross entropy of its batch. A trainer that adds a penalty overrides it.
+
+        Args:
+            client: the client.
+            loss: mean cross entropy of the batch, a scalar with a graph.
+            parameters: the model's, as they are.
+            start: as they were when the round's training began, without a graph.
+        """
+        return loss
 
     def train(self, client: Client, ctx: Context) -> dict[str, float]:
         """Trains the client's model in place.
@@ -86,29 +104,42 @@ class Sgd:
             maximize=False,
             foreach=True,
         )
+        start = [parameter.detach().clone() for parameter in parameters]
+        weights = self._class_weights(model, len(client.data.classes))
         total = torch.zeros((), dtype=torch.float64, device=model.device)
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(int(rng.integers(2**63)), model.device):  # dropout
             for _ in range(options.epochs):
                 total.zero_()
-                for inputs, labels in self._batches(client, model, rng):
-                    loss = torch.nn.functional.cross_entropy(model.module(inputs), labels)
-                    gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+                for inputs, labels in self.batches(client, model, rng):
+                    loss = torch.nn.functional.cross_entropy(model.module(inputs), labels, weight=weights)
+                    objective = self.local_objective(client, loss, parameters, start)
+                    gradients = list(torch.autograd.grad(objective, parameters, materialize_grads=True))
                     total += loss.detach() * len(labels)
                     with torch.no_grad():
                         step(parameters, gradients, velocities)
         return {"loss": float(total) / count}
 
-    def _batches(
+    def _class_weights(self, model: TorchModel, classes: int) -> torch.Tensor | None:
+        import torch
+
+        given = self.options.class_weights
+        if given is None:
+            return None
+        if len(given) != classes:
+            raise SetupError(f"class_weights holds {len(given)} weights for {classes} classes; write one for each")
+        return torch.tensor(given, dtype=torch.float32, device=model.device)
+
+    def batches(
         self, client: Client, model: TorchModel, rng: np.random.Generator
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """One epoch: standardised inputs and labels in a new order, on the model's device."""
+        """One epoch: standardised inputs and their labels, or targets, in a new order, on the model's device."""
         import torch
         from fedplug.torch_model import as_tensor, to_tensor
 
         train, data = client.data.train, client.data
         order = rng.permutation(len(train))
-        labels = as_tensor(train.labels[order]).to(model.device)
+        labels = as_tensor(train.answers[order]).to(model.device)
         slices = batch_slices(len(train), self.options.batch_size, merge_single=_has_batch_norm(model.module))
         if train.inputs.size * 4 > _CACHE_BYTES:
             for part in slices:

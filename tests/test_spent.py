@@ -1,0 +1,195 @@
+"""Releases that are not Gaussian: how they compose, and what the ledger says of them and of single records."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from fedplug.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
+from fedplug.ledger import Ledger
+from fedplug.types import Release
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate
+from test_ledger import DELTA, enter, ledger_of
+
+MULTIPLIERS = st.floats(0.2, 50)
+
+
+# -- Renyi DP ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("order", "multiplier"), [(1.5, 0.7), (2.0, 1.0), (8.0, 3.0), (64.0, 20.0)])
+def test_renyi_dp_of_laplace_is_the_integral(order: float, multiplier: float) -> None:
+    def integrand(x: float) -> float:
+        here, there = -abs(x) / multiplier, -abs(x - 1) / multiplier
+        return math.exp(order * here + (1 - order) * there) / (2 * multiplier)
+
+    ends = [-60 * multiplier, 0, 1, 60 * multiplier]
+    whole = sum(integrate.quad(integrand, low, high)[0] for low, high in itertools.pairwise(ends))
+    assert laplace_rdp(order, multiplier) == pytest.approx(math.log(whole) / (order - 1), rel=1e-6)
+
+
+@given(MULTIPLIERS, st.floats(1.01, 500))
+def test_laplace_costs_no_more_than_any_pure_mechanism_of_its_epsilon(multiplier: float, order: float) -> None:
+    assert laplace_rdp(order, multiplier) <= pure_rdp(order, 1 / multiplier) + 1e-12
+    assert pure_rdp(order, 1 / multiplier) <= 1 / multiplier + 1e-12
+
+
+def test_one_pure_release_costs_its_epsilon_at_most() -> None:
+    assert composed_epsilon(0.0, [("pure", 2.0, 1)], 1e-9) == pytest.approx(0.5)
+    assert composed_epsilon(0.0, [("laplace", 0.25, 1)], 1e-9) == pytest.approx(4.0, abs=0.01)
+
+
+def test_many_small_releases_cost_less_than_their_sum() -> None:
+    assert composed_epsilon(0.0, [("laplace", 50.0, 400)], DELTA) < 0.5 * 8
+
+
+@given(MULTIPLIERS, st.integers(1, 50), st.floats(0, 4))
+def test_composition_grows_with_everything_that_is_added(multiplier: float, count: int, gaussian: float) -> None:
+    alone = composed_epsilon(gaussian, [("laplace", multiplier, count)], DELTA)
+    assert composed_epsilon(gaussian, [("laplace", multiplier, count + 1)], DELTA) >= alone
+    assert composed_epsilon(gaussian + 1, [("laplace", multiplier, count)], DELTA) >= alone
+    assert alone >= gaussian_epsilon(math.inf if gaussian == 0 else gaussian**-0.5, DELTA) - 1e-9
+
+
+def test_gaussian_alone_is_close_to_its_own_bound() -> None:
+    assert composed_epsilon(0.25, [], DELTA) == pytest.approx(
+        min(gaussian_rdp_epsilon(2, DELTA), gaussian_epsilon(2, DELTA)), rel=1e-6
+    )
+
+
+def test_no_noise_and_unknown_mechanisms() -> None:
+    assert math.isinf(composed_epsilon(math.inf, [("pure", 1.0, 1)], DELTA))
+    assert math.isinf(composed_epsilon(0.0, [("laplace", 0.0, 1)], DELTA))
+    with pytest.raises(ValueError, match="must be laplace or pure"):
+        composed_epsilon(0.0, [("staircase", 1.0, 1)], DELTA)
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+def laplace(multiplier: float = 20.0, **facts: object) -> Release:
+    return Release("laplace", multiplier, 1.0, **facts)  # type: ignore[arg-type]
+
+
+def test_laplace_is_accounted_under_both_adjacencies() -> None:
+    stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
+    assert stated["epsilon"]["zero_out"]["epsilon_rdp"] == pytest.approx(
+        composed_epsilon(0, [("laplace", 20, 10)], DELTA)
+    )
+    assert stated["epsilon"]["replace_one"]["epsilon_rdp"] == pytest.approx(
+        composed_epsilon(0, [("laplace", 10, 10)], DELTA)
+    )
+    assert stated["views"]["aggregator"]["zero_out"] == stated["epsilon"]["zero_out"]
+    assert stated["zones"]["noised"]["std"] == [pytest.approx(20 * math.sqrt(2))]
+    assert stated["verdict"].startswith("DP: ")
+    assert not any("no accountant" in warning for warning in stated["warnings"])
+
+
+def test_only_those_who_were_asked_pay() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}, rounds=2)
+    enter(ledger, {"noised": 1000}, {"noised": [laplace()]}, rounds=3, charged=[4])
+    assert ledger.epsilon() == pytest.approx(composed_epsilon(0, [("laplace", 20, 5)], DELTA))
+    assert ledger.costs["noised"].others["laplace", 20.0].tolist() == [2] * 4 + [5] + [2] * 15
+
+
+def test_gaussian_in_one_zone_and_laplace_in_another_compose() -> None:
+    zones = {"noised": 500.0, "rest": 500.0}
+    releases = {"noised": [Release("gaussian", 5.0, 1.0)], "rest": [laplace()]}
+    ledger = enter(ledger_of(), zones, releases)
+    assert ledger.epsilon() == pytest.approx(composed_epsilon(10 / 25, [("laplace", 20, 10)], DELTA))
+    assert ledger.epsilon() > composed_epsilon(0, [("laplace", 20, 10)], DELTA)
+
+
+def test_gaussian_noise_in_the_same_chain_counts_alone() -> None:
+    both = enter(ledger_of(), {"noised": 9.0}, {"noised": [Release("gaussian", 5.0, 1.0), laplace()]})
+    alone = enter(ledger_of(), {"noised": 9.0}, {"noised": [Release("gaussian", 5.0, 1.0)]})
+    assert both.epsilon() == alone.epsilon()
+
+
+def test_a_zone_without_noise_beside_it_is_said() -> None:
+    ledger = enter(ledger_of(), {"noised": 500.0, "clear": 500.0}, {"noised": [laplace()]})
+    assert ledger.verdict().startswith("NO end-to-end DP: 50.0%")
+
+
+def test_a_restored_ledger_is_equal() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace(), laplace(3.0)]})
+    again = ledger_of()
+    again.restore(ledger.state())
+    assert again.to_json() == ledger.to_json()
+
+
+class Composer:
+    """An accountant that composes; it tells what it was asked."""
+
+    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
+        raise AssertionError("nothing is sampled here")
+
+    def compose(
+        self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+    ) -> dict[str, float]:
+        self.asked = getattr(self, "asked", releases)
+        return {"pld": 0.25}
+
+
+def test_an_accountant_that_composes_gives_the_headline() -> None:
+    accountant = Composer()
+    zones = {"noised": 500.0, "rest": 500.0}
+    releases = {"noised": [Release("gaussian", 5.0, 1.0)], "rest": [laplace()]}
+    ledger = enter(ledger_of(accountant=accountant), zones, releases, rounds=4)
+    assert ledger.epsilon() == 0.25
+    assert accountant.asked == [("laplace", 20.0, 1.0, 4), ("gaussian", pytest.approx(2.5), 1.0, 1)]
+
+
+def test_secret_shares_are_held_by_nobody() -> None:
+    sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"], "limits": {"encrypted": (1e9, 1e-9)}}
+    stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).to_json()
+    assert stated["views"]["key_holder"]["epsilon"] == "none"
+    assert "shares" in stated["views"]["client_and_aggregator"]["reason"]
+    assert stated["views"]["aggregator"]["zero_out"]["epsilon_exact"] < stated["epsilon"]["zero_out"]["epsilon_exact"]
+
+
+# -- single records ----------------------------------------------------------------------------------------------------
+
+
+class Records:
+    """A trainer's accountant: the number of steps over the multiplier."""
+
+    def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
+        return {"epsilon_toy": float(np.sum([steps * rate / multiplier for multiplier, rate, steps in releases]))}
+
+
+def records_of(told: list[dict[int, tuple[float, float, float]]]) -> Ledger:
+    ledger = ledger_of(record_accountant=Records())
+    for round, records in enumerate(told):
+        ledger.record(
+            round, charged=[0, 1, 2], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={"clear": 3},
+            weights=dict.fromkeys(records, 1.0), records=records,
+        )  # fmt: skip
+    return ledger
+
+
+def test_records_are_stated_apart_and_for_the_worst_client() -> None:
+    ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}] * 2)
+    assert ledger.record_epsilon() == pytest.approx(2.0)
+    assert ledger.epsilon() is None
+    stated = ledger.to_json()
+    assert stated["record_level"]["epsilon_toy"] == pytest.approx(2.0)
+    assert stated["verdict"].startswith("RECORD-LEVEL DP: ε=2.00")
+    assert "NO DP for clients: 100.0%" in stated["verdict"]
+    again = ledger_of(record_accountant=Records())
+    again.restore(ledger.state())
+    assert again.record_epsilon() == ledger.record_epsilon()
+
+
+def test_a_client_whose_reply_is_lost_pays_as_the_dearest() -> None:
+    ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20)}])
+    assert ledger.records[2] == [(2.0, 0.1, 20)]
+
+
+def test_without_such_a_trainer_nothing_is_said_of_records() -> None:
+    stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
+    assert stated["record_level"] is None
