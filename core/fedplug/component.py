@@ -72,6 +72,10 @@ def at_key_server(method: F) -> F:
 #   must_undo: bool            True if postprocess of the same zone must name the component (encryption)
 #   site: str                  where its `postprocess` runs: "client", "key_server" or "server" (may be a property)
 #   zones: frozenset[str]      zones its plans can hold (negotiation components; may be a property)
+#   own_zones: frozenset[str]  of those, the zones whose positions are a client's own (negotiation; may be a property)
+#   needs_shared_zone: bool    of a protector: its zone must lie alike at every client
+#   per_layer: bool            of a scorer: it gives one score a layer, (L,)
+#   needs_layer_scores: bool   the scorer it reads (option `by`, or the recipe's first) must be one
 #   position_block: int        of an encryption: how many consecutive global positions share a ciphertext where clients
 #                              have masks of their own; such a zone takes in the clear scalars of blocks it touches
 #   key_holder: str            of an encryption without an option of that name: who can open what it seals; "shares"

@@ -77,11 +77,34 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> dict[str, dict[str
         return None
     if zone is None and (sampled := amplified(ledger)):
         return sampled
-    spent = _sum(ledger, noised.values(), lambda cost: cost.total if cost.central else cost.own)
+    summed = _sums_only(ledger)
+    spent = Spent.of(
+        ledger.num_clients,
+        [
+            _sum(ledger, [cost], lambda cost, zone=name: _price(cost, zone in summed))  # type: ignore[misc]
+            for name, cost in noised.items()
+        ],
+    )
     return {
         "zero_out": spent.epsilons(ledger.delta, ledger.accountant),
         "replace_one": spent.doubled().epsilons(ledger.delta, ledger.accountant),
     }
+
+
+def _price(cost: ZoneCost, sums_only: bool) -> NDArray[np.float64]:
+    """What a zone's Gaussian releases cost toward those who see most of them."""
+    return cost.total if cost.central else cost.peer if sums_only else cost.own
+
+
+def _sums_only(ledger: Ledger) -> set[str]:
+    """Encrypted zones with distributed noise of which nobody can open a single upload: clients see the sums."""
+    single = {
+        zone
+        for entry in ledger.log
+        for zone, facts in entry["zones"].items()
+        if any(release["trust"] != "distributed" for release in facts["releases"])
+    }
+    return {zone for zone, holder in ledger.key_holders.items() if holder != "clients" and zone not in single}
 
 
 def record_level(ledger: Ledger) -> dict[str, float] | None:
@@ -226,10 +249,18 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
         return f"sees the {_list(bare)} zone without noise, {_how_bare(ledger, bare)}"
     if central := [zone for zone, cost in noised.items() if cost.central]:
         return f"the server adds the noise of the {_list(central)} zone itself and sees what is below it"
-    if "shares" in ledger.key_holders.values():
-        return "is not covered: enough clients together with the server could put the shares of one client together"
-    own = _sum(ledger, noised.values(), lambda cost: cost.own)
-    return Guarantee(own, own.doubled(), "sees every upload after the noise, decrypted where a client has the key")
+    shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
+    own = Spent.of(
+        ledger.num_clients,
+        [
+            _sum(ledger, [cost], lambda cost, zone=zone: cost.peer if zone in shared else cost.own)  # type: ignore[misc]
+            for zone, cost in noised.items()
+        ],
+    )
+    because = "sees every upload after the noise, decrypted where a client has the key"
+    if shared:
+        because = f"sees sums of the {_list(sorted(shared))} zone, which one client's shares do not open"
+    return Guarantee(own, own.doubled(), because)
 
 
 def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:

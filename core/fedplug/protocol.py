@@ -26,7 +26,7 @@ from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
-from fedplug.errors import ClientError, FedplugError, Refusal, TooFewClients
+from fedplug.errors import ClientError, FedplugError, ProtectionError, Refusal, TooFewClients
 from fedplug.known_model import KnownModel, wants_model
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
@@ -313,7 +313,8 @@ class Protocol:
         None if it stays closed.
         """
         met, least = False, self.recipe.min_clients
-        if block.sealed_by is not None and block.contributors < least:
+        sealer = self.composition.components[block.sealed_by] if block.sealed_by is not None else None
+        if "encryption" in getattr(sealer, "provides", ()) and block.contributors < least:
             self._note_skipped(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
         with clock("aggregate"):
@@ -322,7 +323,11 @@ class Protocol:
                 if site == "client":
                     break
                 if site == "server":
-                    block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
+                    try:
+                        block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
+                    except ProtectionError as error:
+                        self.watch.note(f"round {ctx.round + 1}: zone {zone} is skipped: {error}")
+                        return None
                     continue
                 try:
                     opened = self.key_server.ask(self.steps.open, use.name, block, plain)

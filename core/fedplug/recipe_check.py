@@ -28,7 +28,7 @@ def find_problems(draft: Draft) -> list[Complaint]:
     rules = _Rules(draft)
     found = [
         *rules.hooks(), *rules.clients(), *rules.profiles(), *rules.zones(), *rules.order(), *rules.undo(),
-        *rules.shared_noise(),
+        *rules.shared_noise(), *rules.masks(), *rules.scores(),
     ]  # fmt: skip
     if not found and not rules.failed:
         found += rules.own_checks()
@@ -181,6 +181,31 @@ class _Rules:
                 if "noise" in self.declares(use, "provides", frozenset()) and seen.setdefault(use.name, zone) != zone:
                     remedy = f"write {{use: {use.use}, ...}} to get one of its own"
                     yield use.path, f"{use.name} draws the noise of zone {seen[use.name]} already; {remedy}"
+
+    def masks(self) -> Iterator[Complaint]:
+        """A protector that works value by value over all clients needs a zone that lies alike at all of them."""
+        negotiation = next((use for use in self.draft.uses if use.section == "negotiate_mask"), None)
+        own = self.declares(negotiation, "own_zones", frozenset()) if negotiation else frozenset()
+        for zone, chain in self.draft.chains.get("protect", {}).items():
+            for use in chain if zone in own else []:
+                if negotiation and self.declares(use, "needs_shared_zone", False):
+                    message = f"{use.name} needs a zone that lies alike at all clients, but {negotiation.name} lets"
+                    remedy = "choose another negotiation or protector"
+                    yield use.path, f"{message} each have a zone {zone} of its own; {remedy}"
+
+    def scores(self) -> Iterator[Complaint]:
+        """What reads one score a layer is given one a layer."""
+        scorers = {use.name: use for use in self.draft.uses if use.section == "score_parameters"}
+        for use in self.draft.uses:
+            if use.is_reference or not self.declares(use, "needs_layer_scores", False):
+                continue
+            by = getattr(use.options, "by", None)
+            scorer = scorers.get(by) if by else next(iter(scorers.values()), None)
+            if scorer and not self.declares(scorer, "per_layer", False):
+                fitting = [name for name, other in scorers.items() if self.declares(other, "per_layer", False)]
+                remedy = f"write by: {fitting[0]}" if fitting else "add a scorer of layers, such as {use: fedre.psi}"
+                message = f"{use.name} needs a score for each layer, but {scorer.name} scores scalars"
+                yield use.path, f"{message}; {remedy}"
 
     def own_checks(self) -> list[Complaint]:
         """What components say of the recipe as a whole; asked only when all else is in order."""

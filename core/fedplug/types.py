@@ -349,6 +349,8 @@ class Release:
         source: where the noise came from: `secure`, `exact` or `reproducible`.
         literal: True where the paper's own formula is used although it does not give the guarantee it claims.
         note: one sentence for the ledger; may be empty.
+        adds_up: False where the noise of several clients in a sum may hide one of them less than its size says, such
+            as noise of another size in each client's layers: others' noise then earns no credit.
     """
 
     mechanism: str
@@ -358,6 +360,7 @@ class Release:
     source: str = "secure"
     literal: bool = False
     note: str = ""
+    adds_up: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,6 +57,7 @@ class BatchCrypt(Encryption):
     name: str = "baselines.batchcrypt"
     zones = frozenset({ENCRYPTED})
     slots = 2
+    needs_shared_zone = True
     position_block = 0  # no blocks of positions: the clients must share the zone
     clip: float | NDArray[np.float64] = 0.0
     rng: np.random.Generator | None = None

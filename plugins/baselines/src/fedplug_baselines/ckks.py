@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug import Field, hookimpl
 from fedplug.errors import MessageError, ProtectionError
+from fedplug.types import RETAINED
 from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.ckks import MOST_STEPS, GridNumbers
 from fedplug_std.he_blocks import Encryption
@@ -75,6 +76,18 @@ class Ckks(Encryption):
         # With NVFlare the clients encrypt with the secret key, unless the key server holds it.
         self.symmetric = options.like == "nvflare" and self.site == "client"
         self.backend = TenSeal("ckks") if self.symmetric else WithPublicKey("ckks")
+
+    def check(self, recipe: Any) -> list[str]:
+        """NVFlare packs whole models."""
+        problems = super().check(recipe)
+        sealed = [zone for zone, chain in recipe.protect.items() if self.name in [use.name for use in chain]]
+        parts = len(recipe.protect) > 1 or recipe.postprocess.get(RETAINED)
+        if self.options.like == "nvflare" and sealed and parts:
+            problems.append(
+                f"it packs every tensor by itself, so zone {sealed[0]} must hold the whole model; write like: plato to "
+                "encrypt a part of it"
+            )
+        return problems
 
     def describe(self) -> str:
         """One line for the plan of a run."""

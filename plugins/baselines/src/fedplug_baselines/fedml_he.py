@@ -66,6 +66,10 @@ class FedMLHE:
         sealed = sorted({chain[-1] for zone, chain in chains.items() if chain and recipe.postprocess.get(zone)})
         if self.options.cipher is None and len(sealed) > 1:
             problems.append(f"{len(sealed)} components may encrypt the maps; write cipher: {sealed[0]}, or another")
+        cipher = self.options.cipher or next(iter(sealed), None)
+        sealing = [use for chain in recipe.protect.values() for use in chain if use.name == cipher]
+        if sealing and not hasattr(sealing[0].options, "key_holder"):
+            problems.append(f"{cipher} cannot encrypt the maps, since nobody holds its key; write {{use: std.bfv}}")
         return problems
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:

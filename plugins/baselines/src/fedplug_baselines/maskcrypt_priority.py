@@ -47,6 +47,11 @@ class MaskCryptPriority:
             zone for zone, chain in recipe.protect.items()
             if zone not in (ENCRYPTED, RETAINED) and not (chain and chain[-1].name == self.name)
         ]  # fmt: skip
+        if self.name not in [use.name for use in recipe.score_parameters]:
+            return [
+                f"it follows what it scores, and scores nothing here; write score_parameters: [{{use: {self.name}}}], "
+                "or remove it from protect"
+            ]
         return [
             f"it does not hear what zone {zone} exposes, and its estimate would be stale; write {self.name} last in "
             f"protect.{zone}"

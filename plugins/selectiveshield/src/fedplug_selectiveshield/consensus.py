@@ -64,6 +64,11 @@ class Consensus:
         """The zones that its plans can hold."""
         return frozenset({ENCRYPTED, RETAINED, self.options.rest})
 
+    @property
+    def own_zones(self) -> frozenset[str]:
+        """What a client does not retain differs from client to client."""
+        return self.zones - {ENCRYPTED}
+
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, every client needs a tau, and the rest a zone that travels."""
         complaints: list[str] = []

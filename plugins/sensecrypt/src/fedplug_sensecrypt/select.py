@@ -64,6 +64,11 @@ class Select:
         """The zones that its plans can hold."""
         return frozenset({ENCRYPTED, self.options.rest})
 
+    @property
+    def own_zones(self) -> frozenset[str]:
+        """Each client encrypts what suits it."""
+        return self.zones
+
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, and something must say what each device can do."""
         options, found = self.options, []

@@ -1,27 +1,43 @@
-"""Epsilon of Gaussian releases of sampled clients (q < 1): privacy loss distributions, with Renyi DP beside it."""
+"""Epsilon of Gaussian, Laplace and pure releases: privacy loss distributions, with Renyi DP beside them."""
 
 from __future__ import annotations
 
 import collections
 import math
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import fedplug
+import numpy as np
 from fedplug import Field
-from fedplug.accounting import replace_one_multiplier
+from fedplug.accounting import laplace_rdp, pure_rdp, replace_one_multiplier
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Release = tuple[str, float, float]
+"""(mechanism, noise multiplier, Poisson rate)"""
 
 _ORDERS = (
     [1 + k / 10 for k in range(1, 100)] + list(range(11, 64)) + list(range(64, 256, 8)) + list(range(256, 2049, 128))
 )
 """Renyi orders: those of Opacus, and larger ones without which small epsilons come out too large (0.111 for 0.051 at
 multiplier 200, 10 rounds, delta 1e-5)."""
+_MECHANISMS = ("gaussian", "laplace", "pure")
+_NOTHING = 1e-150
+"""Multipliers up to here count as no noise."""
+_LARGEST = 500.0
+"""Largest loss of one Laplace or pure release that goes into a distribution: dp_accounting loses itself in exp(709)."""
+_POINTS = 1e6
+"""About how many points the grid of a composed distribution may have; long or costly runs get a wider grid."""
 
 
 class Pld:
-    """Account for Poisson-sampled Gaussian releases with privacy loss distributions, and with Opacus' RDP beside it.
+    """Account for Gaussian, Laplace and pure releases with privacy loss distributions, and with RDP beside them.
 
     The PLD of dp_accounting (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is
-    an upper bound. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it.
+    an upper bound. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms
+    of `fedplug.accounting`.
     """
 
     class Options(fedplug.Options):
@@ -37,7 +53,7 @@ class Pld:
         self.options: Pld.Options = options
 
     def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
-        """Epsilon of a list of releases, one (noise_multiplier, sampling_rate) a round.
+        """Epsilon of a list of Gaussian releases, one (noise_multiplier, sampling_rate) a round.
 
         Args:
             releases: noise multipliers relative to the clipping norm, whichever the adjacency, and Poisson rates q in
@@ -52,48 +68,136 @@ class Pld:
         Raises:
             ValueError: an argument out of range.
         """
+        return self.compose([("gaussian", multiplier, rate, 1) for multiplier, rate in releases], delta, adjacency)
+
+    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:
+        """Epsilon of releases of several mechanisms together.
+
+        Args:
+            releases: (mechanism, noise_multiplier, sampling_rate, count). Multipliers are those of zero-out, whichever
+                the adjacency: of `gaussian` the standard deviation over the L2 sensitivity, of `laplace` the scale over
+                the L1 sensitivity, of `pure` 1 / epsilon. Rates as in `epsilon`; `count` equal releases, >= 1.
+            delta: failure probability, 0 < delta < 1.
+            adjacency: `zero_out` or `replace_one`, under which a pure mechanism has twice its epsilon.
+
+        Returns:
+            `{"pld": ..., "rdp": ...}`; without `rdp` where no closed form is known: sampled Laplace releases, and
+            sampled Gaussian ones under replace-one.
+
+        Raises:
+            ValueError: an argument out of range.
+        """
         if adjacency not in ("zero_out", "replace_one"):
             raise ValueError(f"adjacency={adjacency!r} must be zero_out or replace_one")
-        for multiplier, rate in releases:
+        counts: collections.Counter[Release] = collections.Counter()
+        for mechanism, multiplier, rate, count in releases:
+            if mechanism not in _MECHANISMS:
+                raise ValueError(f"mechanism={mechanism!r} must be one of {', '.join(_MECHANISMS)}")
             if not multiplier >= 0 or not 0 <= rate <= 1:
                 raise ValueError(f"multiplier={multiplier} must be >= 0 and sampling rate={rate} in [0, 1]")
-        counts = collections.Counter((m, q) for m, q in releases if q > 0 and math.isfinite(m))
+            if not count >= 1:
+                raise ValueError(f"count={count} must be at least 1")
+            if rate > 0 and math.isfinite(multiplier):
+                counts[_simplest(mechanism, multiplier, rate, adjacency)] += count
         if not counts:
             return {"pld": 0.0, "rdp": 0.0}
-        if any(multiplier == 0 for multiplier, _ in counts):
+        if any(multiplier <= _NOTHING for _, multiplier, _ in counts):
             return {"pld": math.inf, "rdp": math.inf}
         found = {"pld": self._pld(counts, delta, adjacency)}
-        if adjacency == "zero_out":
-            found["rdp"] = _rdp(counts, delta)
-        elif all(rate == 1 for _, rate in counts):
-            # RDP knows multipliers only and leaves the doubled sensitivity to its caller; PLD doubles it itself.
-            halved = collections.Counter({(replace_one_multiplier(m), 1.0): count for (m, _), count in counts.items()})
-            found["rdp"] = _rdp(halved, delta)
-        return found
+        rdp = _rdp(counts, delta, adjacency)
+        return found if rdp is None else {**found, "rdp": rdp}
 
-    def _pld(self, counts: collections.Counter[tuple[float, float]], delta: float, adjacency: str) -> float:
-        import dp_accounting
-        from dp_accounting.pld import PLDAccountant
+    def _pld(self, counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
+        """Epsilon by the composed distribution, or by adding up what pure releases cost at most, if that is less."""
+        pure = {release: count for release, count in counts.items() if release[0] != "gaussian"}
+        # Costlier ones go on top by plain composition; there the two hardly differ.
+        large = {release: count for release, count in pure.items() if 1 / release[1] > _LARGEST}
+        gaussian = collections.Counter({release: n for release, n in counts.items() if release not in pure})
+        rest = collections.Counter({release: n for release, n in counts.items() if release not in large})
+        bounds = [self._composed(rest, delta, adjacency) + _sum_of_losses(large)]
+        if pure:
+            bounds.append(self._composed(gaussian, delta, adjacency) + _sum_of_losses(pure))
+        return min(bounds)
 
-        # dp_accounting doubles the sensitivity itself under REPLACE_ONE, so multipliers are passed as they are.
-        # REPLACE_SPECIAL is zero-out: a contribution is replaced by the zero vector.
-        relation = dp_accounting.NeighboringRelation
-        neighbours = relation.REPLACE_SPECIAL if adjacency == "zero_out" else relation.REPLACE_ONE
-        accountant = PLDAccountant(neighbours, self.options.interval)
-        for (multiplier, rate), count in counts.items():
-            event = dp_accounting.GaussianDpEvent(multiplier)
-            accountant.compose(event if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, event), count)
-        return float(accountant.get_epsilon(delta))
+    def _composed(self, counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        if not counts:
+            return 0.0
+        losses = _sum_of_losses({release: count for release, count in counts.items() if release[0] != "gaussian"})
+        interval = max(self.options.interval, losses / _POINTS)
+        total = pld.identity(value_discretization_interval=interval)
+        for release, count in counts.items():
+            total = total.compose(_distribution(release, count, adjacency, interval))
+        return float(total.get_epsilon_for_delta(delta))
 
 
-def _rdp(counts: collections.Counter[tuple[float, float]], delta: float) -> float:
-    """Opacus' Renyi accountant under zero-out (its add-remove relation), at orders that suit small epsilons too."""
+def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) -> Release:
+    """The release with what its adjacency and sampling do put into the multiplier, where that is a closed form.
+
+    Under replace-one, Laplace and pure releases have half their multiplier. Sampling with rate q turns the epsilon of a
+    pure mechanism into log(1 + q (e^epsilon - 1)) under zero-out (Balle et al. 2018, Theorem 8), and twice that under
+    replace-one, which is two zero-outs. What sampling does to a Laplace release under replace-one, dp_accounting does
+    not know; it does no harm, so the release counts without it. Gaussian releases stay as they are.
+    """
+    doubled = adjacency == "replace_one" and mechanism != "gaussian"
+    if mechanism == "pure" and multiplier > _NOTHING and rate < 1:
+        # log(1 + q (e^x - 1)) = x + log1p((1 - q) (e^-x - 1)), which does not overflow
+        loss = 1 / multiplier + math.log1p((1 - rate) * math.expm1(-1 / multiplier))
+        multiplier, rate = (1 / loss if loss > 0 else math.inf), 1.0
+    if doubled:
+        multiplier, rate = replace_one_multiplier(multiplier), 1.0
+    return mechanism, multiplier, rate
+
+
+def _distribution(release: Release, count: int, adjacency: str, interval: float) -> Any:
+    """The privacy loss distribution of `count` equal releases."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    mechanism, multiplier, rate = release
+    if mechanism == "pure":
+        parameters = common.DifferentialPrivacyParameters(1 / multiplier, 0)
+        return pld.from_privacy_parameters(parameters, value_discretization_interval=interval).self_compose(count)
+    if mechanism == "laplace":
+        # Its sensitivity is in the multiplier. For vectors it is worst to have the whole L1 norm in one coordinate.
+        one = pld.from_laplace_mechanism(multiplier, value_discretization_interval=interval, sampling_prob=rate)
+        return one.self_compose(count)
+    # dp_accounting doubles the sensitivity itself under REPLACE_ONE, so multipliers are passed as they are.
+    # REPLACE_SPECIAL is zero-out: a contribution is replaced by the zero vector.
+    relation = NeighboringRelation.REPLACE_SPECIAL if adjacency == "zero_out" else NeighboringRelation.REPLACE_ONE
+    options = {"value_discretization_interval": interval, "neighboring_relation": relation}
+    if rate == 1:
+        return pld.from_gaussian_mechanism(multiplier / math.sqrt(count), **options)
+    return pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **options).self_compose(count)
+
+
+def _sum_of_losses(counts: dict[Release, int]) -> float:
+    """Epsilon of Laplace and pure releases by plain composition; sampled ones count as not sampled."""
+    return math.fsum(count / multiplier for (_, multiplier, _), count in counts.items())
+
+
+def _rdp(counts: collections.Counter[Release], delta: float, adjacency: str) -> float | None:
+    """Renyi accounting, Gaussian releases by Opacus, at orders that suit small epsilons too; None where none is known.
+
+    Opacus knows sampling under zero-out only (its add-remove relation).
+    """
     from opacus.accountants.analysis import rdp as opacus_rdp
 
-    total = sum(
-        opacus_rdp.compute_rdp(q=rate, noise_multiplier=multiplier, steps=count, orders=_ORDERS)
-        for (multiplier, rate), count in counts.items()
-    )
+    orders = np.array(_ORDERS, np.float64)
+    total: NDArray[np.float64] = np.zeros(len(orders))
+    for (mechanism, multiplier, rate), count in counts.items():
+        if rate < 1 and (mechanism == "laplace" or adjacency == "replace_one"):
+            return None
+        if mechanism == "gaussian":
+            # RDP knows multipliers only and leaves the doubled sensitivity to its caller; PLD doubles it itself.
+            halved = multiplier if adjacency == "zero_out" else replace_one_multiplier(multiplier)
+            curve = opacus_rdp.compute_rdp(q=rate, noise_multiplier=halved, steps=count, orders=_ORDERS)
+            total += np.asarray(curve, np.float64)
+        else:
+            one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, 1 / multiplier)
+            total += count * one
     with warnings.catch_warnings():
         # Opacus warns when the best order is the first or the last; every order gives a valid bound all the same.
         warnings.simplefilter("ignore", UserWarning)

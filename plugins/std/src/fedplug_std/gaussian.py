@@ -12,7 +12,7 @@ from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
+from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack, power_of_two
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
@@ -51,10 +51,7 @@ class NoiseOptions(fedplug.Options):
     @field_validator("grid")
     @classmethod
     def _power_of_two(cls, value: float | None) -> float | None:
-        if value is not None and math.frexp(value)[0] != 0.5:
-            nearest = 2.0 ** round(math.log2(value))
-            raise ValueError(f"grid={value} must be a power of two, such as {nearest!r}; or leave it out")
-        return value
+        return power_of_two(value)
 
     @model_validator(mode="after")
     def _one_way_to_say_how_much(self) -> NoiseOptions:

@@ -1,7 +1,7 @@
-"""Where Gaussian noise comes from: a system-seeded ChaCha stream, OpenDP's exact sampler, or a reproducible stream.
+"""Where noise comes from: a system-seeded ChaCha stream, OpenDP's exact sampler, or a reproducible stream.
 
 Every source gives values on a public grid, a power of two. The low bits of a floating-point sum `value + noise` depend
-on `value` in ways that the Gaussian analysis does not cover (Mironov, CCS 2012; Haney et al., CCS 2022); rounding to a
+on `value` in ways that the analysis does not cover (Mironov, CCS 2012; Haney et al., CCS 2022); rounding to a
 grid that was fixed beforehand removes them. Every result is a float32 without further rounding.
 """
 
@@ -19,6 +19,8 @@ _STEPS = 2.0**24
 """float32 represents k * grid exactly for every integer |k| <= 2^24."""
 _TAIL = 12.0
 """Standard deviations of noise that the grid leaves room for; P(|noise| > 12 std) is 4e-33 for each value."""
+_LAPLACE_TAIL = 74.0
+"""Scales of Laplace noise that the grid leaves room for: beyond lie as few values as beyond 12 std of a Gaussian."""
 _FINEST_EXACT = 2.0**15
 """Fewest grid steps in a standard deviation for which the discrete Gaussian is accounted as the continuous one."""
 
@@ -34,6 +36,52 @@ def default_grid(norm: float, std: float) -> float:
         std: standard deviation of the noise, in the same units.
     """
     return 2.0 ** math.ceil(math.log2((norm + _TAIL * std) / _STEPS))
+
+
+def laplace_grid(norm: float, scale: float) -> float:
+    """The finest power of two on which every value of the zone is a float32: clipped values plus 74 scales of noise.
+
+    Args:
+        norm: L1 bound of the values before noise, finite; no single value exceeds it.
+        scale: b of the Laplace noise, in the same units.
+    """
+    return 2.0 ** math.ceil(math.log2((norm + _LAPLACE_TAIL * scale) / _STEPS))
+
+
+def power_of_two(grid: float | None) -> float | None:
+    """A grid that is a power of two, or None; for validators of options.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if grid is not None and math.frexp(grid)[0] != 0.5:
+        nearest = 2.0 ** round(math.log2(grid))
+        raise ValueError(f"grid={grid} must be a power of two, such as {nearest!r}; or leave it out")
+    return grid
+
+
+def add_laplace(
+    values: NDArray[np.float32], scale: float, grid: float, source: str, stream: np.random.Generator
+) -> NDArray[np.float32]:
+    """Values plus Laplace noise of density exp(-|x| / scale) / (2 scale), on the grid.
+
+    Args:
+        values: float32 (n,), each of magnitude at most 2^24 grid steps.
+        scale: b > 0, in units of the values; the standard deviation is sqrt(2) b.
+        grid: a power of two; `laplace_grid` or coarser.
+        source: `secure` (ChaCha20 keyed by the operating system) or `reproducible` (`stream`, no protection).
+        stream: used by `reproducible` alone.
+
+    Returns:
+        float32 (n,), integer multiples of `grid`; results beyond 2^24 steps saturate there.
+    """
+    generator = _secure_generator() if source == "secure" else stream
+    # The difference of two exponentials is Laplace. Inverting the distribution function at a float64 would end its
+    # tail where e^-x meets 2^-53, and every sample beyond would add to delta.
+    steps = generator.standard_exponential(len(values))
+    steps -= generator.standard_exponential(len(values))
+    steps *= scale
+    return _on_grid(values, steps, grid)
 
 
 def add_noise(
@@ -62,12 +110,20 @@ def add_noise(
         generator = _secure_generator() if source == "secure" else stream
         steps = generator.standard_normal(len(values))
         steps *= std
-        steps += values
-        steps /= grid
-        np.rint(steps, out=steps)
+        return _on_grid(values, steps, grid)
     np.clip(steps, -_STEPS, _STEPS, out=steps)
     steps *= grid
     return steps.astype(np.float32)
+
+
+def _on_grid(values: NDArray[np.float32], noise: NDArray[np.float64], grid: float) -> NDArray[np.float32]:
+    """Values plus noise, rounded to the grid and saturated at 2^24 steps; works in place of the noise."""
+    noise += values
+    noise /= grid
+    np.rint(noise, out=noise)
+    np.clip(noise, -_STEPS, _STEPS, out=noise)
+    noise *= grid
+    return noise.astype(np.float32)
 
 
 def check_exact(std: float, grid: float) -> None:

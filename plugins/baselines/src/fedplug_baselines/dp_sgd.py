@@ -1,0 +1,263 @@
+"""DP-SGD at the clients: single training records are protected, by clipping and noise in every step (Abadi et al.)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Field
+from fedplug.errors import ProtectionError, SetupError
+from fedplug_std.noise_sources import add_noise, default_grid
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from fedplug_baselines.dp_sgd_accounting import noise_multiplier_for, record_epsilons, sampling_rate, steps_of_a_round
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug import Client, Context, Examples
+    from fedplug.torch_model import TorchModel
+
+_GRADIENT_BYTES = 32 << 20
+"""What the gradients of single examples may take at once; a larger batch is worked through in parts."""
+
+
+class DpSgd:
+    """Train with DP-SGD through Opacus: Poisson batches, clipped gradients of single examples, noise in every step.
+
+    Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit that is protected is one training
+    record of one client, not the client. A batch holds each of the n examples with probability q = B / n; E epochs are
+    E ceil(n / B) steps. Opacus gives the gradients of single examples and the accountants. With `epsilon` and `delta`
+    each client finds its own noise for all rounds of the recipe, from its own n; the ledger states what was done.
+
+    Neither the noise nor who is in a batch may be known to anybody, so both come from a stream that the operating
+    system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused, as Opacus does.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        epochs: int = Field(1, ge=1, description="E of a round, which is E ceil(n / B) steps")
+        batch_size: int = Field(32, ge=1, description="B, examples expected in a batch; all where a client has fewer")
+        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate")
+        momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
+        clipping_norm: float = Field(
+            1.0, gt=0, allow_inf_nan=False, description="largest L2 norm of one example's gradient"
+        )
+        epsilon: float | None = Field(
+            None, gt=0, allow_inf_nan=False, description="privacy loss of a record in all rounds together; with delta"
+        )
+        delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
+        noise_multiplier: float | None = Field(
+            None,
+            ge=0,
+            allow_inf_nan=False,
+            description="standard deviation of a step's noise over clipping norm; instead of epsilon and delta",
+        )
+        calibration: Literal["rdp", "prv"] = Field(
+            "rdp",
+            description="accountant that finds the noise for epsilon; prv needs less noise, and seconds to find it",
+        )
+        source: Literal["secure", "reproducible"] = Field(
+            "secure",
+            description="of noise and batches: ChaCha20 keyed by the system; or the recipe's seed: no protection",
+        )
+
+        @model_validator(mode="after")
+        def _one_way_to_say_how_much(self) -> DpSgd.Options:
+            if (self.epsilon is None) == (self.noise_multiplier is None):
+                given = "neither" if self.epsilon is None else "both"
+                raise ValueError(
+                    f"{given} of epsilon and noise_multiplier given; write epsilon and delta, or noise_multiplier"
+                )
+            if (self.epsilon is None) != (self.delta is None):
+                raise ValueError("epsilon and delta belong together: write epsilon: 8, delta: 1.0e-5, or neither")
+            if self.epsilon is None and self.calibration == "prv":
+                raise ValueError("calibration: prv has no effect on a given noise_multiplier; leave it out")
+            return self
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    # -- the algorithm -------------------------------------------------------------------------------------------------
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        """Alg. 1 on the client's model, in place.
+
+        Returns:
+            `loss`: mean loss over the batches of the last epoch, in nats, without noise; 0 if they were all empty.
+
+        Raises:
+            SetupError: the model is not a torch model, or mixes the examples of a batch.
+            ProtectionError: training diverged, or there is no noise for the epsilon.
+        """
+        import torch
+        from fedplug.torch_model import TorchModel, seeded, use_one_thread
+        from torch.optim.sgd import sgd
+
+        options, model = self.options, client.model
+        if not isinstance(model, TorchModel):
+            raise SetupError(f"{self.name} trains torch models, not {type(model).__name__}; choose another trainer")
+        use_one_thread()
+        sigma, rate, steps = self.record_release(client, ctx)
+        coins = self._stream(client, "batches")
+        parameters: list[torch.Tensor] = list(model.parameters)
+        velocities: list[torch.Tensor | None] = [None] * len(parameters)
+        expected = rate * client.num_examples
+        loss, seen = 0.0, 0
+        with seeded(int(client.rng(self, "dropout").integers(2**63)), model.device), _per_sample(model):
+            for step in range(steps):
+                if step % (steps // options.epochs) == 0:  # an epoch begins
+                    loss, seen = 0.0, 0
+                batch = np.flatnonzero(coins.random(client.num_examples) < rate)  # L_t, each with probability q
+                total, batch_loss = self._clipped_sum(client, model, client.data.train.take(batch))
+                noised = self._noised(total, sigma, client, step) / np.float32(expected)  # g~_t: by L, not by |L_t|
+                gradients = _like(noised, model)
+                with torch.no_grad():
+                    sgd(
+                        parameters, gradients, velocities, lr=options.lr, momentum=options.momentum, weight_decay=0.0,
+                        dampening=0.0, nesterov=False, maximize=False, foreach=True,
+                    )  # fmt: skip
+                loss, seen = loss + batch_loss, seen + len(batch)
+        return {"loss": loss / max(1, seen)}
+
+    def _clipped_sum(self, client: Client, model: TorchModel, batch: Examples) -> tuple[NDArray[np.float32], float]:
+        """Sum over the batch of g / max(1, |g| / C), (P,), and the sum of its losses."""
+        import torch
+        from fedplug.torch_model import as_tensor, to_tensor
+
+        data, bound = client.data, self.options.clipping_norm
+        total = torch.zeros(model.layout.size, dtype=torch.float32, device=model.device)
+        loss, part = 0.0, max(1, _GRADIENT_BYTES // (4 * model.layout.size))
+        for start in range(0, len(batch), part):
+            some = batch.take(slice(start, start + part))
+            answers = as_tensor(some.answers).to(model.device)
+            logits = model.module(to_tensor(some.inputs, data.mean, data.std, model.device))
+            # Of a segmentation, an example's loss is the mean over its pixels.
+            losses = torch.nn.functional.cross_entropy(logits, answers, reduction="none")
+            each = losses.reshape(len(some), -1).mean(1)
+            torch.autograd.grad(each.sum(), model.parameters, materialize_grads=True)
+            gradients = torch.cat([_taken(parameter, len(some)) for parameter in model.parameters], 1)
+            norms = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
+            # One part in 2^22 less, more than rounding to float32 can add.
+            factors = (bound / norms.clamp(min=bound) * (1 - 2.0**-22)).to(torch.float32)
+            total += factors @ gradients
+            loss += float(each.detach().sum())
+        found: NDArray[np.float32] = total.cpu().numpy()
+        wrong = int(np.count_nonzero(~np.isfinite(found)))
+        if wrong:
+            raise ProtectionError(
+                f"client {client.client_id}: {wrong} values of the clipped gradients are NaN or infinite; training "
+                "diverged: lower lr, or use less noise"
+            )
+        return found, loss
+
+    def _noised(self, total: NDArray[np.float32], sigma: float, client: Client, step: int) -> NDArray[np.float32]:
+        """The sum plus N(0, sigma^2 C^2 I), on a grid that does not depend on the batch."""
+        if sigma == 0:
+            return total
+        std = sigma * self.options.clipping_norm
+        grid = default_grid(self.options.clipping_norm * client.num_examples, std)
+        return add_noise(total, std, grid, self.options.source, client.rng(self, "noise", step))
+
+    def _stream(self, client: Client, purpose: str) -> np.random.Generator:
+        if self.options.source == "reproducible":
+            return client.rng(self, purpose)
+        from randomgen import ChaCha
+
+        return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
+
+    # -- the account ---------------------------------------------------------------------------------------------------
+
+    def record_release(self, client: Client, ctx: Context) -> tuple[float, float, int]:
+        """(noise_multiplier, sampling_rate, steps) of one round of this client.
+
+        Raises:
+            ProtectionError: there is no noise for the epsilon.
+        """
+        options, count = self.options, client.num_examples
+        rate = sampling_rate(count, options.batch_size)
+        steps = steps_of_a_round(count, options.batch_size, options.epochs)
+        sigma = options.noise_multiplier
+        if sigma is None:  # validation leaves neither epsilon nor delta None here
+            epsilon, delta = options.epsilon or math.nan, options.delta or math.nan
+            sigma = noise_multiplier_for(epsilon, delta, rate, ctx.rounds * steps, options.calibration)
+        return sigma, rate, steps
+
+    def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
+        """Epsilon of one record, by `epsilon_prv` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
+
+        Noise of a reproducible source protects nobody: epsilon is infinite.
+        """
+        if self.options.source == "reproducible" and releases:
+            return {"epsilon_prv": math.inf, "epsilon_rdp": math.inf}
+        return record_epsilons(releases, delta)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        amount = (
+            f"noise multiplier {options.noise_multiplier:g}" if options.noise_multiplier is not None
+            else f"epsilon {options.epsilon:g}, delta {options.delta:g} over all rounds"
+        )  # fmt: skip
+        return (
+            f"DP-SGD, record level: {amount}, gradients clipped to {options.clipping_norm:g}, {options.source} source; "
+            f"{options.epochs} epochs of batches of {options.batch_size}, lr {options.lr:g}"
+        )
+
+
+# -- Opacus ------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _per_sample(model: TorchModel) -> Iterator[None]:
+    """Inside, backward passes leave the gradient of each example in `grad_sample` of every parameter.
+
+    Raises:
+        SetupError: Opacus refuses a part of the model.
+    """
+    from opacus import GradSampleModule
+    from opacus.validators import ModuleValidator
+
+    model.module.train()
+    errors = ModuleValidator.validate(model.module)
+    if errors:
+        kinds = sorted({type(part).__name__ for part in model.module.modules() if "BatchNorm" in type(part).__name__})
+        raise SetupError(
+            f"DP-SGD needs a gradient for each example, and Opacus refuses {len(errors)} parts of this model"
+            f"{' (' + ', '.join(kinds) + ')' if kinds else ''}: {str(errors[0]).split('. ')[0]}; choose a model "
+            "without batch norm, such as std.mlp or std.lenet5, or use group norm"
+        )
+    wrapped = GradSampleModule(model.module, loss_reduction="sum")
+    try:
+        with warnings.catch_warnings():
+            # The first layer's inputs need no gradient, for which torch has a warning and Opacus a way.
+            warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
+            yield
+    finally:
+        wrapped.to_standard_module()
+
+
+def _taken(parameter: Any, count: int) -> torch.Tensor:
+    """The gradients of `count` examples, (n, size), taken away from the parameter; 0 where it was not used."""
+    import torch
+
+    found, parameter.grad_sample = parameter.grad_sample, None
+    if found is None:
+        return torch.zeros(count, parameter.numel(), device=parameter.device)
+    flat: torch.Tensor = found.reshape(count, -1)
+    return flat
+
+
+def _like(vector: NDArray[np.float32], model: TorchModel) -> list[torch.Tensor]:
+    """The vector cut into tensors of the parameters' shapes."""
+    from fedplug.torch_model import as_tensor
+
+    flat = as_tensor(vector).to(model.device)
+    return [flat[place.slice].view(place.shape) for place in model.layout.parameters]

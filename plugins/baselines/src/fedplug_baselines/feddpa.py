@@ -1,0 +1,236 @@
+"""FedDPA: what matters most to a client stays its own, and two penalties keep updates short (Yang, Huang & Ye 2023)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+import numpy as np
+from fedplug import Block, Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug.errors import ProtectionError, SetupError
+from fedplug.per_sample import mean_squared_gradients
+from fedplug.types import RETAINED
+from fedplug_std.training import Sgd
+from numpy.typing import NDArray
+
+from fedplug_baselines.feddpa_adam import MaskedAdam
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug.torch_model import TorchModel
+
+
+class FedDpa(Sgd):
+    """Keep parameters of high Fisher information at each client, train those first and the shared ones after (FedDPA).
+
+    Yang, Huang and Ye, Dynamic personalized federated learning with adaptive differential privacy, NeurIPS 2023, as in
+    the authors' code (xiyuanyang45/DynamicPFL, `ours.py`, `utils.py`). A round of client k, with its model w_k of the
+    round before and the global model w_g:
+
+    1. F: mean squared gradients of single examples at w_k, min-max scaled in each tensor. M = [F > tau].
+    2. Start from u = w_k where M, and v = w_g elsewhere.
+    3. `epochs` of Adam on u, with the penalty R1 = lambda_1 / 2 sum_t |w_t - w_g,t| over tensors t.
+    4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
+
+    It stands under `train` and under `negotiate_mask`: M stays with the client (zone `retained`), the rest goes into
+    `zone`, where it is clipped and gets noise. In the code M is sent too, as part of the whole w - w_g: `send_personal`
+    (literal), with `baselines.feddpa` first in the chain of the zone. It costs utility, but no mask is then visible.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        tau: float = Field(0.4, ge=0, le=1, description="Fisher information above it, scaled to [0, 1], is personal")
+        lambda_1: float = Field(0.1, ge=0, allow_inf_nan=False, description="weight of R1, while u is trained")
+        lambda_2: float = Field(0.05, ge=0, allow_inf_nan=False, description="weight of R2, while v is trained")
+        clipping_norm: float = Field(
+            0.5, gt=0, allow_inf_nan=False, description="C of R2; the clip of the zone must have the same"
+        )
+        epochs: int = Field(2, ge=1, description="times through the examples, once for u and again for v")
+        batch_size: int = Field(16, ge=1, description="examples a step")
+        lr: float = Field(0.001, gt=0, allow_inf_nan=False, description="learning rate of Adam")
+        zone: str = Field("noised", description="zone of what is not personal")
+        send_personal: bool = Field(
+            False, description="literal: personal parameters are sent as well, as in the authors' code"
+        )
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({self.options.zone} if self.options.send_personal else {self.options.zone, RETAINED})
+
+    @property
+    def own_zones(self) -> frozenset[str]:
+        """What is personal differs from client to client."""
+        return frozenset() if self.options.send_personal else self.zones
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def personalise(self, client: Client, ctx: Context) -> None:
+        """Step 2: the client's own values where M, the global ones elsewhere; before round 1 they are the same."""
+        memory, personal = client.memory(self), client.vector.copy()
+        if "mask" in memory:
+            personal[_unpacked(memory["mask"], ctx.layout.size)] = memory["values"]
+        client.personal = personal
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        """Steps 3 and 4, and step 1 of the next round, which needs no more than the model after training.
+
+        Returns:
+            `loss`: mean cross entropy of the last epoch, without penalties, in nats; `personal`: share of M.
+
+        Raises:
+            SetupError: the model is not a torch model.
+            ProtectionError: training diverged.
+        """
+        from fedplug.torch_model import TorchModel, as_tensor, seeded, use_one_thread
+
+        model, memory = client.model, client.memory(self)
+        if not isinstance(model, TorchModel):
+            raise SetupError(f"{self.name} trains torch models, not {type(model).__name__}; choose another trainer")
+        use_one_thread()
+        if "mask" not in memory:  # round 1: w_k is the model that all start from
+            memory["mask"] = np.packbits(self.personal_mask(client, client.start))
+        mask = _unpacked(memory["mask"], ctx.layout.size)
+        client.cache[f"{self.name}.mask"] = ctx.round, mask
+        u = as_tensor(mask).to(model.device)
+        global_model = as_tensor(client.vector).to(model.device)
+        model.module.train(min(client.num_examples, self.options.batch_size) > 1)  # one example has no variance
+        with seeded(int(client.rng(self, "dropout").integers(2**63)), model.device):
+            self._stage(client, model, global_model, u, first=True)
+            loss = self._stage(client, model, global_model, ~u, first=False)
+        local = model.get_vector()
+        following = self.personal_mask(client, local)
+        memory.update(mask=np.packbits(following), values=local[following])
+        return {"loss": loss, "personal": float(mask.mean())}
+
+    def _stage(
+        self, client: Client, model: TorchModel, global_model: torch.Tensor, trained: torch.Tensor, first: bool
+    ) -> float:
+        """Step 3 or 4: trains the scalars of one mask, (P,). Gives the mean cross entropy of its last epoch."""
+        import torch
+
+        adam, rng = MaskedAdam(model, trained, self.options.lr), client.rng(self, "u" if first else "v")
+        # What is not sent is not clipped, so R2 does not count it.
+        counted = torch.ones_like(global_model) if first or self.options.send_personal else trained.to(torch.float32)
+        places = [(p.slice, p.shape) for p in model.layout.parameters]
+        starts = [global_model[part].view(shape) for part, shape in places]
+        weights = [counted[part].view(shape) for part, shape in places]
+        total = torch.zeros((), dtype=torch.float64, device=model.device)
+        for _ in range(self.options.epochs):
+            total.zero_()
+            for inputs, labels in self.batches(client, model, rng):
+                loss = torch.nn.functional.cross_entropy(model.module(inputs), labels)
+                moved = zip(model.parameters, starts, weights, strict=True)
+                length = torch.stack([((now - then) * weight).norm() for now, then, weight in moved]).sum()
+                adam.step(loss + self.penalty(length, first))
+                total += loss.detach() * len(labels)
+        return float(total) / client.num_examples
+
+    def penalty(self, length: torch.Tensor, first: bool) -> torch.Tensor:
+        """R1 or R2 of the summed norms of the tensors' moves from the global model."""
+        options = self.options
+        found: torch.Tensor = (
+            options.lambda_1 / 2 * length if first else options.lambda_2 / 2 * (length - options.clipping_norm).abs()
+        )
+        return found
+
+    def personal_mask(self, client: Client, vector: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Step 1: M = [F > tau] at this model, (P,).
+
+        Raises:
+            ProtectionError: the Fisher information is not finite.
+        """
+        train = client.data.train
+        with client.operation("fisher information", len(train)):
+            fisher = mean_squared_gradients(client.model, train, client.data, vector=vector)
+        wrong = int(np.count_nonzero(~np.isfinite(fisher)))
+        if wrong:
+            raise ProtectionError(
+                f"client {client.client_id}: the Fisher information of {wrong} of {len(fisher)} scalars is NaN or "
+                "infinite; its training diverged: lower lr in train, or use less noise"
+            )
+        found: NDArray[np.bool_] = scaled(fisher, client.ctx.layout) > self.options.tau
+        return found
+
+    # -- what is sent --------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Nothing to ask: each client tells itself what it keeps."""
+        cohort.tell(self.keep)
+
+    @at_client
+    def keep(self, client: Client) -> None:
+        """M of this round is retained, the rest is sent; a client that was not in the round sends nothing."""
+        options, zones, size = self.options, client.ctx.zones, client.ctx.layout.size
+        if options.send_personal:
+            client.plan = Plan.single(options.zone, size, zones)
+            return
+        round, mask = client.cache.get(f"{self.name}.mask", (-1, None))
+        kept = mask if round == client.ctx.round else np.zeros(size, np.bool_)
+        client.plan = Plan.of(options.zone, size, zones, **{RETAINED: kept})
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """With `send_personal`: what is sent is w - w_g, also where training did not start from w_g."""
+        if client.plan is None:
+            raise ProtectionError(f"client {client.client_id} has no plan in round {ctx.round + 1}")
+        where = client.plan.positions(block.zone)
+        return block.replace(values=block.plain() + (client.start - client.vector)[where], l1_bound=None, l2_bound=None)
+
+    def check(self, recipe: Any) -> list[str]:
+        """It stands in both sections; the clip is that of R2; it stands in the zone's chain if personal values go."""
+        options, complaints = self.options, []
+        if not recipe.train.name == recipe.negotiate_mask.name == self.name:
+            complaints.append(
+                "FedDPA trains and negotiates by one component: give its options under train, and write "
+                "negotiate_mask: baselines.feddpa"
+            )
+        chain = recipe.protect.get(options.zone, ())
+        clips = [use for use in chain if use.use == "std.clip"]
+        if clips and clips[-1].options.norm != options.clipping_norm:
+            complaints.append(
+                f"clipping_norm={options.clipping_norm:g} of R2 must be the norm={clips[-1].options.norm:g} to which "
+                f"zone {options.zone} is clipped"
+            )
+        names = [use.name for use in chain]
+        if options.send_personal and names[:1] != [self.name]:
+            complaints.append(f"send_personal: the chain of zone {options.zone} must begin with {self.name}")
+        if not options.send_personal and any(self.name in [use.name for use in c] for c in recipe.protect.values()):
+            complaints.append(f"{self.name} has nothing to add to an update without send_personal: true; remove it")
+        return complaints
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """Which positions a client does not send."""
+        if self.options.send_personal:
+            return []
+        note = (
+            f"the positions of each client's {self.options.zone} upload leave out what it keeps, which follows from "
+            "its data"
+        )
+        return [SideChannel("support of the retained zone", ("aggregator",), note=note)]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        sent = ", and are sent as well (literal)" if options.send_personal else " and are not sent"
+        return f"FedDPA: scalars with scaled Fisher information above {options.tau:g} are personal{sent}"
+
+
+def scaled(values: NDArray[np.float32], layout: Layout) -> NDArray[np.float64]:
+    """(value - min) / (max - min) in each tensor, (P,); 0 where all values of a tensor are equal."""
+    found = np.zeros(len(values), np.float64)
+    for place in layout.parameters:
+        part = values[place.slice].astype(np.float64)
+        low, high = float(part.min(initial=np.inf)), float(part.max(initial=-np.inf))
+        if high > low:
+            found[place.slice] = (part - low) / (high - low)
+    return found
+
+
+def _unpacked(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
+    return np.unpackbits(bits, count=size).view(np.bool_)

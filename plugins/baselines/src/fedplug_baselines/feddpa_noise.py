@@ -1,0 +1,120 @@
+"""FedDPA's noise as its authors' code has it, with an account that does not hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from typing import Any, ClassVar, Literal
+
+import fedplug
+from fedplug import Block, Client, Context, Field, Release, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug_std.gaussian import CLIP_FIRST, Gaussian
+
+
+class FedDpaNoise:
+    """Add the noise of FedDPA's code, whose claimed epsilon does not hold (literal).
+
+    Yang, Huang and Ye, NeurIPS 2023, code xiyuanyang45/DynamicPFL, `utils.py` and `ours.py`. It takes sigma from
+    Opacus as if there were one DP-SGD step a batch, on Poisson batches of B of all clients' n examples together:
+    q = B / n and T E n / B steps. But no gradient gets noise. Each client's clipped update gets N(0, C^2 sigma^2 / K)
+    once a round, so one upload has the multiplier sigma / sqrt(K), and neither q nor the number of steps has a meaning:
+    what is clipped is all that a client has to say. (The code also counts E epochs where training takes 2 E.)
+
+    The ledger states what this noise gives. With 60,000 examples, 20 clients, 10 rounds, 5 epochs and batches of 32,
+    the claim of epsilon 1 (delta 1e-5) gives sigma = 0.97, and a client's uploads cost epsilon 167. Use `std.gaussian`.
+    """
+
+    name: str
+    provides = frozenset({"noise"})
+    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
+    forbids_before: ClassVar[dict[str, str]] = Gaussian.forbids_before
+
+    class Options(fedplug.Options):
+        epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="privacy loss that the code claims")
+        delta: float = Field(0.1, gt=0, lt=1, description="failure probability of the claim; the code's default")
+        examples: int = Field(ge=1, description="n, training examples of all clients together")
+        epochs: int = Field(2, ge=1, description="E of the claim; that of the trainer")
+        batch_size: int = Field(16, ge=1, description="B of the claim; that of the trainer")
+        source: Literal["secure", "exact", "reproducible"] = Field(
+            "secure",
+            description="secure: ChaCha20 keyed by the system; exact: discrete Gaussian; reproducible: from the "
+            "recipe's seed, which protects nobody",
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """The batches are those of the training, and no larger than all examples."""
+        options, train, complaints = self.options, recipe.train.options, []
+        for name in ("epochs", "batch_size"):
+            given, used = getattr(options, name), getattr(train, name, None)
+            if used is not None and used != given:
+                complaints.append(f"{name}={given} of the claim must be that of train, {used}")
+        if options.batch_size >= options.examples:
+            complaints.append(
+                f"batch_size={options.batch_size} must be below examples={options.examples}, which counts those of all "
+                "clients together"
+            )
+        return complaints
+
+    def multiplier(self, rounds: int, num_clients: int) -> float:
+        """What is really added to one upload, over the clipping norm: sigma / sqrt(K)."""
+        options = self.options
+        sigma = claimed_multiplier(
+            options.epsilon, options.delta, options.examples, rounds, options.epochs, options.batch_size
+        )
+        return sigma / math.sqrt(num_clients)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Adds the noise. The result has no L2 bound any more.
+
+        Raises:
+            ProtectionError: the block has no finite L2 bound, or there is no noise for the claim.
+        """
+        return self._gaussian(ctx).protect(block, client, ctx)
+
+    def release(self, round: int, ctx: Context) -> Release:
+        """What one upload of that round costs: the true multiplier, whatever is claimed."""
+        found = self._gaussian(ctx).release(round, ctx)
+        note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}; {found.note}"
+        return dataclasses.replace(found, literal=True, note=note)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        claim = f"epsilon {self.options.epsilon:g}, delta {self.options.delta:g}"
+        return f"Gaussian noise of std C sigma / sqrt(K) at the client (literal): claims {claim}, which does not hold"
+
+    def _gaussian(self, ctx: Context) -> Gaussian:
+        """`std.gaussian` with the true multiplier, under this component's name, which keys its stream."""
+        options = Gaussian.Options(
+            noise_multiplier=self.multiplier(ctx.rounds, ctx.num_clients), source=self.options.source
+        )
+        gaussian = Gaussian(options)
+        gaussian.name = self.name
+        return gaussian
+
+
+@functools.cache
+def claimed_multiplier(epsilon: float, delta: float, examples: int, rounds: int, epochs: int, batch_size: int) -> float:
+    """sigma of the code: Opacus' RDP accountant with q = B / n and T E n / B steps.
+
+    Raises:
+        ProtectionError: Opacus finds none.
+    """
+    from opacus.accountants.utils import get_noise_multiplier
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the best order is the last
+        try:
+            found = get_noise_multiplier(
+                target_epsilon=epsilon, target_delta=delta, sample_rate=batch_size / examples,
+                steps=rounds * epochs * examples / batch_size, accountant="rdp",
+            )  # fmt: skip
+        except (ValueError, RuntimeError) as error:
+            raise ProtectionError(f"Opacus finds no noise for the claim of epsilon={epsilon:g}: {error}") from error
+    return float(found)

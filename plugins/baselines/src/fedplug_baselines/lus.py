@@ -1,0 +1,139 @@
+"""LUS: leave out the update values that matter least, so that the others survive the clip with less scaling.
+
+Cheng et al., "Differentially Private Federated Learning with Local Regularization and Sparsification" (CVPR 2022,
+arXiv:2203.03106), local update sparsification. The full text was not at hand. Public code agrees on a share of each
+tensor, zeroed before the clip, and disagrees on two points, which are options here: what a value's effect is (by the
+first-order cost |gradient * update|, or by its magnitude as in FL-boop-blip/DPFed, utils_general.py), and whether
+zeroed values get noise (DPFed: no). Left out: the paper's accountant for sampled users under a trusted server; use
+`sampling: {scheme: poisson}` with `std.central_gaussian` and `std.pld` for that view.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Field, SideChannel, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug.per_sample import mean_gradient
+
+from fedplug_baselines.masks import count_of
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Context, Layout
+    from numpy.typing import NDArray
+
+
+class Lus:
+    """Zero the share of each tensor's update that matters least to the local model (LUS).
+
+    The cost of zeroing a value is |gradient * update|, the first-order change of the client's loss at its local model.
+    Of each tensor's values in the zone, floor(sparsity * n) of least cost become 0; `std.clip` and the noise follow.
+
+    What is zeroed depends on the data. With noise on everything, as the default has it, the guarantee covers that.
+    `noise: kept` is the literal form: written once more, by its name, after the noise, the component takes the noise
+    off the zeroed values again. Then everybody reads where they are, and the Gaussian guarantee does not hold.
+    """
+
+    class Options(fedplug.Options):
+        """How much, and by which measure."""
+
+        sparsity: float = Field(0.5, ge=0, lt=1, description="share of each tensor's values that is zeroed")
+        by: Literal["utility", "magnitude"] = Field(
+            "utility", description="cost of zeroing a value: utility |gradient * update|, magnitude |update|"
+        )
+        noise: Literal["all", "kept"] = Field(
+            "all", description="all: zeroed values get noise too; kept: they do not, which shows them (literal)"
+        )
+
+    name: str
+
+    def __init__(self, options: Options) -> None:
+        self.options: Lus.Options = options
+
+    @property
+    def forbids_before(self) -> dict[str, str]:
+        """It comes before the noise, and before encryption."""
+        rules = {"encryption": "ciphertexts cannot be sparsified; put baselines.lus before the encryption"}
+        if self.options.noise == "all":
+            rules["noise"] = "zeroing noised values shows what is zeroed; put baselines.lus before the noise"
+        return rules
+
+    def check(self, recipe: Any) -> list[str]:
+        """With `noise: kept`, it stands at both ends of the noise."""
+        if self.options.noise == "all":
+            return []
+        chains = [[use.name for use in chain] for chain in recipe.protect.values()]
+        wrong = [c for c in chains if self.name in c and (c.count(self.name) != 2 or c[-1] != self.name)]
+        remedy = f"write {self.name} once more at the end of the chain, by its name"
+        return [f"with noise: kept it takes the noise off again; {remedy}"] if wrong else []
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Zeroes what matters least; at its second place in a chain, the same values again.
+
+        Raises:
+            ProtectionError: there is no plan, or a cost is NaN.
+        """
+        if client.plan is None:
+            raise ProtectionError(f"{self.name} needs a plan, to know the tensors of zone {block.zone}; there is none")
+        place = f"{self.name} {ctx.round} {block.zone}"
+        keep = client.cache.pop(place, None)  # what the first place in the chain has left for the second
+        if keep is None:
+            where = client.plan.positions(block.zone)
+            keep = kept(self.costs(block, client, where), tensors(ctx.layout)[where], self.options.sparsity)
+            client.log[f"{self.name}.zeroed"] = float(np.mean(~keep)) if len(keep) else 0.0
+            if self.options.noise == "kept":
+                client.cache[place] = keep
+        return block.replace(values=np.where(keep, block.plain(), np.float32(0)))
+
+    def costs(self, block: Block, client: Client, where: NDArray[np.uint32]) -> NDArray[np.float32]:
+        """What zeroing each of the zone's values would cost, (n,)."""
+        sizes = np.abs(block.plain())
+        if self.options.by == "utility":
+            gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
+            sizes = sizes * np.abs(gradient[where])
+        if np.isnan(sizes).any():
+            raise ProtectionError(
+                f"client {client.client_id}: updates or gradients of zone {block.zone} are NaN and cannot be ranked; "
+                "its training diverged: lower lr in train"
+            )
+        return sizes
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """The places of the zeroed values, where they get no noise."""
+        if self.options.noise == "all" or not self.options.sparsity:
+            return []
+        note = (
+            "which values are zeroed follows from the client's data, and zeros without noise show it; the epsilon of "
+            "the noise on the others does not cover that"
+        )
+        return [SideChannel("support of the update", ("aggregator", "client_and_aggregator"), note=note)]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        noise = "noise on all values" if self.options.noise == "all" else "no noise on zeroed values (literal)"
+        return f"{self.options.sparsity:.0%} of each tensor zeroed, least {self.options.by} first; {noise}"
+
+
+def tensors(layout: Layout) -> NDArray[np.intp]:
+    """Number of the tensor that each scalar belongs to, (P,)."""
+    return np.repeat(np.arange(len(layout.parameters)), [parameter.size for parameter in layout.parameters])
+
+
+def kept(costs: NDArray[np.float32], groups: NDArray[np.intp], sparsity: float) -> NDArray[np.bool_]:
+    """Which values survive: of each group's n values all but the floor(sparsity * n) of least cost; ties: the first.
+
+    Args:
+        costs: (n,), no NaN.
+        groups: (n,), the tensor of each.
+        sparsity: share that is zeroed, in [0, 1).
+    """
+    order = np.lexsort((-costs, groups))  # by tensor, then from the highest cost down; stable
+    _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    allowed = np.array([count - count_of(sparsity, count) for count in counts], np.int64)
+    rank = np.arange(len(costs)) - np.repeat(starts, counts)
+    mask = np.zeros(len(costs), np.bool_)
+    mask[order] = rank < np.repeat(allowed, counts)
+    return mask

@@ -1,0 +1,234 @@
+"""Secure aggregation by Learning With Errors whose error is the noise of differential privacy (Stevens et al.).
+
+Stevens, Skalka, Vincent, Ring, Clark and Near, "Efficient Differentially Private Secure Aggregation for Federated
+Learning via Hardness of Learning with Errors" (USENIX Security 2022, arXiv:2112.06872); code of the group:
+uvm-plaid/olympia, agent/Stevens.py (length of the secret, modulus, packed shares). That code masks with A s alone and
+adds no error e: then anyone solves for s, and the sum has no noise. Here the error is always there.
+
+    client    draws s uniform in Z_q^n and Gaussian e, sends h = A s + e + g mod q and a sealed share of s a client
+    server    adds up the h, hands each client whose update is in the sum its sealed shares of those clients
+    client    opens them, adds them up, answers with the sum, once a round and for `min_clients` dealers at least
+    server    opens sum s from `threshold` answers; sum h - A sum s = sum g + sum e
+
+A server that plays another game than this can do more: it relays the clients' public keys, and could put its own in
+their place. As everywhere here it is honest but curious.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from fedplug import Block, Client, Context, Release, SideChannel, at_client, hookimpl, secrets
+from fedplug.errors import ProtectionError, TooFewClients
+from fedplug_std.gaussian import CLIP_FIRST
+from fedplug_std.noise_sources import exact_slack
+
+from fedplug_baselines import lwe_exchange, lwe_numbers
+from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, uniform
+from fedplug_baselines.lwe_options import LweOptions
+
+if TYPE_CHECKING:
+    from fedplug import Cohort
+    from fedplug.cohort import KeyServerLine
+    from fedplug.recipe import Recipe
+    from numpy.typing import NDArray
+
+
+class Lwe:
+    """Mask updates with LWE samples, whose errors add up to the noise; clients' secret shares open the sum (Stevens).
+
+    Nobody holds a key. The error of each client is its part of the noise: `shared_by` clients together have the
+    strength that `epsilon` or `noise_multiplier` asks for. Weights must be uniform, and all clients must protect the
+    same positions. How hard the LWE instance is (n, q = 2^31 - 1, errors of at least 2^15, as many samples as values)
+    is not estimated here.
+    """
+
+    class Options(LweOptions):
+        """Options of `baselines.lwe`."""
+
+    name: str
+    provides = frozenset({"encryption", "noise"})
+    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
+    forbids_before: ClassVar[dict[str, str]] = {
+        "noise": "its error is the noise of the zone; keep one of the two",
+        "encryption": "encrypt once: a zone's chain holds one encryption, as its last link",
+    }
+    must_undo = True
+    site = "server"
+    key_holder = "shares"
+    needs_shared_zone = True
+
+    def __init__(self, options: Options) -> None:
+        self.options: Lwe.Options = options
+
+    # -- what it says of itself ----------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        options = self.options
+        shares = "more than half" if options.threshold is None else f"{options.threshold}"
+        return (
+            f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum; errors: "
+            f"{options.words()}, by several clients together"
+        )
+
+    def limits(self, num_clients: int) -> tuple[float, float]:
+        """Without limit: it refuses to mask what its integers do not hold, or hold too coarsely (`lwe_numbers`)."""
+        return math.inf, 0.0
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against adding the updates of that many clients, and against opening the sum."""
+        return self.options.problems(recipe, self.name)
+
+    def release(self, round: int, ctx: Context) -> Release:
+        """What one client's error is worth in that round; the ledger adds up those of a sum. NaN where clips differ."""
+        norms = {
+            float(component.options.norm)
+            for component in ctx.components.values()
+            if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
+        }
+        norm = norms.pop() if len(norms) == 1 else math.nan
+        multiplier = self.options.of_one(round, ctx.rounds, ctx.num_clients, ctx.min_clients)
+        note = "the part of one client; it is also the error of the LWE samples that hide the upload"
+        if self.options.source == "reproducible":
+            note = "anyone who knows the seed can subtract this noise, and the masks have no other error"
+        elif self.options.source == "exact" and math.isfinite(norm):
+            step = lwe_numbers.step_of(norm, multiplier * norm, ctx.num_clients, self.options.grid)
+            slack = exact_slack(multiplier * norm / step, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
+            note += f"; discrete Gaussian: over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
+        mechanism = "discrete_gaussian" if self.options.source == "exact" else "gaussian"
+        return Release(mechanism, multiplier, norm, "distributed", self.options.source, note=note)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What the masks leave visible."""
+        note = "the number of scalars follows from the length of an upload"
+        return [SideChannel("size of the encrypted zone", ("aggregator",), note=note)]
+
+    def _seed(self, ctx: Context, zone: str) -> bytes:
+        """Of the public matrix A: another one each round and zone, which nobody chose."""
+        return hashlib.blake2b(f"{ctx.digest} {self.name} {zone} {ctx.round}".encode(), digest_size=32).digest()
+
+    # -- keys of the clients -------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Has every client make a key pair, under which the others seal its shares, and hands out the public halves.
+
+        Raises:
+            TooFewClients: a client gave none.
+        """
+        keys = cohort.ask(self.make_key)
+        if wrong := [c for c in range(ctx.num_clients) if not (isinstance(keys.get(c), bytes) and len(keys[c]) == 32)]:
+            raise TooFewClients(f"{self.name}: no public key of client {', '.join(map(str, wrong))}; all need one")
+        cohort.tell(self.take_keys, keys)
+
+    @at_client
+    def make_key(self, client: Client) -> bytes:
+        """Makes this client's key pair of the run; gives the public half."""
+        client.memory(self)["private"], public = secrets.key_pair()
+        return public
+
+    @at_client
+    def take_keys(self, client: Client, keys: dict[int, bytes]) -> None:
+        """Keeps the public keys of all clients."""
+        client.memory(self)["keys"] = dict(keys)
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """h = A s + e + g mod q, and a share of s for every client.
+
+        Raises:
+            ProtectionError: no clip, positions or a weight of the client's own, or a value of which a sum could wrap.
+        """
+        values, bound = block.plain(), block.l2_bound
+        if bound is None or not math.isfinite(bound):
+            raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is no clipping norm; {CLIP_FIRST}")
+        if block.positions is not None:
+            raise ProtectionError(
+                f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
+                "negotiation share the zone"
+            )
+        if block.weighted or client.weight != 1:
+            raise ProtectionError(
+                f"weight {client.weight:g}: masked updates cannot be weighted; write weighting: uniform in aggregate"
+            )
+        options, sharing = self.options, self.options.sharing(ctx.num_clients)
+        std = bound * options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
+        step = lwe_numbers.step_of(bound, std, ctx.num_clients, options.grid)
+        g = lwe_numbers.fixed_point(values, step)
+        e = lwe_numbers.noise(len(values), std, step, options.source, client.rng(self, block.zone))
+        lwe_numbers.check_room(e + g, ctx.num_clients)
+        randomness = keystream(os.urandom(32))  # used once, never stored
+        s = uniform(randomness, options.dimension)
+        with client.operation(f"{self.name}.mask", len(values)):
+            h = (masks(self._seed(ctx, block.zone), len(values), s) + residues(e + g)) % Q
+        sealed = lwe_exchange.seal(self, client, block.zone, sharing.deal(s, randomness))
+        return block.replace(
+            values=None, ciphertexts=(h.astype("<u4").tobytes(),), sealed_by=self.name, weighted=True, l2_bound=None,
+            meta={**block.meta, "step": step, "shares": sealed},
+        )  # fmt: skip
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds masked updates modulo q, and sorts the sealed shares by their receivers.
+
+        Raises:
+            ProtectionError: an upload that is not like the others; its client is blamed.
+        """
+        steps = Counter(step for block in blocks.values() if isinstance(step := block.meta.get("step"), float))
+        step = steps.most_common(1)[0][0] if steps else math.nan
+        first = next(iter(blocks.values()))
+        total = np.zeros(first.size, np.uint64)
+        for client_id, block in blocks.items():
+            if problem := lwe_exchange.problem(self, block, first.size, step, ctx):
+                raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
+            total += np.frombuffer(block.ciphertexts[0], "<u4")
+        shares = {
+            receiver: {dealer: block.meta["shares"][receiver] for dealer, block in blocks.items()}
+            for receiver in range(ctx.num_clients)
+        }
+        return first.replace(
+            ciphertexts=((total % Q).astype("<u4").tobytes(),), contributors=len(blocks), divisor=float(len(blocks)),
+            weighted=True, meta={"step": step, "shares": shares},
+        )  # fmt: skip
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """sum g + sum e = sum h - A sum s, with sum s from the shares of the clients whose updates are in the sum.
+
+        Raises:
+            TooFewClients: fewer than `threshold` of them answer.
+            ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
+        """
+        if block.sealed_by != self.name:
+            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
+        sharing, answers = self.options.sharing(ctx.num_clients), lwe_exchange.answers(self, block, ctx)
+        if len(answers) < sharing.threshold:
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
+                f"{block.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
+            )
+        s = sharing.open(answers, self.options.dimension)
+        with ctx.party.operation(f"{self.name}.unmask", block.size):
+            masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
+            total = centred((masked + Q - masks(self._seed(ctx, block.zone), block.size, s)) % Q)
+        lwe_numbers.check_sum(total, block.contributors, ctx.num_clients)
+        values = (total * block.meta["step"]).astype(np.float32)
+        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+
+    @at_client
+    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
+        """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
+
+        Once a round, since two sums over dealers that differ in one would give that one away.
+
+        Raises:
+            ProtectionError: it has answered in this round, or too few dealers are named.
+            MessageError: a box does not open, or holds no share.
+        """
+        return lwe_exchange.sum_of_shares(self, client, zone, boxes)

@@ -1,0 +1,105 @@
+"""Secret shares on their way: sealed by their dealer, relayed by the server, opened and added up by their receiver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug import secrets
+from fedplug.errors import MessageError, ProtectionError
+
+from fedplug_baselines.lwe_field import Q
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Context
+    from numpy.typing import NDArray
+
+    from fedplug_baselines.lwe import Lwe
+
+SEALED = 48
+"""Bytes that sealing adds to a share: the key that HPKE encapsulates, and the tag of the cipher."""
+
+
+def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) -> dict[int, bytes]:
+    """A sealed share for each client, by its number; `shares` has a row a client. Runs at the dealer."""
+    return {
+        receiver: secrets.seal(
+            shares[receiver].astype("<u4").tobytes(),
+            public_key,
+            purpose(component, client.ctx, zone, client.client_id, receiver),
+        )
+        for receiver, public_key in client.memory(component)["keys"].items()
+    }
+
+
+def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) -> str:
+    """Why the server cannot add an upload to others of `size` scalars and that step; empty if it can."""
+    if block.positions is not None or block.size != size or not block.weighted:
+        return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
+    if [len(data) for data in block.ciphertexts] != [4 * size]:
+        return f"its {block.zone} block does not hold {size} masked values"
+    if int(np.frombuffer(block.ciphertexts[0], "<u4").max(initial=0)) >= Q:
+        return f"its {block.zone} block holds a number that is no residue modulo 2^31 - 1"
+    if block.meta.get("step") != step:
+        return f"its step {str(block.meta.get('step'))[:20]} is not that of the others, {step!r}"
+    shares, length = block.meta.get("shares"), 4 * share_length(component, ctx) + SEALED
+    if not isinstance(shares, dict) or sorted(shares, key=str) != sorted(range(ctx.num_clients), key=str):
+        return "it sent no sealed share for each client"
+    if not all(isinstance(share, bytes) and len(share) == length for share in shares.values()):
+        return f"its sealed shares are not of {length} bytes each"
+    return ""
+
+
+def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any]]:
+    """What the clients whose updates are in a sum answer; each is handed its own sealed shares alone.
+
+    Runs at the server. One by one, since a round goes on with fewer answers than uploads if the shares are enough.
+    """
+    cohort, length, found = ctx.party.cohort, share_length(component, ctx), {}  # type: ignore[attr-defined]
+    for client_id in cohort.client_ids:
+        boxes = block.meta["shares"][client_id]
+        answer = cohort.only([client_id]).ask(component.sum_of_shares, block.zone, boxes).get(client_id)
+        if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
+            found[client_id] = answer
+        elif client_id in cohort.client_ids:  # it did answer, with something else
+            cohort.drop(client_id, f"its sum of shares is not {length} residues")
+    return found
+
+
+def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
+    """The sum of this client's shares, opened, by dealer; residues, shape (length,). Runs at the receiver.
+
+    Raises:
+        ProtectionError: it has answered in this round, or too few dealers are named.
+        MessageError: a box does not open, or holds no share.
+    """
+    ctx, memory = client.ctx, client.memory(component)
+    if memory.get("answered", -1) >= ctx.round:
+        raise ProtectionError(
+            f"client {client.client_id} has answered with shares in round {ctx.round + 1} already; from two sums the "
+            "server could tell a single update"
+        )
+    if len(boxes) < max(2, ctx.min_clients) or not set(boxes) <= set(range(ctx.num_clients)):
+        raise ProtectionError(
+            f"shares of {len(boxes)} clients were asked for; opening fewer than min_clients={ctx.min_clients} would "
+            "show too much of each"
+        )
+    memory["answered"] = ctx.round
+    total = np.zeros(share_length(component, ctx), np.uint64)
+    for dealer, box in boxes.items():
+        place = purpose(component, ctx, zone, dealer, client.client_id)
+        share = np.frombuffer(secrets.unseal(box, memory["private"], place), "<u4")
+        if share.shape != total.shape:
+            raise MessageError(f"client {dealer} dealt {len(share)} numbers as a share, expected {len(total)}")
+        total += share
+    return (total % Q).astype(np.uint32)
+
+
+def share_length(component: Lwe, ctx: Context) -> int:
+    """Residues in one share."""
+    return component.options.sharing(ctx.num_clients).length(component.options.dimension)
+
+
+def purpose(component: Lwe, ctx: Context, zone: str, dealer: int, receiver: int) -> bytes:
+    """Binds a sealed share to its place, so that it opens nowhere else."""
+    return f"{ctx.digest} {component.name} {zone} round {ctx.round} from {dealer} to {receiver}".encode()

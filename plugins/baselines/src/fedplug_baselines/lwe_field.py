@@ -1,0 +1,98 @@
+"""Arithmetic modulo the prime 2^31 - 1: uniform elements, exact products, and the public matrix of an LWE instance.
+
+The modulus is that of the authors' code (uvm-plaid/olympia: `galois.GF(2**31 - 1)`). A prime lets secrets be shared in
+the very ring in which they mask, so that a sum of shares opens a sum of secrets without any carry. Two elements
+multiply without overflow in 64 bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
+    from numpy.typing import NDArray
+
+Q = 2**31 - 1
+"""The modulus q."""
+HALF = Q // 2
+"""Residues stand for the integers from -HALF to HALF."""
+_ROWS = 512
+"""Rows of the matrix that are made at once: 1.5 MB, which stays in a cache. The matrix depends on it."""
+
+
+def keystream(key: bytes) -> CipherContext:
+    """AES-256 in counter mode: the pseudo-random stream behind the public matrix, and behind secrets."""
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+def uniform(stream: CipherContext, count: int) -> NDArray[np.uint32]:
+    """`count` independent elements of the field from a stream, shape (count,).
+
+    31 bits of each word; a word that is q itself, one in 2^31, is drawn again, so that no element is likelier.
+    """
+    words = _words(stream, count)
+    while (outside := np.flatnonzero(words == Q)).size:
+        words[outside] = _words(stream, outside.size)
+    return words
+
+
+def _words(stream: CipherContext, count: int) -> NDArray[np.uint32]:
+    return np.frombuffer(stream.update(bytes(4 * count)), "<u4") & np.uint32(Q)
+
+
+def product(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.uint64]:
+    """The matrix product modulo q, exact.
+
+    Args:
+        first, second: residues, shapes (r, n) and (n,) or (n, m), n at most 65,536.
+
+    Returns:
+        uint64, shape (r,) or (r, m).
+    """
+    # In two limbs of 16 and 15 bits: a product has at most 47 bits, a sum of 2^16 of them 63, so nothing overflows.
+    left, right = first.astype(np.uint64), second.astype(np.uint64)
+    low, high = left @ (right & np.uint64(0xFFFF)), left @ (right >> np.uint64(16))
+    found: NDArray[np.uint64] = (low + ((high % Q) << np.uint64(16))) % Q
+    return found
+
+
+def inverse(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """The multiplicative inverse of each element, by Fermat: x^(q-2); that of 0 is 0."""
+    base, result = values.astype(np.uint64), np.ones(values.shape, np.uint64)
+    exponent = Q - 2
+    while exponent:
+        if exponent & 1:
+            result = result * base % Q
+        base, exponent = base * base % Q, exponent >> 1
+    return result
+
+
+def masks(seed: bytes, size: int, secret: NDArray[Any]) -> NDArray[np.uint64]:
+    """A s modulo q for the public matrix A of a seed, shape (size,); A has `size` rows and is never held as a whole.
+
+    Args:
+        seed: 32 bytes that everybody knows.
+        size: P, how many values are masked.
+        secret: s, residues, shape (n,).
+    """
+    stream, masked = keystream(seed), np.empty(size, np.uint64)
+    for start in range(0, size, _ROWS):
+        part = masked[start : start + _ROWS]
+        rows = uniform(stream, len(part) * len(secret)).reshape(len(part), len(secret))
+        part[:] = product(rows, secret)
+    return masked
+
+
+def residues(integers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Integers, negative ones too, modulo q."""
+    return (integers % Q).astype(np.uint64)
+
+
+def centred(values: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The integers from -HALF to HALF that residues stand for."""
+    signed = values.astype(np.int64)
+    return np.where(signed > HALF, signed - Q, signed)

@@ -1,0 +1,98 @@
+"""The numbers of an LWE aggregation that everybody knows: its options, and what follows from them and the recipe."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fedplug import Field
+from fedplug.errors import ProtectionError
+from fedplug_std.gaussian import NoiseOptions
+
+from fedplug_baselines import lwe_numbers
+from fedplug_baselines.lwe_shares import Sharing
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Recipe
+
+
+class LweOptions(NoiseOptions):
+    """How much noise, how long the secret is, and how many clients open a sum."""
+
+    noise_multiplier: float | None = Field(
+        None, gt=0, lt=math.inf,
+        description="standard deviation over clipping norm of the noise of `shared_by` clients together, in the "
+        "first round; instead of epsilon and delta",
+    )  # fmt: skip
+    grid: float | None = Field(
+        None, gt=0, lt=math.inf,
+        description="what an integer 1 stands for, a power of two; default: the finest with which no sum can wrap",
+    )  # fmt: skip
+    shared_by: int | None = Field(
+        None, ge=1,
+        description="how many clients' noise together gives epsilon; default: one fewer than the smallest sum that "
+        "is opened has, since whoever took part knows its own noise; 1: that of each client is enough by itself",
+    )  # fmt: skip
+    dimension: int = Field(710, ge=512, le=8192, description="n, the length of the LWE secret; the authors: 710")
+    threshold: int | None = Field(
+        None, ge=2,
+        description="how many clients' shares open a sum; default: more than half of them, so that no two sets of "
+        "clients open sums that differ in one update",
+    )  # fmt: skip
+    packing: int = Field(
+        1, ge=1,
+        description="elements of the secret in one polynomial: messages shrink by it, and threshold - packing "
+        "clients together with the server still learn nothing of an upload",
+    )  # fmt: skip
+
+    def sharing(self, num_clients: int) -> Sharing:
+        """How secrets are shared among the clients of the run.
+
+        Raises:
+            ProtectionError: not with so few clients.
+        """
+        return Sharing(num_clients, self.threshold or num_clients // 2 + 1, self.packing)
+
+    def of_one(self, round: int, rounds: int, num_clients: int, min_clients: int) -> float:
+        """Noise multiplier of one client: `shared_by` clients together have what the options say."""
+        least = max(min_clients, self.sharing(num_clients).threshold)
+        return self.multiplier(round, rounds) / math.sqrt(self.shared_by or max(1, least - 1))
+
+    def problems(self, recipe: Recipe, name: str) -> list[str]:
+        """What stands against adding the updates of the recipe's clients, and against opening the sum."""
+        problems = []
+        if getattr(recipe.aggregate.options, "weighting", None) != "uniform":
+            problems.append("masked updates cannot be weighted; write aggregate: {use: std.mean, weighting: uniform}")
+        if recipe.min_clients < 2:
+            problems.append("min_clients: 1 would open single updates; raise it to 2 or more")
+        try:
+            sharing = self.sharing(recipe.clients)
+        except ProtectionError as error:
+            return [*problems, str(error)]
+        some = "sampling" if recipe.sampling else "groups" if recipe.groups else ""
+        if some and sharing.threshold > recipe.min_clients:
+            problems.append(
+                f"threshold={sharing.threshold} is more than the min_clients={recipe.min_clients} that a sum may have "
+                f"with {some}, and only clients in the sum are asked for shares; lower threshold, or raise min_clients"
+            )
+        if self.shared_by is not None and self.shared_by >= recipe.clients:
+            problems.append(
+                f"shared_by={self.shared_by} must be below the number of clients, {recipe.clients}: whoever took part "
+                "knows its own noise"
+            )
+        return problems + self._unfit(recipe, name)
+
+    def _unfit(self, recipe: Recipe, name: str) -> list[str]:
+        """Why the noise of the first or the last round does not fit the modulus; empty if it does."""
+        for chain in recipe.protect.values():
+            names = [use.name for use in chain]
+            before = chain[: names.index(name)] if name in names else ()
+            norms = [float(use.options.norm) for use in before if hasattr(use.options, "norm")]
+            for norm in norms[-1:]:
+                try:
+                    for round in (0, recipe.rounds - 1):
+                        std = norm * self.of_one(round, recipe.rounds, recipe.clients, recipe.min_clients)
+                        lwe_numbers.step_of(norm, std, recipe.clients, self.grid)
+                except ProtectionError as error:
+                    return [str(error)]
+        return []

@@ -1,0 +1,243 @@
+"""NbAFL: clients clip their weights and add noise before they send them; the server adds more before it broadcasts.
+
+Wei et al., "Federated Learning with Differential Privacy: Algorithms and Performance Analysis" (IEEE TIFS 2020,
+arXiv:1911.00222), Algorithm 1, Theorem 1, and the scheduling of K random clients. Recovered from public notes on the
+paper, not from its full text. Its proximal term is `baselines.blur` with norm 0. Implementations that replace the model
+by the noise, or clip each coordinate, were not followed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Block, Client, Context, Field, Release, hookimpl
+from fedplug.errors import ProtectionError
+from fedplug_std.noise_sources import add_noise, default_grid
+
+
+class NbAFL:
+    """Clip the local weights to a norm and add Gaussian noise to them (NbAFL, the uplink).
+
+    The standard deviation is c * L * (2C / m) / epsilon with c = sqrt(2 ln(1.25 / delta)): clipping norm C, L
+    exposures, and at least m examples at every client. What travels is the noised weights minus the global model, which
+    the server has anyway.
+
+    2C / m would be the sensitivity to one record if weights were the average of weights that each record gives alone.
+    Trained weights are not. What the clip does guarantee is that a client moves its upload by at most C against zero,
+    and the ledger states epsilon for that. Where a guarantee is wanted, use std.clip and std.gaussian.
+    """
+
+    class Options(fedplug.Options):
+        """The constants of the paper's formula."""
+
+        norm: float = Field(gt=0, allow_inf_nan=False, description="C: largest L2 norm of a client's weights")
+        epsilon: float = Field(gt=0, allow_inf_nan=False, description="what the paper claims; c holds below 1 only")
+        delta: float = Field(1e-5, gt=0, lt=1, description="failure probability in the paper's claim")
+        min_examples: int = Field(
+            ge=1, description="m: the fewest examples a client may have; a public constant, which clients check"
+        )
+        exposures: int | None = Field(
+            None, ge=1, description="L: how often a client's upload is exposed; null: in every round of the run"
+        )
+        source: Literal["secure", "reproducible"] = Field(
+            "secure",
+            description="secure: ChaCha20 keyed by the system; reproducible: from the recipe's seed, which protects "
+            "nobody",
+        )
+
+    name: str
+    provides = frozenset({"noise"})
+    forbids_before: ClassVar[dict[str, str]] = {
+        "noise": "this zone has noise already; keep one noise component in the chain",
+        "encryption": "noise is added to plain values; put it before the encryption",
+        "l2_bound": "it clips the weights itself; take the clip of the update out",
+    }
+
+    def __init__(self, options: Options) -> None:
+        self.options: NbAFL.Options = options
+
+    def constants(self, rounds: int) -> tuple[float, float, int, float, int]:
+        """C, epsilon, m, c and L of a run."""
+        options = self.options
+        exposures = rounds if options.exposures is None else options.exposures
+        return options.norm, options.epsilon, options.min_examples, gaussian_constant(options.delta), exposures
+
+    def std(self, rounds: int) -> float:
+        """Standard deviation of a client's noise, sigma_U, in units of the weights."""
+        norm, epsilon, examples, constant, exposures = self.constants(rounds)
+        return uplink_std(norm, epsilon, examples, constant, exposures)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Local weights, clipped and noised, as a difference from the global model (Algorithm 1, at the clients).
+
+        Raises:
+            ProtectionError: the client has fewer than `min_examples`, no plan, or weights that cannot be clipped.
+        """
+        options, values = self.options, block.plain()
+        if client.num_examples < options.min_examples:
+            raise ProtectionError(
+                f"client {client.client_id} has {client.num_examples} examples, and min_examples="
+                f"{options.min_examples} in {self.name} promises more of every client; lower it"
+            )
+        if client.plan is None:
+            raise ProtectionError(f"{self.name} needs a plan, to know the weights of zone {block.zone}; there is none")
+        where = client.plan.positions(block.zone)
+        weights = client.start[where].astype(np.float64) + values
+        norm = math.sqrt(float(np.square(weights).sum()))
+        if not math.isfinite(norm):
+            raise ProtectionError(
+                f"client {client.client_id}: the weights of zone {block.zone} are not finite and cannot be clipped; "
+                "its training diverged: lower lr in train"
+            )
+        client.log[f"{self.name}.clipped"] = float(norm > options.norm)
+        clipped = (weights / max(1.0, norm / options.norm * (1 + 2.0**-23))).astype(np.float32)
+        std = self.std(ctx.rounds)
+        stream = client.rng(self, block.zone)
+        noised = add_noise(clipped, std, default_grid(options.norm, std), options.source, stream)
+        # Clients subtract the same model, so it moves to the mean of their noised weights.
+        return block.replace(values=noised - client.vector[where], l1_bound=None, l2_bound=None)
+
+    def release(self, round: int, ctx: Context) -> Release:
+        """What an upload costs: the noise against a client whose weights are replaced by zero, whose norm is C."""
+        options, std = self.options, self.std(ctx.rounds)
+        note = (
+            f"the paper claims epsilon {options.epsilon:g} by a sensitivity of 2C/m = "
+            f"{2 * options.norm / options.min_examples:.3g}, as if weights were averages over records; that of a "
+            "client's clipped weights is C"
+        )
+        if options.epsilon >= 1:
+            note += f"; and its constant c holds below epsilon 1, not at {options.epsilon:g}"
+        if options.source == "reproducible":
+            note += "; anyone who knows the seed can subtract this noise"
+        return Release("gaussian", std / options.norm, options.norm, "local", options.source, literal=True, note=note)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        warning = "" if options.epsilon < 1 else "; its formula holds below epsilon 1"
+        return f"weights clipped to {options.norm:g}, noise for the paper's epsilon {options.epsilon:g}{warning}"
+
+
+class NbAFLDownlink:
+    """Add Gaussian noise to the aggregate before it is broadcast, where the uploads' noise does not suffice (NbAFL).
+
+    By the paper, T broadcasts need more noise than L uploads of N clients carry into the mean if T > L sqrt(N). Then
+    the server adds 2cC sqrt(T^2 - L^2 N) / (m N epsilon), with the constants of the uplink component. Where K clients
+    are drawn each round, by `sampling: {scheme: fixed}`, the paper's formula for scheduled clients takes its place.
+
+    The server sees the uploads before it adds this noise, and the formula inherits the uplink's sensitivity: the ledger
+    gives no credit for it.
+    """
+
+    class Options(fedplug.Options):
+        """Which uplink it tops up, and how many clients take part."""
+
+        uplink: str = Field("baselines.nbafl", description="name of the component whose constants hold here too")
+        scheduled: int | None = Field(None, ge=1, description="K: clients drawn each round; null: all N take part")
+
+    name: str
+    site = "server"
+    requires: ClassVar[dict[str, str]] = {
+        "noise": "it tops up the noise of the uploads; put {use: baselines.nbafl, ...} into the zone's chain"
+    }
+
+    def __init__(self, options: Options) -> None:
+        self.options: NbAFLDownlink.Options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """The uplink protects the same zones, and K is the size of the sample."""
+        name, scheduled, clients = self.options.uplink, self.options.scheduled, recipe.clients
+        problems = []
+        for zone, uses in recipe.postprocess.items():
+            uplinks = [use for use in recipe.protect.get(zone, ()) if use.name == name]
+            if any(use.name == self.name for use in uses) and not uplinks:
+                problems.append(f"uplink: {name!r} protects no zone {zone}; name the component of protect.{zone}")
+        drawn = clients
+        if recipe.sampling is not None:
+            drawn = max(1, int(recipe.sampling.rate * clients + 0.5))
+            if recipe.sampling.scheme != "fixed":
+                problems.append("its formula is for samples of a fixed size; write sampling: {scheme: fixed, ...}")
+        if (scheduled or clients) != drawn:
+            problems.append(
+                f"scheduled={scheduled} must be {drawn}, as many of the {clients} clients are drawn each round"
+            )
+        return problems
+
+    def std(self, ctx: Context) -> float:
+        """Standard deviation of the noise on the mean, sigma_D, in units of the weights."""
+        uplink = ctx.component(self.options.uplink)
+        constants, clients = uplink.constants(ctx.rounds), ctx.num_clients
+        return scheduled_std(*constants, rounds=ctx.rounds, clients=clients, drawn=self.options.scheduled or clients)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Noise on the mean of the uploads (Algorithm 1, at the server; Theorem 1).
+
+        Raises:
+            ProtectionError: the sum is encrypted.
+        """
+        if block.values is None:
+            raise ProtectionError(f"zone {block.zone} is encrypted at the server, which can add no noise to it")
+        std = self.std(ctx)
+        ctx.party.log[f"{self.name}.std"] = std
+        if std == 0:
+            return block
+        source, mean = ctx.component(self.options.uplink).options.source, block.mean()
+        reach = float(np.abs(mean).max(initial=0.0))  # of values that are noised already: the grid gives nothing away
+        noised = add_noise(mean, std, default_grid(reach, std), source, ctx.rng(self.name, block.zone))
+        return block.replace(values=noised, divisor=1.0, l1_bound=None, l2_bound=None)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        who = "all clients" if self.options.scheduled is None else f"{self.options.scheduled} clients a round"
+        return f"noise on the broadcast mean of {who}, where the paper asks for it; no credit in the ledger"
+
+
+def gaussian_constant(delta: float) -> float:
+    """c = sqrt(2 ln(1.25 / delta)), the classical Gaussian mechanism's, which holds for epsilon below 1."""
+    return math.sqrt(2 * math.log(1.25 / delta))
+
+
+def uplink_std(norm: float, epsilon: float, examples: int, constant: float, exposures: int) -> float:
+    """sigma_U = c L (2C / m) / epsilon."""
+    return constant * exposures * 2 * norm / (examples * epsilon)
+
+
+def downlink_std(
+    norm: float, epsilon: float, examples: int, constant: float, exposures: int, *, rounds: int, clients: int
+) -> float:
+    """sigma_D = 2cC sqrt(T^2 - L^2 N) / (m N epsilon) if T > L sqrt(N), else 0 (Theorem 1)."""
+    missing = rounds**2 - exposures**2 * clients
+    return 2 * constant * norm * math.sqrt(max(0, missing)) / (examples * clients * epsilon)
+
+
+def scheduled_std(
+    norm: float,
+    epsilon: float,
+    examples: int,
+    constant: float,
+    exposures: int,
+    *,
+    rounds: int,
+    clients: int,
+    drawn: int,
+) -> float:
+    """sigma_D where K of N clients are drawn each round: 2cC sqrt(T^2 / b^2 - L^2 K) / (m K epsilon), or 0.
+
+    b = -(T / epsilon) ln(1 - N/K + (N/K) exp(-epsilon / T)), and there is noise if T > epsilon / gamma with
+    gamma = -ln(1 - K/N + (K/N) exp(-epsilon / (L sqrt(K)))). Whenever T is that large, b exists.
+    """
+    if drawn == clients:  # b is 1, and gamma epsilon / (L sqrt(N))
+        return downlink_std(norm, epsilon, examples, constant, exposures, rounds=rounds, clients=clients)
+    share = drawn / clients
+    gamma = -math.log1p(share * math.expm1(-epsilon / (exposures * math.sqrt(drawn))))
+    inside = math.expm1(-epsilon / rounds) / share
+    if rounds <= epsilon / gamma or inside <= -1:  # the second by rounding only
+        return 0.0
+    b = -rounds / epsilon * math.log1p(inside)
+    missing = (rounds / b) ** 2 - exposures**2 * drawn
+    return 2 * constant * norm * math.sqrt(max(0.0, missing)) / (examples * drawn * epsilon)

@@ -1,0 +1,249 @@
+"""DP-SGD: its accounting against Opacus' figures, its steps by hand, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import fedplug_baselines.dp_sgd as module
+import numpy as np
+import pytest
+from fedplug import ClientData, Examples, run_command
+from fedplug.accounting import gaussian_epsilon
+from fedplug.catalog import Catalog
+from fedplug.errors import ProtectionError, SetupError
+from fedplug.per_sample import per_sample_gradients
+from fedplug.recipe import load_recipe
+from fedplug.settings import Settings
+from fedplug.testing import check_component
+from fedplug_baselines.dp_sgd import DpSgd
+from fedplug_baselines.dp_sgd_accounting import (
+    noise_multiplier_for,
+    record_epsilons,
+    sampling_rate,
+    steps_of_a_round,
+)
+from fedplug_std.models import Cnn, LeNet5, Mlp
+from toy_components import recipe_of, run_protocol
+
+RECIPE = Path(__file__).parents[3] / "recipes/baselines/dp-sgd.yaml"
+
+
+def trainer(**options: Any) -> DpSgd:
+    given = {"noise_multiplier": 0.0, "source": "reproducible"} | options
+    found = DpSgd(DpSgd.Options(**given))
+    found.name = "baselines.dp_sgd"
+    return found
+
+
+def client_of(make_client: Any, model: Any, count: int = 12, side: int = 12) -> Any:
+    rng = np.random.default_rng(3)
+    examples = Examples(rng.random((count, 1, side, side), np.float32), np.arange(count) % 4)
+    data = ClientData(examples, examples, examples, tuple("abcd"), (0.5,), (0.5,))
+    return make_client(model.layout, model=model, data=data, vector=model.get_vector())
+
+
+def mlp(hidden: tuple[int, ...] = (8,)) -> Any:
+    return Mlp(Mlp.Options(hidden=hidden)).build((1, 12, 12), 4, 5, "cpu")
+
+
+def lenet() -> Any:
+    return LeNet5(LeNet5.Options()).build((1, 12, 12), 4, 5, "cpu")
+
+
+def gradients(client: Any) -> Any:
+    """By `torch.func` instead of Opacus."""
+    chunks = per_sample_gradients(client.model, client.data.train, client.data, vector=client.vector)
+    return np.concatenate([chunk.numpy() for chunk in chunks]).astype(np.float64)
+
+
+def clipped_sum(client: Any, norm: float) -> Any:
+    """With a loop over the examples."""
+    return np.sum([g / max(1.0, np.linalg.norm(g) / norm) for g in gradients(client)], axis=0)
+
+
+# -- accounting --------------------------------------------------------------------------------------------------------
+
+
+def test_noise_for_epsilon_1_of_3000_examples() -> None:
+    """Ten rounds of five epochs of batches of 32: sigma = 3.07 by Renyi DP, less by PRV."""
+    steps, rate = 10 * steps_of_a_round(3000, 32, 5), sampling_rate(3000, 32)
+    assert (steps, rate) == (4700, 32 / 3000)
+    sigma = noise_multiplier_for(1.0, 1e-5, rate, steps, "rdp")
+    assert sigma == pytest.approx(3.07, abs=0.005)
+    spent = record_epsilons([(sigma, rate, steps)], 1e-5)
+    assert 0.998 < spent["epsilon_rdp"] <= 1.0
+    assert spent["epsilon_prv"] < 0.95
+
+
+def test_epsilon_of_a_known_setting() -> None:
+    """sigma 1.1, q 0.1, 100 steps: 6.614 by RDP, 5.923 by PRV; an accountant that is tighter still gives 5.913."""
+    spent = record_epsilons([(1.1, 0.1, 100)], 1e-5)
+    assert spent["epsilon_rdp"] == pytest.approx(6.614, abs=2e-3)
+    assert 5.913 <= spent["epsilon_prv"] <= 5.913 + 0.02
+
+
+def test_without_sampling_the_exact_curve_holds() -> None:
+    sigma = noise_multiplier_for(2.0, 1e-5, 1.0, 50, "rdp")
+    assert gaussian_epsilon(sigma / math.sqrt(50), 1e-5) == pytest.approx(2.0)
+    spent = record_epsilons([(sigma, 1.0, 50)], 1e-5)
+    assert 2.0 <= spent["epsilon_prv"] <= 2.02 <= spent["epsilon_rdp"]
+
+
+def test_rounds_compose_in_any_order_and_any_cut() -> None:
+    parts = [(2.0, 0.2, 10), (3.0, 0.1, 5), (2.0, 0.2, 7)]
+    together = record_epsilons([(3.0, 0.1, 5), (2.0, 0.2, 17)], 1e-5)
+    assert record_epsilons(parts, 1e-5) == record_epsilons(parts[::-1], 1e-5) == together
+    assert record_epsilons(parts[:2], 1e-5)["epsilon_prv"] < together["epsilon_prv"]
+
+
+def test_nothing_released_costs_nothing_and_no_noise_everything() -> None:
+    assert set(record_epsilons([], 1e-5).values()) == {0.0}
+    assert set(record_epsilons([(2.0, 0.1, 0)], 1e-5).values()) == {0.0}
+    assert set(record_epsilons([(2.0, 0.1, 5), (0.0, 0.1, 1)], 1e-5).values()) == {math.inf}
+
+
+def test_each_client_finds_the_noise_for_its_own_size(make_client: Any) -> None:
+    component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=2)
+    small, large = client_of(make_client, mlp(()), 16), client_of(make_client, mlp(()), 64)
+    few, many = (component.record_release(client, client.ctx) for client in (small, large))
+    assert (few[1:], many[1:]) == ((0.25, 8), (1 / 16, 32))
+    assert few[0] > many[0]
+    for release in (few, many):  # bare clients are in a run of 9 rounds
+        assert 3.9 < record_epsilons([release] * 9, 1e-5)["epsilon_rdp"] <= 4.0
+
+
+def test_reproducible_noise_is_no_protection() -> None:
+    assert trainer().record_epsilon([(2.0, 0.1, 5)], 1e-5)["epsilon_prv"] == math.inf
+    assert trainer(source="secure").record_epsilon([(2.0, 0.1, 5)], 1e-5) == record_epsilons([(2.0, 0.1, 5)], 1e-5)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [mlp, lenet])
+def test_one_step_is_that_of_algorithm_1(make_client: Any, build: Any) -> None:
+    """All examples in the batch, no noise: w - lr / n sum_i g_i / max(1, |g_i| / C). Some gradients are clipped."""
+    client = client_of(make_client, build())
+    norm = float(np.median(np.linalg.norm(gradients(client), axis=1)))
+    expected = client.vector - 0.5 / 12 * clipped_sum(client, norm)
+    assert not np.allclose(expected, client.vector - 0.5 / 12 * clipped_sum(client, 1e9), atol=1e-5)
+    numbers = trainer(batch_size=20, lr=0.5, clipping_norm=norm).train(client, client.ctx)
+    assert np.allclose(client.model.get_vector(), expected, atol=1e-6)
+    assert numbers["loss"] == pytest.approx(math.log(4), abs=0.3)
+
+
+def test_batches_in_parts_are_the_same(make_client: Any, monkeypatch: Any) -> None:
+    whole, parts = client_of(make_client, mlp()), client_of(make_client, mlp())
+    component = trainer(batch_size=6, lr=0.5, epochs=3)
+    component.train(whole, whole.ctx)
+    monkeypatch.setattr(module, "_GRADIENT_BYTES", 4 * whole.ctx.layout.size * 2)  # two examples
+    component.train(parts, parts.ctx)
+    assert np.allclose(whole.model.get_vector(), parts.model.get_vector(), atol=1e-6)
+    assert not np.allclose(whole.model.get_vector(), whole.vector, atol=1e-3)
+
+
+def test_batches_are_poisson_samples(make_client: Any, monkeypatch: Any) -> None:
+    """Sizes vary as a binomial of n and q does; with a batch as large as the data everybody is always in."""
+    client, sizes = client_of(make_client, mlp(()), 40), []
+    component = trainer(batch_size=10, epochs=100, source="secure")
+    zero = np.zeros(client.ctx.layout.size, np.float32)
+    monkeypatch.setattr(component, "_clipped_sum", lambda *args: (sizes.append(len(args[2])) or zero, 0.0))
+    component.train(client, client.ctx)
+    assert len(sizes) == 400
+    assert np.mean(sizes) == pytest.approx(10, abs=6 * math.sqrt(40 * 0.25 * 0.75 / 400))
+    assert np.var(sizes) == pytest.approx(7.5, rel=0.5)
+
+
+def test_the_noise_has_the_stated_size(make_client: Any, monkeypatch: Any) -> None:
+    """sigma C on the sum, whatever the batch; lr / (q n) of that in the model. Other noise each time."""
+    moves = []
+    for _ in range(2):
+        client = client_of(make_client, mlp((32,)), 40)
+        component = trainer(batch_size=10, epochs=1, lr=0.5, noise_multiplier=3.0, clipping_norm=0.2, source="secure")
+        zero = np.zeros(client.ctx.layout.size, np.float32)
+        monkeypatch.setattr(component, "_clipped_sum", lambda *args, zero=zero: (zero, 0.0))
+        component.train(client, client.ctx)
+        moves.append((client.model.get_vector() - client.vector) * 10 / 0.5)
+    size = len(moves[0])  # 4 steps; chi-square bounds at 6 standard deviations
+    expected = 4 * (3.0 * 0.2) ** 2
+    assert np.mean(np.square(moves[0])) == pytest.approx(expected, rel=6 * math.sqrt(2 / size))
+    assert abs(np.corrcoef(moves[0], moves[1])[0, 1]) < 6 / math.sqrt(size)
+
+
+def test_opacus_leaves_the_model_as_it_was(make_client: Any) -> None:
+    client = client_of(make_client, mlp())
+    trainer().train(client, client.ctx)
+    module_ = client.model.module
+    assert not any(part._forward_hooks or part._backward_hooks for part in module_.modules())
+    assert not any(hasattr(parameter, "grad_sample") for parameter in module_.parameters())
+    next(per_sample_gradients(client.model, client.data.train, client.data))  # which hooks would break
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_batch_norm_is_refused_with_a_remedy(make_client: Any) -> None:
+    model = Cnn(Cnn.Options()).build((1, 12, 12), 4, 5, "cpu")
+    client = client_of(make_client, model)
+    with pytest.raises(SetupError, match=r"Opacus refuses 2 parts .*BatchNorm2d.*std.lenet5, or use group norm"):
+        trainer().train(client, client.ctx)
+
+
+def test_a_model_that_diverged_is_reported(make_client: Any) -> None:
+    client = client_of(make_client, mlp())
+    client.model.set_vector(np.full(client.ctx.layout.size, np.nan, np.float32))
+    with pytest.raises(ProtectionError, match=r"client 0: \d+ values of the clipped gradients .* lower lr"):
+        trainer().train(client, client.ctx)
+    assert not any(part._forward_hooks for part in client.model.module.modules())
+
+
+def test_other_models_are_refused(make_client: Any) -> None:
+    client = client_of(make_client, mlp())
+    client.model = object()
+    with pytest.raises(SetupError, match="trains torch models, not object"):
+        trainer().train(client, client.ctx)
+
+
+@pytest.mark.parametrize(("options", "problem"), [
+    ({}, "neither of epsilon and noise_multiplier"),
+    ({"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 1.0}, "both of epsilon and noise_multiplier"),
+    ({"epsilon": 1.0}, "epsilon and delta belong together"),
+    ({"noise_multiplier": 1.0, "delta": 1e-5}, "epsilon and delta belong together"),
+    ({"noise_multiplier": 1.0, "calibration": "prv"}, "calibration: prv has no effect"),
+    ({"noise_multiplier": 1.0, "clipping_norm": 0}, "greater than 0"),
+    ({"epsilon": 0, "delta": 1e-5}, "greater than 0"),
+])  # fmt: skip
+def test_options_that_make_no_sense(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        DpSgd.Options(**options)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_conforms() -> None:
+    check_component("baselines.dp_sgd")
+    assert Catalog.discover().named("baselines.dp_sgd")[0].group == "trainer"
+
+
+def test_both_engines_agree_and_tell_the_same() -> None:
+    train = {"use": "baselines.dp_sgd", "batch_size": 64, "noise_multiplier": 1.0, "source": "reproducible"}
+    plain = recipe_of(train=train)
+    local, processes = run_protocol(plain), run_protocol(plain, "processes")
+    assert np.array_equal(local.vector, processes.vector)
+    assert local.protocol.ledger.log == processes.protocol.ledger.log
+
+
+def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(run_command, "write_report", lambda run_dir, *_: run_dir / "report.html")
+    recipe = load_recipe(RECIPE, ["rounds=2", "train.epochs=1", "model.hidden=[]"])
+    code, folder = run_command.start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
+    assert code == 0
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert 0 < rows[0]["record_epsilon"] < rows[1]["record_epsilon"] <= 8
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert ledger["record_level"] is not None
+    assert "NO DP for clients" in ledger["verdict"]

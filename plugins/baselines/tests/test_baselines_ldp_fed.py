@@ -1,0 +1,231 @@
+"""LDP-Fed: the exponential mechanism draws what it says, costs what it says, and the layers take turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Client, Layout
+from fedplug.errors import ProtectionError, RecipeError, SetupError
+from fedplug.recipe import Recipe
+from fedplug.testing import check_component
+from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
+from fedplug_baselines.ldp_fed_mechanism import alpha_for, perturb, zero_out_epsilon
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from toy_components import recipe_of, run_protocol
+
+LAYOUT = Layout.of([("fc1.weight", (3, 2)), ("fc1.bias", (2,)), ("fc2.weight", (2, 2)), ("fc3.weight", (5,))])
+
+
+def noise(**options: Any) -> LdpFed:
+    made = LdpFed(LdpFed.Options(**{"bound": 0.5, "precision": 2, "source": "reproducible"} | options))
+    made.name = "baselines.ldp_fed"
+    return made
+
+
+def cycle(**options: Any) -> LdpFedCycle:
+    made = LdpFedCycle(LdpFedCycle.Options(**options))
+    made.name = "baselines.ldp_fed_cycle"
+    return made
+
+
+def mechanism(largest: int, alpha: float) -> NDArray[np.float64]:
+    """Pr[y | v] of the paper by enumeration, (2m + 1, 2m + 1), v down, y across."""
+    universe = np.arange(-largest, largest + 1)
+    weights = np.exp(-alpha * np.abs(universe[:, None] - universe[None, :]) / 2)
+    return weights / weights.sum(1, keepdims=True)
+
+
+def recipe(alpha: float | None = 0.05, *, layers: bool = True, **changes: Any) -> dict[str, Any]:
+    budget = {"alpha": alpha} if alpha is not None else {}
+    use = {"use": "baselines.ldp_fed", "bound": 0.1, "precision": 3, "source": "reproducible", **budget}
+    plain = recipe_of("noised", [use | changes.pop("noise", {})], model={"use": "std.mlp", "hidden": [8]}, rounds=3)
+    if layers:
+        plain["negotiate_mask"] = {"use": "baselines.ldp_fed_cycle"}
+    return plain | changes
+
+
+@pytest.mark.parametrize("name", ["ldp_fed", "ldp_fed_cycle"])
+def test_conforms(name: str) -> None:
+    check_component(f"baselines.{name}")
+
+
+# -- the mechanism -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 0.05, 0.7, 40.0])
+@pytest.mark.parametrize("value", [-6, 0, 2, 6])
+def test_draws_follow_the_exponential_mechanism(alpha: float, value: int) -> None:
+    draws = perturb(np.full(60_000, value), 6, alpha, np.random.default_rng(3))
+    expected = len(draws) * mechanism(6, alpha)[value + 6]
+    counts = np.bincount(draws + 6, minlength=13)
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected.max())
+    likely = expected > 10
+    assert np.sum((counts - expected)[likely] ** 2 / expected[likely]) < 40  # 12 degrees of freedom: p < 1e-4
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2**52), st.floats(1e-18, 1e3), st.data())
+def test_draws_stay_in_the_universe_however_large(largest: int, alpha: float, data: Any) -> None:
+    values = np.array(data.draw(st.lists(st.integers(-largest, largest), min_size=1, max_size=20)), np.int64)
+    draws = perturb(values, largest, alpha, np.random.default_rng(1))
+    assert draws.dtype == np.int64
+    assert np.abs(draws).max() <= largest
+
+
+@given(st.integers(1, 25), st.floats(1e-6, 8))
+def test_epsilon_is_the_largest_ratio_against_zero(largest: int, alpha: float) -> None:
+    logs = np.log(mechanism(largest, alpha))
+    worst = np.abs(logs - logs[largest]).max()
+    found = zero_out_epsilon(alpha, largest)
+    assert found == pytest.approx(worst, rel=1e-6, abs=1e-12)
+    assert alpha * largest / 2 <= found * (1 + 1e-12) <= alpha * largest * (1 + 1e-6)
+    # What the ledger takes for replace-one, twice as much, covers any two values; they are alpha * m apart at most.
+    assert (logs.max(0) - logs.min(0)).max() == pytest.approx(alpha * largest, rel=1e-6, abs=1e-12)
+
+
+def test_alpha_is_for_neighbouring_steps_and_no_epsilon() -> None:
+    """alpha 1 with c = 1 and ten digits: neighbours are e apart at most, and one single value costs 5 * 10^9."""
+    neighbours = mechanism(20, 1.0)
+    assert np.abs(np.log(neighbours[1:] / neighbours[:-1])).max() <= 1
+    assert zero_out_epsilon(1.0, 10**10) == pytest.approx(5e9, rel=1e-6)
+
+
+@given(st.floats(1e-3, 1e6), st.integers(1, 10**6), st.integers(1, 10**9))
+def test_alpha_for_a_budget_uses_it_up(epsilon: float, coordinates: int, largest: int) -> None:
+    cost = coordinates * zero_out_epsilon(alpha_for(epsilon, coordinates, largest), largest)
+    assert epsilon * (1 - 1e-6) <= cost <= epsilon * (1 + 1e-12)
+
+
+# -- the protector -----------------------------------------------------------------------------------------------------
+
+
+def test_values_are_clipped_rounded_and_drawn_on_the_grid(make_client: Callable[..., Client]) -> None:
+    client = make_client(LAYOUT)
+    values = np.array([0.123, -0.256, 3.0, -3.0, 0.0, 0.5], np.float32)
+    sharp = noise(alpha=500.0).protect(Block("noised", 6, values=values), client, client.ctx)  # stays where it is
+    assert np.allclose(sharp.plain(), [0.12, -0.26, 0.5, -0.5, 0, 0.5], atol=1e-7)
+    assert client.log["baselines.ldp_fed.clipped"] == pytest.approx(2 / 6)
+    flat = noise(alpha=1e-6).protect(Block("noised", 4000, values=np.full(4000, 0.5, np.float32)), client, client.ctx)
+    steps = flat.plain().astype(np.float64) * 100
+    assert np.allclose(steps, np.rint(steps), atol=1e-4)
+    assert np.abs(steps).max() <= 50.001
+    assert np.std(steps) == pytest.approx(math.sqrt((101**2 - 1) / 12), rel=0.05)  # uniform on -50 to 50
+
+
+def test_nan_is_refused(make_client: Callable[..., Client]) -> None:
+    client = make_client(LAYOUT)
+    with pytest.raises(ProtectionError, match="client 0: the update of zone noised holds NaN"):
+        noise(alpha=1.0).protect(Block("noised", 1, values=np.array([np.nan], np.float32)), client, client.ctx)
+
+
+def test_secure_draws_differ_between_runs_and_reproducible_ones_do_not(make_client: Callable[..., Client]) -> None:
+    client, block = make_client(LAYOUT), Block("noised", 50, values=np.zeros(50, np.float32))
+
+    def drawn(source: str) -> NDArray[np.float32]:
+        return noise(alpha=0.1, source=source).protect(block, client, client.ctx).plain()
+
+    assert np.array_equal(drawn("reproducible"), drawn("reproducible"))
+    assert not np.array_equal(drawn("secure"), drawn("secure"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "neither of alpha and epsilon"),
+        ({"alpha": 1, "epsilon": 1}, "both of alpha and epsilon"),
+        ({"alpha": 0}, "alpha"),
+        ({"alpha": 1, "bound": -1}, "bound"),
+        ({"alpha": 1, "bound": 0.0001}, "change precision"),
+        ({"alpha": 1, "bound": 1e9, "precision": 12}, "change precision"),
+    ],
+)
+def test_options_that_leave_nothing_to_draw_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Recipe.from_plain(recipe(None, noise=options))
+
+
+# -- the cycle ---------------------------------------------------------------------------------------------------------
+
+
+def sent(component: LdpFedCycle, round: int) -> list[int]:
+    return [i for part in component.turn(round, LAYOUT) for i in range(part.start, part.stop)]
+
+
+def test_layers_take_turns(make_client: Callable[..., Client]) -> None:
+    first, second, third = list(range(8)), list(range(8, 12)), list(range(12, 17))
+    assert [sent(cycle(), round) for round in range(4)] == [first, second, third, first]
+    assert [sent(cycle(order="backward"), round) for round in range(2)] == [third, second]
+    assert [sent(cycle(order=(2, 0)), round) for round in range(3)] == [third, first, third]
+    assert [sent(cycle(layers_per_round=2), round) for round in range(2)] == [first + second, third + first]
+    client = make_client(LAYOUT, round=1)
+    cycle().adopt(client)
+    assert client.plan is not None
+    assert client.plan.positions("noised").tolist() == second
+    assert client.plan.sizes() == {"encrypted": 0, "noised": 4, "retained": 13, "clear": 0}
+    assert client.plan.shared == set(client.ctx.zones)
+
+
+def test_only_the_layer_whose_turn_it_is_travels_and_moves() -> None:
+    rounds = [run_protocol(recipe(rounds=rounds)) for rounds in (1, 2)]
+    sizes = []
+    for message in rounds[1].sent("server", "client:1"):
+        if message.phase == "upload":
+            sizes.append({zone: block.size for zone, block in message.decode()["value"]["blocks"].items()})
+    assert sizes == [{"noised": 64 * 8 + 8}, {"noised": 8 * 10 + 10}]
+    moved = rounds[1].vector != rounds[0].vector
+    assert not moved[: 64 * 8 + 8].any()
+    assert moved[64 * 8 + 8 :].any()
+
+
+@pytest.mark.parametrize("options", [{"layers_per_round": 4}, {"order": (0, 3)}])
+def test_layers_that_the_model_has_not_are_refused_before_round_1(options: dict[str, Any]) -> None:
+    with pytest.raises(SetupError, match=r"layers 0 to 1: .*lower layers_per_round, or change order"):
+        run_protocol(recipe(negotiate_mask={"use": "baselines.ldp_fed_cycle", **options}))
+
+
+@pytest.mark.parametrize("options", [{"order": (1, 1)}, {"order": ()}, {"zone": "retained"}, {"layers_per_round": 0}])
+def test_a_cycle_that_is_none_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=r"order|zone retained is never sent|layers_per_round"):
+        Recipe.from_plain(recipe(negotiate_mask={"use": "baselines.ldp_fed_cycle", **options}))
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_adds_up_the_values_of_every_round() -> None:
+    outcome = run_protocol(recipe(noise={"source": "secure"}))
+    each = zero_out_epsilon(0.05, 100)
+    assert outcome.protocol.ledger.epsilon() == pytest.approx((520 + 90 + 520) * each, rel=1e-8)
+    assert any("the paper's own formula" in warning for warning in outcome.protocol.ledger.to_json()["warnings"])
+    release = outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"][0]
+    assert release["mechanism"] == "pure"
+    assert release["literal"]
+    assert "the paper would quote alpha 0.05" in release["note"]
+
+
+@pytest.mark.parametrize("layers", [True, False])
+def test_a_budget_in_epsilon_is_what_the_ledger_says(layers: bool) -> None:
+    outcome = run_protocol(recipe(None, layers=layers, noise={"epsilon": 50, "source": "secure"}))
+    assert outcome.protocol.ledger.epsilon() == pytest.approx(50, rel=1e-6)
+    assert outcome.protocol.ledger.epsilon() <= 50 * (1 + 1e-9)
+    assert not outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"][0]["literal"]
+
+
+def test_selecting_k_clients_earns_no_credit() -> None:
+    sampling = {"scheme": "fixed", "rate": 0.5}
+    outcome = run_protocol(recipe(sampling=sampling, noise={"source": "secure"}))
+    charged = [entry["charged"] for entry in outcome.protocol.ledger.log]
+    assert [len(clients) for clients in charged] == [2, 2, 2]
+    each, values = zero_out_epsilon(0.05, 100), (520, 90, 520)
+    paid = [sum(n for n, clients in zip(values, charged, strict=True) if k in clients) for k in range(4)]
+    assert outcome.protocol.ledger.epsilon() == pytest.approx(max(paid) * each, rel=1e-8)
+
+
+def test_both_engines_agree() -> None:
+    assert np.array_equal(run_protocol(recipe()).vector, run_protocol(recipe(), "processes", workers=1).vector)

@@ -1,0 +1,235 @@
+"""The arithmetic under LWE aggregation: the field, the public matrix, secret shares, integers that cannot wrap."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.errors import ProtectionError
+from fedplug_baselines import lwe_field, lwe_shares
+from fedplug_baselines.lwe_field import HALF, Q, centred, inverse, keystream, masks, product, residues, uniform
+from fedplug_baselines.lwe_numbers import check_room, check_sum, fixed_point, largest, noise, step_of
+from fedplug_baselines.lwe_shares import Sharing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+SEED = bytes(range(32))
+elements = st.one_of(st.integers(0, Q - 1), st.sampled_from([0, 1, Q - 1, Q - 2, 2**16, 2**30]))
+
+
+def exact(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    """The product modulo q by whole numbers of Python."""
+    found: NDArray[Any] = (first.astype(object) @ second.astype(object)) % Q
+    return found
+
+
+# -- the field ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 2**32 - 1), st.booleans())
+def test_products_are_exact(rows: int, inner: int, seed: int, highest: bool) -> None:
+    rng = np.random.default_rng(seed)
+    low = Q - 3 if highest else 0
+    first, second = rng.integers(low, Q, (rows, inner)), rng.integers(low, Q, (inner, 3))
+    assert np.array_equal(product(first, second), exact(first, second).astype(np.uint64))
+    assert np.array_equal(product(first, second[:, 0]), exact(first, second[:, 0]).astype(np.uint64))
+
+
+def test_the_longest_products_do_not_overflow() -> None:
+    first, second = np.full((1, 65_536), Q - 1), np.full(65_536, Q - 1)
+    assert product(first, second)[0] == (Q - 1) ** 2 * 65_536 % Q
+
+
+@given(st.lists(elements, min_size=1, max_size=20))
+def test_inverses(values: list[int]) -> None:
+    found = inverse(np.array(values))
+    assert [int(a) * b % Q for a, b in zip(found, values, strict=True)] == [int(b > 0) for b in values]
+
+
+@given(st.lists(st.integers(-HALF, HALF), max_size=20))
+def test_residues_stand_for_their_integers(values: list[int]) -> None:
+    assert centred(residues(np.array(values, np.int64))).tolist() == values
+
+
+def test_words_beyond_the_field_are_drawn_again() -> None:
+    class Stream:
+        words = iter([5, 2**31 - 1, 2**32 - 1, 2**31 + 7, 2**31 - 1, 9, 11])
+
+        def update(self, zeros: bytes) -> bytes:
+            return np.array(list(itertools.islice(self.words, len(zeros) // 4)), "<u4").tobytes()
+
+    assert uniform(Stream(), 4).tolist() == [5, 11, 9, 7]  # type: ignore[arg-type]
+
+
+def test_elements_are_uniform() -> None:
+    drawn = uniform(keystream(SEED), 80_000)
+    assert drawn.max() < Q
+    counts = np.histogram(drawn, bins=16, range=(0, Q))[0]
+    assert np.sum((counts - 5000) ** 2) / 5000 < 50, "chi-square of 15 degrees of freedom"
+
+
+# -- the matrix --------------------------------------------------------------------------------------------------------
+
+
+def test_masks_are_the_product_with_the_public_matrix() -> None:
+    """Rows are made in blocks; the matrix, row by row, is what the seed's stream gives."""
+    size, n = 1100, 40
+    secret = uniform(keystream(bytes(32)), n)
+    stream = keystream(SEED)
+    matrix = np.concatenate([uniform(stream, rows * n).reshape(rows, n) for rows in (512, 512, 76)])
+    assert np.array_equal(masks(SEED, size, secret), exact(matrix, secret).astype(np.uint64))
+    assert np.array_equal(masks(SEED, 700, secret), masks(SEED, size, secret)[:700])
+    assert not np.array_equal(masks(bytes(32), size, secret), masks(SEED, size, secret))
+
+
+def test_masks_add_up() -> None:
+    """A s + A s' = A (s + s'), which is all that opening a sum rests on."""
+    first, second = (uniform(keystream(bytes([k] * 32)), 64).astype(np.uint64) for k in (1, 2))
+    total = (masks(SEED, 600, first) + masks(SEED, 600, second)) % Q
+    assert np.array_equal(total, masks(SEED, 600, (first + second) % Q))
+
+
+def test_what_an_upload_hides_is_not_found_without_the_error_s_secret() -> None:
+    """Without errors n samples give the secret away (the code that leaves e out); with them the solution is wrong."""
+    n = 24
+    secret = uniform(keystream(bytes(32)), n).astype(np.uint64)
+    matrix = uniform(keystream(SEED), n * n).reshape(n, n)
+    sent = masks(SEED, n, secret)
+    errors = residues(np.random.default_rng(0).integers(-(2**15), 2**15, n))
+    assert np.array_equal(_solve(matrix, sent), secret)
+    assert not np.any(_solve(matrix, (sent + errors) % Q) == secret)
+
+
+def _solve(matrix: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Gauss elimination modulo q."""
+    rows = np.concatenate([matrix, right[:, None]], axis=1).astype(object)
+    for i in range(len(rows)):
+        pivot = next(k for k in range(i, len(rows)) if rows[k, i])
+        rows[[i, pivot]] = rows[[pivot, i]]
+        rows[i] = rows[i] * pow(int(rows[i, i]), -1, Q) % Q
+        for k in range(len(rows)):
+            if k != i:
+                rows[k] = (rows[k] - rows[k, i] * rows[i]) % Q
+    return rows[:, -1].astype(np.uint64)
+
+
+# -- shares ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_threshold_of_shares_opens_a_sum(data: st.DataObject) -> None:
+    clients = data.draw(st.integers(2, 9))
+    threshold = data.draw(st.integers(2, clients))
+    sharing = Sharing(clients, threshold, data.draw(st.integers(1, threshold - 1)))
+    size, dealers = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 4))
+    stream = keystream(data.draw(st.binary(min_size=32, max_size=32)))
+    secret = np.array([[data.draw(elements) for _ in range(size)] for _ in range(dealers)], np.uint64)
+    shares = np.stack([sharing.deal(one, stream) for one in secret]).astype(np.uint64)
+    assert shares.shape == (dealers, clients, sharing.length(size))
+    answering = data.draw(st.lists(st.integers(0, clients - 1), min_size=threshold, max_size=clients, unique=True))
+    sums = {client: shares[:, client].sum(0) % Q for client in answering}
+    assert np.array_equal(sharing.open(sums, size), secret.sum(0) % Q)
+
+
+@pytest.mark.parametrize(("threshold", "packing"), [(3, 1), (3, 2), (2, 1)])
+def test_fewer_shares_say_nothing(monkeypatch: pytest.MonkeyPatch, threshold: int, packing: int) -> None:
+    """Exact, in the field of seven elements: over all randomness, any threshold - packing shares are uniform, whatever
+    the secret is. With packing 1 that is one share fewer than what opens."""
+    small = 7
+    for module in (lwe_field, lwe_shares):
+        monkeypatch.setattr(module, "Q", small)
+    sharing, free = Sharing(4, threshold, packing), threshold - packing
+    for secret in itertools.product(range(small), repeat=packing):
+        seen: dict[tuple[int, ...], Counter[tuple[int, ...]]] = {}
+        for drawn in itertools.product(range(small), repeat=free):
+            monkeypatch.setattr(lwe_shares, "uniform", lambda _, count, drawn=drawn: np.array(drawn[:count]))
+            shares = sharing.deal(np.array(secret), None)[:, 0]  # type: ignore[arg-type]
+            for few in itertools.combinations(range(4), free):
+                seen.setdefault(few, Counter())[tuple(int(shares[c]) for c in few)] += 1
+        assert all(len(counts) == small**free and set(counts.values()) == {1} for counts in seen.values())
+
+
+def test_too_few_shares_are_refused_and_a_wrong_one_is_found() -> None:
+    sharing = Sharing(5, 3)
+    dealt = dict(enumerate(sharing.deal(np.array([1, 2, 3]), keystream(SEED))))
+    with pytest.raises(ProtectionError, match="2 shares open nothing; threshold=3 of 5 are needed"):
+        sharing.open({c: dealt[c] for c in (0, 4)}, 3)
+    for client in dealt:
+        wrong = dealt | {client: (dealt[client] + np.uint32(1)) % np.uint32(Q)}
+        with pytest.raises(ProtectionError, match="at least one of them is wrong"):
+            sharing.open(wrong, 3)
+
+
+@pytest.mark.parametrize(("numbers", "said"), [
+    ((4, 3, 3), "packing=3 must be below threshold=3"),
+    ((4, 5, 1), "threshold=5 must be at most the number of clients, 4"),
+    ((1, 1, 1), "packing=1 must be below threshold=1"),
+])  # fmt: skip
+def test_sharings_that_cannot_be(numbers: tuple[int, int, int], said: str) -> None:
+    with pytest.raises(ProtectionError, match=said):
+        Sharing(*numbers)
+
+
+# -- integers ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 500), st.data())
+def test_sums_of_what_fits_do_not_wrap(clients: int, data: st.DataObject) -> None:
+    limit = largest(clients)
+    values = data.draw(st.lists(st.sampled_from([-limit, limit, 0, 1]), min_size=clients, max_size=clients))
+    integers = np.array(values, np.int64)
+    check_room(integers, clients)
+    total = np.array([int(residues(integers).sum() % Q)], np.uint64)
+    assert centred(total)[0] == integers.sum()
+    check_sum(centred(total), clients, clients)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_what_could_wrap_is_found(sign: int) -> None:
+    with pytest.raises(ProtectionError, match=f"beyond {largest(10)} steps"):
+        check_room(np.array([0, sign * (largest(10) + 1)]), 10)
+    # Three clients, at twice their share: the sum has wrapped, and comes out beyond what three of ten may give.
+    wrapped = centred(residues(np.array([sign * 10 * largest(10) * 3])))
+    assert abs(int(wrapped[0])) < 10 * largest(10) * 3
+    with pytest.raises(ProtectionError, match="has wrapped around the modulus"):
+        check_sum(wrapped, 3, 10)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(0.06, 50), st.integers(2, 500))
+def test_the_finest_step_leaves_room_for_all(norm: float, multiplier: float, clients: int) -> None:
+    std = multiplier * norm
+    step = step_of(norm, std, clients, None)
+    assert np.log2(step) == round(np.log2(step))
+    assert norm / step + 12 * std / step + 1 <= largest(clients)
+    assert std / step >= 2**15
+    assert step_of(norm, std, clients, step) == step
+
+
+def test_steps_that_cannot_be() -> None:
+    with pytest.raises(ProtectionError, match="the sum of 10 clients could wrap"):
+        step_of(1.0, 1.0, 10, 2.0**-30)
+    with pytest.raises(ProtectionError, match=r"2\^15 steps to the noise of one client, 1\)"):
+        step_of(1.0, 1.0, 10, 0.5)
+    with pytest.raises(ProtectionError, match="too small beside a norm of 1 for sums of 10 clients"):
+        step_of(1.0, 1e-5, 10, None)
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=50))
+def test_rounding_never_lifts_the_norm(values: list[float]) -> None:
+    plain, step = np.array(values, np.float32), 2.0**-12
+    integers = fixed_point(plain, step)
+    assert (np.abs(integers) * step <= np.abs(plain)).all()
+    assert (np.abs(integers * step - plain) < step).all()
+
+
+@pytest.mark.parametrize("source", ["secure", "exact", "reproducible"])
+def test_errors_are_gaussian_integers(source: str) -> None:
+    drawn = noise(4000, 1.0, 2.0**-16, source, np.random.default_rng(1))
+    assert drawn.dtype == np.int64
+    assert np.std(drawn) == pytest.approx(2.0**16, rel=0.06)
+    assert len(np.unique(drawn)) > 3500

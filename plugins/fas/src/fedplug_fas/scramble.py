@@ -1,0 +1,215 @@
+"""FAS's scrambling of what is not encrypted, through a round: at the clients, at the server, and back at the clients.
+
+The aggregation server holds the scrambling key, as in the paper. Toward it, scrambling protects nothing: it is a second
+transport encryption, against whoever taps a line. The ledger counts the zone as sent in the clear, after its noise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Field, SideChannel, add_blocks, at_client, hookimpl, secrets
+from fedplug.errors import FedplugError, MessageError, ProtectionError
+
+from fedplug_fas.words import Scrambler, to_values, to_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fedplug import Block, Client, Cohort, Context, Party
+    from fedplug.cohort import KeyServerLine
+
+
+class Scramble:
+    """Scramble what is not encrypted under a key that the clients and the aggregation server share (FAS).
+
+    Values become fixed-point words; in every word the bits are permuted and a keystream is added (`fedplug_fas.words`).
+    The server, which holds the key, unscrambles each upload, adds, and scrambles the sum under fresh keys; the clients
+    unscramble it. In a chain: std.clip_l1, std.laplace, fas.scramble.
+
+    FAS, Algorithm 1, lines 20-25 (`protect`); Algorithm 2, lines 11-21 (`add_blocks`); Algorithm 3, lines 10-13
+    (`postprocess`). The paper formats, adds noise and scrambles; here noise comes before the format, since Laplace
+    noise on hexadecimal text has no meaning. Algorithm 3's title speaks of restoring noise; none of its lines does, and
+    neither does anything here.
+
+    Works with masks that differ from client to client: positions then travel beside the words, in the clear.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """How words are made and sent."""
+
+        style: Literal["keyed", "static"] = Field(
+            "keyed",
+            description="keyed: fresh keys and an integrity tag for every message; static: the paper's letter, one bit "
+            "permutation for the whole run, no keystream, no nonce, no tag",
+        )
+        fraction_bits: int = Field(
+            32, ge=8, le=52,
+            description="bits after the point of a 64-bit word: values are rounded to 2^-bits, and saturate at "
+            "2^(62-bits); the share of those is logged",
+        )  # fmt: skip
+        framing: Literal["binary", "hex"] = Field(
+            "binary", description="hex: as hexadecimal text, like the paper, for twice the bytes and no protection"
+        )
+
+    provides = frozenset({"scrambling"})
+    forbids_before: ClassVar[dict[str, str]] = {
+        "encryption": "ciphertexts need no scrambling; put it on the zone that is not encrypted",
+        "scrambling": "scramble once: a zone's chain holds one scrambling, as its last link",
+    }
+    must_undo = True
+    site = "client"
+
+    def __init__(self, options: Options) -> None:
+        self.options: Scramble.Options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """Nothing can protect scrambled words further, and nothing but the clients' end can read them."""
+        found = []
+        for zone, chain in recipe.protect.items():
+            names = [use.name for use in chain]
+            if self.name in names and names[-1] != self.name:
+                found.append(f"{names[-1]} comes after it in the chain of zone {zone}; scrambling is the last link")
+            opening = [use.name for use in recipe.postprocess.get(zone, [])]
+            if self.name in names and opening and opening[0] != self.name:
+                remedy = f"write postprocess: {{{zone}: [{self.name}]}}"
+                found.append(f"{opening[0]} cannot work on the scrambled sum of zone {zone}; {remedy}")
+        return found
+
+    # -- the key -------------------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """The server draws the scrambling key and sends each client a copy that only it can open (HPKE)."""
+        key = secrets.draw()
+        copies = {}
+        for client_id, public_key in cohort.ask(self.publish).items():
+            try:
+                copies[client_id] = secrets.seal(key, public_key, self._purpose(ctx, client_id))
+            except Exception as error:
+                cohort.drop(client_id, f"its public key for the scrambling key cannot be used: {error}")
+        ctx.party.memory(self)["key"] = key
+        cohort.tell(self.take_key, copies)
+
+    @at_client
+    def publish(self, client: Client) -> bytes:
+        """A fresh public key (X25519, 32 bytes); the private half stays here."""
+        client.cache[self.name], public_key = secrets.key_pair()
+        return public_key
+
+    @at_client
+    def take_key(self, client: Client, copies: Mapping[int, bytes]) -> None:
+        """Opens this client's copy of the scrambling key.
+
+        Raises:
+            MessageError: it is missing, was altered, or was sealed for somebody else.
+        """
+        if client.client_id not in copies or self.name not in client.cache:
+            raise MessageError(f"there is no copy of {self.name}'s key for client {client.client_id}")
+        purpose = self._purpose(client.ctx, client.client_id)
+        client.memory(self)["key"] = secrets.unseal(copies[client.client_id], client.cache.pop(self.name), purpose)
+
+    def _purpose(self, ctx: Context, client_id: int) -> bytes:
+        return f"{self.name} key of {ctx.digest} for client {client_id}".encode()
+
+    def _scrambler(self, party: Party) -> Scrambler:
+        memory = party.memory(self)
+        if "key" not in memory:
+            raise ProtectionError(f"{self.name} has no key at this party; its setup runs once, before round 1")
+        return Scrambler(memory["key"], self.options.style, self.options.framing == "hex")
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Scrambles one client's values (Algorithm 1, lines 20-25); logs the share of them that saturated.
+
+        Raises:
+            ProtectionError: a value is NaN or infinite, or this client has no key.
+        """
+        values = block.plain()
+        if not np.isfinite(values).all():
+            raise ProtectionError(
+                f"client {client.client_id}: the {block.zone} zone holds NaN or infinite values, which are no "
+                "fixed-point numbers; its training diverged: lower lr in train"
+            )
+        words, saturated = to_words(values, self.options.fraction_bits)
+        client.log[f"{self.name}.saturated"] = saturated / max(1, block.size)
+        scrambler = self._scrambler(client)
+        with client.operation(f"{self.name}.scramble", block.size):
+            message = scrambler.scramble(words, "upload", client.client_id, ctx.round, block.zone)
+        return block.replace(
+            values=None, ciphertexts=(message,), sealed_by=self.name, l1_bound=None, l2_bound=None
+        )
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).
+
+        The order of the additions is that of plain uploads, so the sum is theirs but for the fixed point.
+
+        Raises:
+            MessageError: an upload does not open; its client is blamed.
+            ProtectionError: an upload that cannot be summed, or the largest of a sum that words cannot hold; blamed on
+                its client.
+        """
+        scrambler, plain = self._scrambler(ctx.party), {}
+        for client_id, block in sorted(blocks.items()):
+            try:
+                with ctx.party.operation(f"{self.name}.unscramble", block.size):
+                    plain[client_id] = self._opened(scrambler, block, "upload", client_id, ctx.round, block.zone)
+            except FedplugError as error:
+                raise error.blame(client_id) from error.__cause__
+        # The protocol has checked that each divisor is its client's weight.
+        weights = {client_id: float(block.divisor) for client_id, block in plain.items()}
+        total = add_blocks(plain, weights, ctx)
+        words, saturated = to_words(total.plain(), self.options.fraction_bits)
+        if saturated:
+            largest = {client_id: float(np.abs(block.plain()).max()) for client_id, block in plain.items()}
+            worst = max(largest, key=largest.__getitem__)
+            raise ProtectionError(
+                f"{saturated} values of the {total.zone} sum exceed {2.0 ** (62 - self.options.fraction_bits):g}, the "
+                f"largest that words with fraction_bits={self.options.fraction_bits} hold, and client {worst} sent the "
+                f"largest; lower fraction_bits in {self.name}, or lr in train"
+            ).blame(worst)
+        with ctx.party.operation(f"{self.name}.scramble", total.size):
+            message = scrambler.scramble(words, "sum", ctx.round, total.zone)
+        return total.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Unscrambles the sum at a client (Algorithm 3, lines 10-13)."""
+        with ctx.party.operation(f"{self.name}.unscramble", block.size):
+            return self._opened(self._scrambler(ctx.party), block, "sum", ctx.round, block.zone)
+
+    def _opened(self, scrambler: Scrambler, block: Block, *header: object) -> Block:
+        """The block with plain values.
+
+        Raises:
+            ProtectionError: it was sealed by something else.
+            MessageError: it is no message under this key and header.
+        """
+        if block.sealed_by != self.name or len(block.ciphertexts) != 1:
+            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
+        words = scrambler.unscramble(block.ciphertexts[0], block.size, *header)
+        values = to_values(words, self.options.fraction_bits)
+        return block.replace(values=values, ciphertexts=(), sealed_by=None)
+
+    # -- what the run tells of itself ----------------------------------------------------------------------------------
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """That the server reads everything: the ledger's epsilon counts these zones as sent in the clear."""
+        note = (
+            "the aggregation server holds the scrambling key and unscrambles every upload; scrambling hides nothing "
+            "from it, and nothing from a client that taps another's line, since all clients hold the key too. Only "
+            "noise counts, and epsilon counts no more than that"
+        )
+        return [SideChannel("scrambled uploads", ("aggregator", "client_and_aggregator"), accounted=True, note=note)]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        keyed = self.options.style == "keyed"
+        how = "AES keystream and keyed bit permutation" if keyed else "literal: one static bit permutation"
+        return f"scrambled ({how}), {self.options.framing}; the aggregation server holds the key and sees through it"

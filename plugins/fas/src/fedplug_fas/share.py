@@ -1,0 +1,95 @@
+"""What FAS encrypts: a fixed share of the scalars, the same in every round (FAS, Section 4.1; Alg. 1, lines 11-13)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Field, Plan, at_client, hookimpl
+from fedplug.types import ENCRYPTED, NOISED, RETAINED
+from pydantic import field_validator
+
+if TYPE_CHECKING:
+    from fedplug import Client, Cohort, Context
+    from numpy.typing import NDArray
+
+
+class Share:
+    """Encrypt a fixed share of the scalars, chosen once without looking at any data; the rest is noised (FAS).
+
+    floor(ratio * P) of the P scalars are `encrypted`, at the same positions in every round and at every client, so that
+    sums line up. `uniform` draws them from the recipe's seed, as Section 4.1 says ("uniformly"); `prefix` takes the
+    first ones, as Algorithms 1 and 3 do, which leaves a classifier's last layer, and with it the labels, to the rest.
+    The mask is public and depends on no data: it costs no message, no pretraining and no epsilon.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """How many scalars, and which."""
+
+        ratio: float = Field(0.1, ge=0, le=1, description="share of the scalars that is encrypted, as a fraction")
+        order: Literal["uniform", "prefix"] = Field(
+            "uniform",
+            description="uniform: drawn from the seed, once for the run; prefix: the first scalars of the model, as in "
+            "the paper's Algorithm 1",
+        )
+        rest: str = Field(NOISED, description="zone of the scalars that are not encrypted")
+
+        @field_validator("ratio", mode="before")
+        @classmethod
+        def _shares_are_fractions(cls, value: Any) -> Any:
+            text = str(value).strip()
+            try:
+                number = float(text.removesuffix("%"))
+            except ValueError:
+                return value  # pydantic says that this is no number
+            if math.isfinite(number) and (number > 1 or text.endswith("%")):
+                remedy = f"; for {number:g}% write {number / 100:g}" if number <= 100 else "; 1 encrypts everything"
+                raise ValueError(f"ratio={text}: a share is a fraction from 0 to 1{remedy}")
+            return value
+
+        @field_validator("rest")
+        @classmethod
+        def _rest_is_sent(cls, value: str) -> str:
+            if value in (ENCRYPTED, RETAINED):
+                raise ValueError(f"rest={value} must be a zone of its own that is sent, such as {NOISED}")
+            return value
+
+    def __init__(self, options: Options) -> None:
+        self.options: Share.Options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold; with ratio 0 or 1 one of them is empty, and a recipe may name both."""
+        return frozenset({ENCRYPTED, self.options.rest})
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Nothing to ask: every client draws the same mask."""
+        cohort.tell(self.split)
+
+    @at_client
+    def split(self, client: Client) -> None:
+        """Sets this round's plan (Algorithm 1, lines 11-13)."""
+        ctx = client.ctx
+        count = count_of(self.options.ratio, ctx.layout.size)
+        if self.options.order == "prefix":
+            chosen: NDArray[Any] = np.arange(count)
+        else:
+            rng = fedplug.stream(ctx.seed, self.name, "mask")
+            chosen = rng.choice(ctx.layout.size, count, replace=False, shuffle=False)
+        client.plan = Plan.of(self.options.rest, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: chosen})
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        which = "drawn once from the seed" if self.options.order == "uniform" else "the first ones (literal)"
+        return f"{self.options.ratio:.1%} encrypted, {which}; the rest {self.options.rest}"
+
+
+def count_of(ratio: float, size: int) -> int:
+    """How many of `size` scalars a share is: floor(ratio * size)."""
+    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they mean.
+    return math.floor(ratio * size + 1e-9)

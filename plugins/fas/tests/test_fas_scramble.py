@@ -1,0 +1,353 @@
+"""FAS's scrambling: its words, its key, what the wire shows, and that sums are those of plain uploads."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug import Block, codec
+from fedplug.errors import MessageError, ProtectionError, RecipeError
+from fedplug.recipe import Recipe
+from fedplug.testing import check_component
+from fedplug.views import View
+from fedplug_fas.scramble import Scramble
+from fedplug_fas.words import Scrambler, permutation, permute_bits, to_values, to_words
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from toy_components import initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+
+KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+WORDS = arrays(np.uint64, st.integers(0, 40), elements=st.integers(0, 2**64 - 1))
+VALUES = arrays(np.float32, st.integers(0, 40), elements=st.floats(-1e4, 1e4, width=32))
+CLIP = {"use": "std.clip_l1", "norm": 0.5}
+NOISE = {"use": "std.laplace", "noise_multiplier": 0.01, "source": "reproducible"}
+
+
+def recipe(chain: list[Any] | None = None, scramble: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A toy in one zone that is noised and scrambled."""
+    last = {"use": "fas.scramble", **(scramble or {})}
+    plain = recipe_of("noised", [*([CLIP, NOISE] if chain is None else chain), last], train={"use": "toy.push"})
+    return plain | {"postprocess": {"noised": ["fas.scramble"]}} | changes
+
+
+def uploads_of(outcome: Any) -> dict[tuple[int, int], Block]:
+    """The noised blocks on the wire, by round and client."""
+    view = View("eavesdropper", tuple(outcome.wire.messages))
+    return {(round, client_id): blocks["noised"] for round, client_id, blocks in view.uploads()}
+
+
+def test_conforms() -> None:
+    check_component("fas.scramble")
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+@given(VALUES, st.integers(8, 40))
+def test_fixed_point_is_exact_to_half_a_step(values: Any, bits: int) -> None:
+    words, saturated = to_words(values, bits)
+    assert words.dtype == np.uint64
+    assert saturated == 0
+    back = to_values(words, bits).astype(np.float64)
+    assert (np.abs(back - values) <= 2.0 ** -(bits + 1) + np.abs(values) * 2.0**-24).all()
+
+
+def test_fixed_point_saturates_and_says_so() -> None:
+    values = np.array([2.0**30, -(2.0**31), 2.0**29, 3e38], np.float32)
+    words, saturated = to_words(values, 32)
+    assert saturated == 3 - 1
+    assert to_values(words, 32).tolist() == [2.0**30, -(2.0**30), 2.0**29, 2.0**30]
+
+
+@given(WORDS)
+def test_a_permutation_of_bits_moves_each_bit_to_its_place(words: Any) -> None:
+    order = permutation(KEY)
+    assert sorted(order.tolist()) == list(range(64))
+    permuted = permute_bits(words, order)
+    for before, after in zip(words.tolist(), permuted.tolist(), strict=True):
+        assert after == sum(((before >> source) & 1) << place for place, source in enumerate(order.tolist()))
+    assert np.array_equal(permute_bits(permuted, np.argsort(order)), words)
+
+
+def test_another_key_gives_another_permutation() -> None:
+    orders = [permutation(bytes([number]) * 32) for number in range(20)]
+    assert len({tuple(order.tolist()) for order in orders}) == 20
+    assert np.mean([np.count_nonzero(orders[0] == order) for order in orders[1:]]) < 5  # 1 is expected
+
+
+@given(WORDS, st.sampled_from(["keyed", "static"]), st.booleans())
+def test_unscrambling_undoes_scrambling(words: Any, style: Any, hexadecimal: bool) -> None:
+    """Item 30."""
+    scrambler = Scrambler(KEY, style, hexadecimal)
+    message = scrambler.scramble(words, "upload", 3, 1, "noised")
+    assert np.array_equal(scrambler.unscramble(message, len(words), "upload", 3, 1, "noised"), words)
+    size = 8 * len(words) + (48 if style == "keyed" else 0)
+    assert len(message) == (2 * size if hexadecimal else size)
+
+
+def test_wrong_key_header_or_byte_fails() -> None:
+    """Item 30: an error, not noise."""
+    words = np.arange(100, dtype=np.uint64)
+    message = Scrambler(KEY).scramble(words, "upload", 3, 1)
+    with pytest.raises(MessageError, match="another key"):
+        Scrambler(OTHER).unscramble(message, 100, "upload", 3, 1)
+    for header in (("upload", 2, 1), ("upload", 3, 2), ("sum", 3, 1)):
+        with pytest.raises(MessageError, match="do not open"):
+            Scrambler(KEY).unscramble(message, 100, *header)
+    for place in (0, 20, 500, len(message) - 1):
+        altered = message[:place] + bytes([message[place] ^ 1]) + message[place + 1 :]
+        with pytest.raises(MessageError, match="altered"):
+            Scrambler(KEY).unscramble(altered, 100, "upload", 3, 1)
+    with pytest.raises(MessageError, match="848 bytes of scrambled words for 99 values, expected 840"):
+        Scrambler(KEY).unscramble(message, 99, "upload", 3, 1)
+    with pytest.raises(MessageError, match="not hexadecimal text"):
+        Scrambler(KEY, hexadecimal=True).unscramble(message, 100, "upload", 3, 1)
+
+
+def test_literal_scrambling_does_not_notice_a_wrong_key() -> None:
+    words = np.arange(100, dtype=np.uint64)
+    message = Scrambler(KEY, "static").scramble(words, "upload")
+    assert not np.array_equal(Scrambler(OTHER, "static").unscramble(message, 100, "upload"), words)
+
+
+def test_keyed_words_look_random_and_literal_ones_keep_their_pattern() -> None:
+    """Equal values: under a keystream all words differ; permuted bits alone show equality and count the ones."""
+    words, _ = to_words(np.full(1000, 0.37, np.float32), 32)
+    keyed = np.frombuffer(Scrambler(KEY).scramble(words)[16:-32], "<u8")
+    static = np.frombuffer(Scrambler(KEY, "static").scramble(words), "<u8")
+    assert len(np.unique(keyed)) == 1000
+    bits = np.unpackbits(keyed.view(np.uint8)).mean()
+    assert abs(bits - 0.5) < 6 * 0.5 / math.sqrt(64_000)
+    assert len(np.unique(static)) == 1
+    assert int(static[0]).bit_count() == int(words[0]).bit_count()
+    assert static[0] != words[0]
+
+
+def test_a_small_model_is_scrambled_in_no_time() -> None:
+    words, _ = to_words(np.random.default_rng(0).standard_normal(235_146).astype(np.float32), 32)
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        Scrambler(KEY).scramble(words)
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.1  # 5 to 20 ms on one core
+
+
+# -- on the wire -------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_differ_for_each_client_and_round() -> None:
+    """Item 30: equal values, no two messages that share a block; in the literal style they are the same message."""
+    same = {"use": "toy.push", "scale": 0.0}
+    keyed = uploads_of(run_protocol(recipe([], train=same)))
+    assert len(keyed) == 8
+    chunks = [{m[i : i + 16] for i in range(0, len(m), 16)} for m in (block.ciphertexts[0] for block in keyed.values())]
+    assert not any(chunks[i] & chunks[j] for i in range(8) for j in range(i))
+    static = uploads_of(run_protocol(recipe([], {"style": "static"}, train=same)))
+    assert len({block.ciphertexts[0] for block in static.values()}) == 1
+
+
+@pytest.mark.parametrize("framing", ["binary", "hex"])
+def test_eavesdropper_finds_no_value_of_the_zone(framing: str) -> None:
+    """Neither values, nor words, nor sums, in any framing; the same search does find them in plain uploads."""
+
+    def hits(outcome: Any, truth: list[Any]) -> int:
+        needles = [
+            piece
+            for values in truth
+            for number in range(0, 650, 7)
+            for piece in (values[number].tobytes(), np.float64(values[number]).tobytes(),
+                          to_words(values[number : number + 1], 32)[0].tobytes())
+            if values[number] != 0
+        ]  # fmt: skip
+        wire = b"\0".join(message.data for message in outcome.wire.messages)
+        return sum(piece in wire or piece.hex().encode() in wire for piece in needles)
+
+    bare = run_protocol(recipe_of("noised", [CLIP, NOISE], train={"use": "toy.push"}))
+    truth = [block.plain() for block in uploads_of(bare).values()]
+    assert hits(bare, truth) >= 650 // 7 * 8
+    outcome = run_protocol(recipe(scramble={"framing": framing}))
+    assert hits(outcome, [*truth, outcome.vector]) <= 2  # of 2500: four bytes may occur by chance (5e-3 in all)
+    assert all(block.values is None for block in uploads_of(outcome).values())
+    lengths = {len(block.ciphertexts[0]) for block in uploads_of(outcome).values()}
+    assert lengths == {(8 * 650 + 48) * (2 if framing == "hex" else 1)}
+
+
+def test_key_does_not_cross_the_wire_and_is_the_same_everywhere() -> None:
+    outcome = run_protocol(recipe())
+    key = outcome.protocol.server.state["fas.scramble"]["key"]
+    wire = b"".join(message.data for message in outcome.wire.messages)
+    assert len(key) == 32
+    assert key not in wire
+    keys = [data for name, data in outcome.files.items() if name.startswith("client-") and key in data]
+    assert len(keys) == 4
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+def test_model_is_that_of_plain_uploads_to_fixed_point() -> None:
+    """And the weighted mean of what the clients pushed, without noise."""
+    for chain in ([CLIP, NOISE], []):
+        plain = run_protocol(recipe_of("noised", chain, train={"use": "toy.push"}))
+        scrambled = run_protocol(recipe(chain))
+        assert np.abs(plain.vector - scrambled.vector).max() < 1e-7
+    expected, weights = initial_vector(recipe([])), weights_of(scrambled)
+    for round in range(2):
+        updates = {client_id: pushed(expected, 7, client_id, round) for client_id in weights}
+        expected = expected + sum(weights[c] * u for c, u in updates.items()) / sum(weights.values())
+    assert np.abs(scrambled.vector - expected).max() < 1e-6
+
+
+def test_both_engines_and_both_styles_agree() -> None:
+    plain, static = recipe(), recipe(scramble={"style": "static", "framing": "hex"})
+    local, processes = run_protocol(plain), run_protocol(plain, "processes")
+    assert np.array_equal(local.vector, processes.vector)
+    assert np.array_equal(local.vector, run_protocol(static).vector)
+    assert local.rows[-1]["log"] == processes.rows[-1]["log"]
+    assert local.rows[-1]["log"]["fas.scramble.saturated"] == 0
+
+
+def test_works_where_every_client_has_a_mask_of_its_own() -> None:
+    """Each position is divided by those who sent it, in the clear or scrambled."""
+    masks = {"use": "toy.masks", "rest": "noised"}
+    zones: dict[str, list[str]] = {"encrypted": [], "noised": []}
+    plain = recipe_of(negotiate_mask=masks, train={"use": "toy.push"}, protect=zones)
+    scrambled = plain | {
+        "protect": {"encrypted": [], "noised": ["fas.scramble"]}, "postprocess": {"noised": ["fas.scramble"]}
+    }  # fmt: skip
+    outcome = run_protocol(scrambled)
+    assert np.abs(run_protocol(plain).vector - outcome.vector).max() < 1e-7
+    assert all(block.positions is not None and block.values is None for block in uploads_of(outcome).values())
+
+
+def test_one_bad_upload_costs_its_client_the_round_and_nobody_else() -> None:
+    """An upload that was altered, one that was cut short, one that is missing."""
+
+    def damage(how: Callable[[Block], Block]) -> Any:
+        def prepare(protocol: Any, engine: Any) -> None:
+            original = protocol.rules.problem
+
+            def problem(upload: Any, weight: float) -> str:
+                calls.append(1)
+                if len(calls) == 2:
+                    upload["blocks"]["noised"] = how(upload["blocks"]["noised"])
+                return str(original(upload, weight))
+
+            calls: list[int] = []
+            protocol.rules.problem = problem
+
+        return run_protocol(recipe(), prepare=prepare)
+
+    def flip(block: Block) -> Block:
+        message = block.ciphertexts[0]
+        return block.replace(ciphertexts=(message[:-1] + bytes([message[-1] ^ 1]),))
+
+    for how, reason in (
+        (flip, "do not open"),
+        (lambda block: block.replace(ciphertexts=(block.ciphertexts[0][:-8],)), "expected 5248"),
+        (lambda block: block.replace(ciphertexts=()), "cannot open"),
+    ):
+        outcome = damage(how)
+        assert outcome.rows[0]["clients"]["answered"] == 3
+        ((client_id, why),) = outcome.rows[0]["clients"]["dropped"].items()
+        assert int(client_id) == 1
+        assert reason in why
+        assert outcome.rows[1]["clients"]["answered"] == 4
+        assert len(outcome.vectors) == 4
+
+
+def test_values_that_are_no_numbers_are_refused() -> None:
+    component, party = bare_scramble()
+    with pytest.raises(ProtectionError, match="client 3: the noised zone holds NaN or infinite"):
+        component.protect(Block("noised", 2, np.array([1, np.nan], np.float32)), party, party.ctx)
+
+
+def test_saturation_is_logged_and_a_sum_beyond_the_words_is_blamed() -> None:
+    component, party = bare_scramble(fraction_bits=52)  # up to 2^10
+    large = Block("noised", 4, np.array([1, 2000, -3000, 4], np.float32))
+    sealed = component.protect(large, party, party.ctx)
+    assert party.log == {"fas.scramble.saturated": 0.5}
+    server = SimpleNamespace(ctx=None, memory=party.memory, operation=party.operation)
+    ctx = SimpleNamespace(**vars(party.ctx) | {"party": server, "layout": SimpleNamespace(size=4)})
+    party.client_id = 4
+    other = component.protect(Block("noised", 4, np.array([0, 1, 0, 0], np.float32)), party, party.ctx)
+    with pytest.raises(ProtectionError, match=r"exceed 1024.*client 3 sent the largest") as caught:
+        component.add_blocks({3: sealed, 4: other}, ctx)
+    assert caught.value.client_id == 3
+
+
+def test_has_no_key_before_setup() -> None:
+    component, party = bare_scramble()
+    party.state.clear()
+    with pytest.raises(ProtectionError, match="has no key at this party"):
+        component.protect(Block("noised", 1, np.ones(1, np.float32)), party, party.ctx)
+
+
+def bare_scramble(**options: Any) -> tuple[Any, Any]:
+    component = Scramble(Scramble.Options(**options))
+    component.name = "fas.scramble"
+    client = fedplug.Client(client_id=3)
+    client.state["fas.scramble"] = {"key": KEY}
+    client.ctx = SimpleNamespace(round=0, party=client)  # type: ignore[assignment]
+    return component, client
+
+
+# -- ledger and recipes ------------------------------------------------------------------------------------------------
+
+
+def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
+    """The server holds the key: epsilon is that of the noise alone, and without noise there is none."""
+    noise = {"use": "std.laplace", "epsilon": 4.0, "delta": 1e-5}
+    ledgers = []
+    for last in ([], ["fas.scramble"]):
+        plain = recipe_of("noised", [CLIP, noise, *last], train={"use": "toy.push"})
+        plain["postprocess"] = {"noised": last} if last else {}
+        ledgers.append(run_protocol(plain).protocol.ledger.to_json())
+    assert ledgers[0]["views"] == ledgers[1]["views"]
+    seen = ledgers[1]["views"]["aggregator"]
+    assert "sees the noised zone of every upload, after the noise" in seen["reason"]
+    assert seen["zero_out"]["epsilon_rdp"] == pytest.approx(4.0, rel=1e-6)
+    bare = run_protocol(recipe([])).protocol.ledger.to_json()
+    assert "without noise" in bare["views"]["aggregator"]["reason"]
+    assert bare["zones"]["noised"]["encrypted"] is False
+
+
+def test_side_channel_says_that_the_server_sees_through() -> None:
+    component, party = bare_scramble()
+    (channel,) = component.side_channels(party.ctx)
+    assert "aggregator" in channel.seen_by
+    assert "hides nothing" in channel.note
+    assert "sees through" in component.describe()
+
+
+@pytest.mark.parametrize(
+    ("chain", "post", "message"),
+    [
+        (["fas.scramble", CLIP], ["fas.scramble"], "scrambling is the last link"),
+        ([CLIP, "fas.scramble"], [], "nothing opens the sum"),
+        (["fas.scramble", {"use": "fas.scramble", "name": "again"}], ["again", "fas.scramble"], "scramble once"),
+        ([CLIP, "fas.scramble"], [{"use": "std.central_gaussian", "epsilon": 1, "delta": 1e-5, "norm": 1.0},
+                                  "fas.scramble"], "cannot work on the scrambled sum"),
+    ],
+)  # fmt: skip
+def test_recipes_that_cannot_work_are_refused(chain: list[Any], post: list[Any], message: str) -> None:
+    plain = recipe_of("noised", chain) | {"postprocess": {"noised": post}}
+    with pytest.raises(RecipeError, match=message):
+        Recipe.from_plain(plain, toy_catalog())
+
+
+def test_blocks_travel() -> None:
+    """A scrambled block passes the codec as it is."""
+    component, party = bare_scramble()
+    block = component.protect(Block("noised", 3, np.ones(3, np.float32)), party, party.ctx)
+    back = codec.decode(codec.encode(block))
+    assert dataclasses.replace(back, positions=None).ciphertexts == block.ciphertexts

@@ -1,0 +1,118 @@
+"""FAS's share: how many scalars, which, the same everywhere, and what happens at its ends."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.errors import RecipeError
+from fedplug.recipe import Recipe
+from fedplug.testing import check_component
+from fedplug.types import BASE_ZONES, ENCRYPTED
+from fedplug.views import View
+from fedplug_fas.share import Share, count_of
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from toy_components import calls_of, recipe_of, run_protocol, toy_catalog
+
+SIZE = 650  # a linear model on digits
+
+
+def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """FAS on a toy, with BFV at the key server and no noise unless told otherwise."""
+    share = {"use": "fas.share", "ratio": ratio, **changes.pop("share", {})}
+    plain = recipe_of(
+        negotiate_mask=share, train={"use": "toy.push"},
+        protect={"encrypted": [{"use": "std.bfv"}], "noised": ["fas.scramble"] if chain is None else chain},
+        postprocess={"encrypted": ["std.bfv"], "noised": ["fas.scramble"]},
+    )  # fmt: skip
+    return plain | changes
+
+
+def plan_of(ratio: float, order: str = "uniform", round: int = 0, client_id: int = 0) -> Any:
+    component = Share(Share.Options(ratio=ratio, order=order))
+    component.name = "fas.share"
+    ctx = SimpleNamespace(layout=SimpleNamespace(size=SIZE), seed=7, zones=BASE_ZONES, round=round)
+    client: Any = SimpleNamespace(ctx=ctx, plan=None, client_id=client_id)
+    component.split(client)
+    return client.plan
+
+
+def test_conforms() -> None:
+    check_component("fas.share")
+
+
+@given(st.floats(0, 1))
+def test_encrypts_the_floor_of_the_share(ratio: float) -> None:
+    """Item 31: mask count floor(p n)."""
+    sizes = plan_of(ratio).sizes()
+    assert sizes[ENCRYPTED] == math.floor(ratio * SIZE + 1e-9)
+    assert sizes[ENCRYPTED] + sizes["noised"] == SIZE
+
+
+def test_count_means_the_decimal_that_was_written() -> None:
+    assert 0.29 * 100 < 29
+    assert [count_of(ratio, 100) for ratio in (0, 0.29, 0.999, 1)] == [0, 29, 99, 100]
+
+
+def test_mask_is_the_same_in_every_round_and_at_every_client() -> None:
+    first = plan_of(0.3)
+    for round, client_id in ((1, 0), (9, 0), (0, 3)):
+        assert np.array_equal(first.labels, plan_of(0.3, round=round, client_id=client_id).labels)
+
+
+def test_uniform_mask_spreads_over_the_model_and_prefix_does_not() -> None:
+    """Alg. 1, line 16: the first scalars. A uniform mask covers each quarter alike, within six standard deviations."""
+    uniform, prefix = (plan_of(0.4, order).positions(ENCRYPTED) for order in ("uniform", "prefix"))
+    assert np.array_equal(prefix, np.arange(260))
+    counts = np.histogram(uniform, bins=5, range=(0, SIZE))[0]
+    std = math.sqrt(260 * 0.2 * 0.8 * (SIZE - 260) / (SIZE - 1))
+    assert (np.abs(counts - 52) < 6 * std).all()
+    assert np.array_equal(uniform, np.unique(uniform))
+
+
+@pytest.mark.parametrize("ratio", [1.5, 150, "150", "10%", 10])
+def test_share_above_one_says_that_shares_are_fractions(ratio: Any) -> None:
+    with pytest.raises(ValidationError, match=r"a share is a fraction from 0 to 1"):
+        Share.Options(ratio=ratio)
+
+
+def test_share_above_one_says_what_to_write() -> None:
+    with pytest.raises(RecipeError, match=r"ratio=15.*for 15% write 0\.15"):
+        Recipe.from_plain(fas(15), toy_catalog())
+
+
+@pytest.mark.parametrize("ratio", [-0.1, math.nan, "a tenth"])
+def test_share_that_is_none_is_refused(ratio: Any) -> None:
+    with pytest.raises(ValidationError):
+        Share.Options(ratio=ratio)
+
+
+@pytest.mark.parametrize("rest", ["encrypted", "retained"])
+def test_rest_must_be_sent_in_a_zone_of_its_own(rest: str) -> None:
+    with pytest.raises(ValidationError, match="zone of its own"):
+        Share.Options(rest=rest)
+
+
+def test_asks_for_no_ballot_and_costs_no_message() -> None:
+    """Every client draws the mask itself; what the server tells it of the mask is that it shall."""
+    outcome = run_protocol(fas(0.3))
+    assert not [channel for channel in outcome.protocol.ledger.side_channels if "mask" in channel.what]
+    calls = {call for message in outcome.sent(sender="server", round=1) for call in calls_of(message)}
+    assert {call for call in calls if call.startswith("fas.share")} == {"fas.share.split"}
+    assert not [message for message in outcome.sent(round=1) if message.phase not in ("upload", "open")]
+
+
+@pytest.mark.parametrize(("ratio", "zone", "sealed_by"), [(1, "encrypted", "std.bfv"), (0, "noised", "fas.scramble")])
+def test_share_of_one_sends_no_plaintext_and_share_of_zero_no_ciphertext(ratio: int, zone: str, sealed_by: str) -> None:
+    """Item 31."""
+    outcome = run_protocol(fas(ratio))
+    uploads = list(View("server", tuple(outcome.wire.messages)).uploads())
+    assert len(uploads) == 8
+    for _, _, blocks in uploads:
+        assert set(blocks) == {zone}
+        assert (blocks[zone].values, blocks[zone].sealed_by, blocks[zone].size) == (None, sealed_by, SIZE)

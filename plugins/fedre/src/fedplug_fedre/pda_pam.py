@@ -1,0 +1,306 @@
+"""PDA-PAM, FedRE's aggregation: layers of sensitive, noisy models count less (Sec. 3.2.3, Alg. 1, lines 11 and 12)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Block, Cohort, Context, Examples, Field, SideChannel, add_blocks, hookimpl, stream
+from fedplug.errors import DataError, ProtectionError
+from fedplug_std.gaussian import NoiseOptions
+from numpy.typing import NDArray
+
+from fedplug_fedre.jacobian import PROJECTIONS, psi_scores
+from fedplug_fedre.preferences import Preference, marked, nothing_marked
+
+_LARGEST = 1e12
+"""Largest weight of eq. 11 that is still used: float32 values times more leave no digit of anybody else's."""
+_LEAST = 1e-12
+"""Least weight of a client, in place of what rounds to 0."""
+_SHOWN = 200
+"""As many layers as a picture can show."""
+
+
+class PdaPam:
+    """Average the clients' updates; layers whose gradients show less of the region count more (FedRE, PDA-PAM).
+
+    For every client the server puts the update, as far as it sees it, on the global model, and scores each layer with
+    the PSI score on public examples. alpha-hat of eq. 10 is the softmax of a layer's scores over the clients. Eq. 11
+    weighs client k by 1 / (K alpha-hat_k). These factors favour low scores, as they should, but add up to K or more:
+    with equal scores the step is the sum of all updates. By default they are normalised; that is the softmax of the
+    negative scores. `literal` takes them as printed.
+
+    A layer counts over the clients that show something of it. Where nothing can be scored all weigh alike: in zones
+    that arrive encrypted, without public examples, and for layers with a score that is not finite.
+
+    Weights follow from what the server sees anyway and from public data, so noise that clients add covers them. They
+    differ from client to client, so one client's noise may be almost all that a sum has: no sum earns credit for the
+    noise of others.
+    """
+
+    name: str
+    needs_model_at_server = True
+    needs_positions = True
+
+    class Options(fedplug.Options):
+        """What is scored, how, and what the scores become."""
+
+        preference: Preference | None = Field(
+            None,
+            description="the sensitive regions of the public examples; null: the fields they mark, or whole images",
+        )
+        samples: int = Field(
+            10, ge=1, description="public examples with a sensitive region that scores are a mean over"
+        )
+        method: Literal["auto", "exact", "projections"] = Field(
+            "auto", description="of the Jacobian's norms: exact, estimated by random projections, or whichever is cheap"
+        )
+        projections: int = Field(PROJECTIONS, ge=2, description="random projections a layer and example")
+        weighting: Literal["normalised", "literal"] = Field(
+            "normalised",
+            description="1 / alpha-hat, normalised over the clients; or eq. 11 as printed, which adds up to more",
+        )
+        standardise: bool = Field(
+            False, description="bring each layer's scores to mean 0 and deviation 1 over the clients before the softmax"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options: PdaPam.Options = options
+
+    def check(self, recipe: Any) -> list[str]:
+        """Noise added at the server covers no weights, and the server has no folder of preferences."""
+        complaints = []
+        for zone, chain in recipe.postprocess.items():
+            central = [use.name for use in chain if isinstance(use.options, NoiseOptions)]
+            if central:
+                complaints.append(
+                    f"{central[0]} adds noise to the sum of zone {zone}, but the weights in it follow from single "
+                    "clients' values, which that noise does not cover; add noise at the clients "
+                    "(protect: fedre.layer_budgets or std.gaussian), or write aggregate: {use: std.mean}"
+                )
+        if self.options.preference is not None and self.options.preference.in_file:
+            complaints.append(
+                f"preference: {self.options.preference.marks} names a file in a client's folder, which the server does "
+                "not have; write a box, kinds or fields"
+            )
+        return complaints
+
+    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+        """Refuses public examples that cannot be scored, before anything is trained.
+
+        Raises:
+            DataError: they have no labels, or the preference does not fit them.
+        """
+        if ctx.public is None:
+            return
+        answers, classes = ctx.public.examples.answers, len(ctx.public.classes)
+        wrong = answers[(answers < 0) | (answers >= classes)]
+        if len(wrong):
+            raise DataError(
+                f"{len(wrong)} labels of the public examples are none of 0 to {classes - 1}, such as {wrong[0]}; "
+                "without labels there is no gradient to score: label the public set, or leave it out"
+            )
+        self._task(ctx)
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """Alg. 1, lines 11 and 12, for one zone.
+
+        Raises:
+            ProtectionError: positions or values that cannot be, blamed on their client; or weights of eq. 11 that
+                float32 does not hold.
+        """
+        blocks = dict(sorted(blocks.items()))
+        alike = add_blocks(blocks, weights, ctx)  # also checks the blocks
+        if alike.sealed_by is not None or ctx.public is None:
+            self._tell(ctx, alike.zone, min(blocks), np.full((len(blocks), len(ctx.layout.layers)), np.nan))
+            return alike
+        numbers = np.arange(len(ctx.layout.layers))
+        layer = ctx.layout.per_scalar(numbers)  # of each position
+        where = {client_id: _positions(block) for client_id, block in blocks.items()}
+        shows = np.array([np.isin(numbers, layer[at]) for at in where.values()])
+        scores = np.array([self._scores(client_id, ctx) for client_id in blocks])  # S_l(w^k; D)
+        factors, shares = layer_weights(scores, shows, self.options.weighting, self.options.standardise)  # eq. 10
+        if factors.max(initial=0.0) > _LARGEST:
+            worst = ctx.layout.layers[int(factors.max(0).argmax())]
+            raise ProtectionError(
+                f"eq. 11 counts an update of layer {worst} {factors.max():.1e} times: the scores differ too much; "
+                f"write weighting: normalised, or standardise: true, in {self.name}"
+            )
+        divisor, weighted = np.zeros(ctx.layout.size), {}
+        for (client_id, block), factor, share in zip(blocks.items(), factors, shares, strict=True):
+            at = where[client_id]
+            weighted[client_id] = block.replace(values=_scaled(block.plain(), factor[layer[at]]), weighted=True)
+            divisor[at] += share[layer[at]]
+        total = add_blocks(weighted, weights, ctx)  # eq. 11
+        self._tell(ctx, alike.zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
+        # One contributor: for the ledger, which else would credit the noise of all. See the class.
+        return total.replace(divisor=divisor[total.positions], contributors=1)
+
+    def _scores(self, client_id: int, ctx: Context) -> NDArray[np.float64]:
+        """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server sees it; once a round."""
+        server: Any = ctx.party
+        public = ctx.public
+        assert public is not None, "only called where there are public examples"
+        known = self._of_round(ctx)["scores"]
+        if client_id not in known:
+            if server.model is None or server.vector is None:
+                raise ProtectionError(f"{self.name} scores models at the server, and there is none")
+            vector = server.vector.copy()
+            for block in server.uploads[client_id].values():
+                if block.values is not None:
+                    _require_usable(client_id, block, ctx.layout.size)
+                    vector[_positions(block)] += block.plain()
+            examples, regions = self._task(ctx)
+            seed = int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
+            with server.operation(f"{self.name}.score", len(examples)):
+                known[client_id] = psi_scores(
+                    server.model, examples, regions, public, method=self.options.method,
+                    projections=self.options.projections, seed=seed, vector=vector, batch_norm="examples",
+                ).mean  # fmt: skip
+        found: NDArray[np.float64] = known[client_id]
+        return found
+
+    def _task(self, ctx: Context) -> tuple[Examples, NDArray[np.bool_]]:
+        """The public examples to score on, the same for every client and round, and their regions."""
+        cache, public = ctx.party.cache, ctx.public
+        key, preference = f"{self.name}.task", self.options.preference or Preference()
+        assert public is not None, "only called where there are public examples"
+        if key not in cache:
+            regions = marked(preference, public.examples, public, None)
+            order = stream(ctx.seed, self.name, "samples").permutation(len(public.examples))
+            chosen = order[regions[order].any((1, 2))][: self.options.samples]
+            if not len(chosen):
+                raise nothing_marked(preference, len(public.examples))
+            cache[key] = public.examples.take(chosen), regions[chosen]
+        task: tuple[Examples, NDArray[np.bool_]] = cache[key]
+        return task
+
+    def _of_round(self, ctx: Context) -> dict[str, Any]:
+        """What is kept from zone to zone: scores by client, and weights by zone and group."""
+        kept: dict[str, Any] = ctx.party.cache.setdefault(self.name, {})
+        if kept.get("round") != ctx.round:
+            kept.update(round=ctx.round, scores={}, weights={})
+        return kept
+
+    def _tell(self, ctx: Context, zone: str, group: int, factors: NDArray[np.float64]) -> None:
+        """Weights for the metrics and the report: 1 is that of the mean.
+
+        Args:
+            ctx: the server's.
+            zone, group: of the sum; the group by its first client.
+            factors: (clients, L); NaN where nothing was scored, or a client shows nothing.
+        """
+        told = self._of_round(ctx)["weights"]
+        told[zone, group] = factors
+        every = np.vstack(list(told.values()))
+        scored = np.isfinite(every).any(0)
+        log = ctx.party.log
+        log[f"{self.name}.scored_layers"] = float(scored.mean())
+        if scored.any():
+            log[f"{self.name}.weight_min"] = float(np.nanmin(every))
+            log[f"{self.name}.weight_max"] = float(np.nanmax(every))
+            names = [layer for layer, known in zip(ctx.layout.layers, scored, strict=True) if known]
+            ctx.party.figures[self.name] = picture(names, every[:, scored])
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """Positions, and what the weights say."""
+        weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
+        found = [SideChannel("weights of clients", ("aggregator",), accounted=True, note=weighed)]
+        plans = [component for component in ctx.components.values() if hasattr(component, "negotiate_mask")]
+        if any(len(getattr(component, "zones", ())) != 1 for component in plans):
+            note = "positions of all values that are not encrypted"
+            found.append(SideChannel("mask", ("aggregator", "client"), note=note))
+        return found
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        rule = {
+            "normalised": "the softmax of minus their PSI scores", "literal": "1 / (K alpha-hat) of eq. 11 (literal)"
+        }[options.weighting]  # fmt: skip
+        scores = "standardised scores" if options.standardise else "scores"
+        return (
+            f"mean with weights for each layer by {rule}, {scores} on {options.samples} public examples; alike in "
+            "zones that are encrypted, or without public examples"
+        )
+
+
+def layer_weights(
+    scores: NDArray[np.float64], shows: NDArray[np.bool_], weighting: str = "normalised", standardise: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Eq. 10 and what eq. 11 makes of it, layer by layer over those clients that show something of it.
+
+    Args:
+        scores: S_l of each client's model, (K, L). A layer with a score that is not finite counts all clients alike.
+        shows: which clients show something of which layers, (K, L).
+        weighting: `normalised`, to softmax(-S); or `literal`, 1 / alpha-hat as it is.
+        standardise: to mean 0 and deviation 1 over the clients first.
+
+    Returns:
+        For each client and layer what its update is multiplied by, and what that adds to the divisor of the sum. Both
+        are 1 where all weigh alike, so that the sum over the divisor is sum over k of softmax(-S)_k u_k or, by eq. 11,
+        sum over k of u_k / (K alpha-hat_k).
+    """
+    count = shows.sum(0)
+    scored = np.isfinite(np.where(shows, scores, 0.0)).all(0)
+    known = np.where(shows & scored, scores, 0.0)
+    if standardise:
+        mean = known.sum(0) / np.maximum(count, 1)
+        deviation = np.sqrt(np.where(shows, np.square(known - mean), 0.0).sum(0) / np.maximum(count, 1))
+        known = (known - mean) / np.where(deviation > 0, deviation, 1.0)
+    if weighting == "literal":
+        high = np.where(shows, known, -np.inf).max(0, initial=-np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.where(shows, np.exp(known - high), 0.0).sum(0)
+            inverse = np.where(shows, total * np.exp(high - known), 0.0)  # 1 / alpha-hat
+        return np.where(scored, inverse, shows), shows.astype(np.float64)
+    low = np.where(shows, known, np.inf).min(0, initial=np.inf)
+    with np.errstate(invalid="ignore"):
+        powers = np.where(shows, np.exp(low - known), 0.0)
+    # Never quite 0: a position that only one client sends is moved by what that client sends.
+    factors = np.where(shows, np.maximum(powers * (count / np.maximum(powers.sum(0), 1.0)), _LEAST), 0.0)
+    return factors, factors
+
+
+def picture(layers: list[str], factors: NDArray[np.float64]) -> dict[str, Any]:
+    """The clients' weights in each layer, as `fedplug.pictures` describes it.
+
+    Args:
+        layers: names, (L,).
+        factors: (K, L), each column with a number; NaN where a client has no weight.
+    """
+    boxes = np.nanquantile(factors[:, :_SHOWN], (0, 0.25, 0.5, 0.75, 1), axis=0).T.tolist()
+    note = "1 is the weight of the mean; low scores on public examples weigh more."
+    panel = {"labels": layers[:_SHOWN], "boxes": boxes}
+    return {"kind": "box", "title": "PDA-PAM weights of the clients, by layer", "note": note, "panels": [panel]}
+
+
+def _scaled(values: NDArray[np.float32], factors: NDArray[np.float64]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # an infinite result is blamed on its client by add_blocks
+        return (values * factors).astype(np.float32)
+
+
+def _positions(block: Block) -> NDArray[np.uint32]:
+    if block.positions is None:
+        raise ProtectionError(
+            f"the {block.zone} blocks came without positions, which needs_positions asks for, so the server does not "
+            "know what layers they belong to"
+        )
+    return block.positions
+
+
+def _require_usable(client_id: int, block: Block, size: int) -> None:
+    """Blames a client whose values cannot be put on the model; those of zones that are summed later are unchecked yet.
+
+    Raises:
+        ProtectionError: positions that are not ascending, or beyond the model; values that are not finite.
+    """
+    where, problem = _positions(block), ""
+    if where.dtype != np.uint32 or not (where[1:] > where[:-1]).all() or (len(where) and int(where[-1]) >= size):
+        problem = f"positions that are not uint32, strictly ascending and below {size}"
+    elif not np.isfinite(block.plain()).all():
+        problem = "NaN or infinite values; its training diverged: lower lr in train"
+    if problem:
+        raise ProtectionError(f"client {client_id} sent {block.zone} {problem}").blame(client_id)

@@ -1,0 +1,209 @@
+"""FedRE's scores: how much each layer's gradient says about the pixels a client finds sensitive (Sec. 3.2.1)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Client, Context, Examples, Field, SideChannel, hookimpl, stream
+from fedplug.errors import ProtectionError
+from fedplug.types import Scores
+from numpy.typing import NDArray
+
+from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
+from fedplug_fedre.preferences import Preference, marked, nothing_marked
+from fedplug_fedre.samples import Task, calibration_data, with_regions
+
+_PUBLIC: dict[bytes, tuple[PsiScores, float]] = {}
+_MOST = 64
+"""Scores that follow from public facts alone, by a digest of these, and the seconds they took: clients of one process
+with the same preference need them once. What is in here changes no result."""
+_PASS = "psi pass"
+
+
+class Psi:
+    """Score each layer by how its gradient depends on the privacy-sensitive pixels (FedRE eq. 3 to 5, Alg. 1).
+
+    The paper scores a client's own examples at its model after training (`source: private`, `at: local`). Scores set
+    the noise of each layer, so they would tell of private data what no epsilon covers. By default they follow from
+    public facts alone: public examples, at the global model that the round started from.
+
+    The examples are the same in every round. Batch norm uses the statistics of the public examples, or, at the local
+    model or on private examples, those of the client.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """Whose regions, of which examples, how."""
+
+        preference: Preference | None = Field(
+            None, description="the sensitive regions; null: the fields that the data marks, or else whole images"
+        )
+        preferences: dict[int, Preference] = Field(
+            {}, description="of single clients, by client id in quotes; they take the place of `preference`"
+        )
+        samples: int = Field(10, ge=1, description="examples with a sensitive region that scores are a mean over")
+        source: Literal["public", "calibration", "private"] = Field(
+            "public",
+            description="of the examples: public ones, random images, or the client's training examples (the paper's; "
+            "unaccounted)",
+        )
+        at: Literal["global", "local"] = Field(
+            "global",
+            description="the model: the round's global one, or the client's after training (Alg. 1; unaccounted)",
+        )
+        method: Literal["auto", "exact", "projections"] = Field(
+            "auto", description="of the Jacobian's norms: exact, estimated by random projections, or whichever is cheap"
+        )
+        projections: int = Field(PROJECTIONS, ge=4, description="random projections a layer and example")
+        refresh: Literal["each_round", "once"] = Field(
+            "each_round", description="score in every round (Alg. 1), or keep the scores of a client's first round"
+        )
+
+    per_layer = True
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def uses_private_data(self) -> bool:
+        """Whether the scores depend on more than public facts and the preference."""
+        return self.options.source == "private" or self.options.at == "local"
+
+    def check(self, recipe: Any) -> list[str]:
+        """There are public examples, the clients with preferences exist, and calibration needs no marked fields."""
+        found = []
+        if self.options.source == "public" and not recipe.data.public and recipe.public is None:
+            found.append(
+                "source: public needs public examples; write data: {public: 32, ...} to set some aside, a section "
+                "public: {use: ...}, or source: calibration"
+            )
+        strangers = [client_id for client_id in self.options.preferences if not 0 <= client_id < recipe.clients]
+        if strangers:
+            rule = f"must be 0 to {recipe.clients - 1}; clients count from 0"
+            found.append(f"preferences: client {', '.join(map(str, strangers))} {rule}")
+        preferences = [self.options.preference, *self.options.preferences.values()]
+        if self.options.source == "calibration" and any(one and one.fields is not None for one in preferences):
+            found.append("fields are marked in data, but random images have none; give a box, or source: public")
+        return found
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """Eq. 5 for each layer, float32 (L,), >= 0, in the order of the layout's layers.
+
+        Raises:
+            DataError: the preference does not fit the images, or its file cannot be read.
+            ProtectionError: no layer depends on the region, the model has diverged, or there are no public examples.
+            SetupError: the model is not a torch model.
+        """
+        memory = client.memory(self)
+        if self.options.refresh == "once" and "scores" in memory:
+            kept: Scores = memory["scores"]
+            return kept
+        task = self.task(client, ctx)
+        found = self._scored(task, client, ctx)
+        mean = found.mean.astype(np.float32)
+        self._require_usable(mean, client)
+        positive = found.mean > 0
+        client.log[f"{self.name}.region_share"] = float(task.regions.mean())
+        client.log[f"{self.name}.relative_error"] = float(
+            np.max(found.standard_error[positive] / found.mean[positive], initial=0)
+        )
+        if self.options.refresh == "once":
+            memory["scores"] = mean
+        return mean
+
+    def task(self, client: Client, ctx: Context) -> Task:
+        """What is scored for this client in this round: examples with their regions, at a model.
+
+        Raises:
+            DataError, ProtectionError: as `score_parameters`.
+        """
+        preference = self.options.preferences.get(client.client_id, self.options.preference) or Preference()
+        data, examples, purpose = self._source(client, ctx)
+
+        def regions_at(places: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return marked(preference, examples.take(places), data, client.data_root, places=places)
+
+        order = stream(ctx.seed, self.name, "samples", *purpose).permutation(len(examples))
+        chosen = with_regions(order, self.options.samples, regions_at)
+        if not len(chosen):
+            raise nothing_marked(preference, len(examples))
+        vector = client.local if self.options.at == "local" else client.vector
+        return Task(examples.take(chosen), regions_at(chosen), data, vector)
+
+    def _source(self, client: Client, ctx: Context) -> tuple[Any, Examples, tuple[object, ...]]:
+        """The data with its names, the examples, and whom the choice among them belongs to."""
+        if self.options.source == "private":
+            return client.data, client.data.train, (client.client_id,)
+        if self.options.source == "calibration":
+            data = calibration_data(client.data, self.options.samples, stream(ctx.seed, self.name, "calibration"))
+            return data, data.examples, ()
+        if ctx.public is None:
+            raise ProtectionError(
+                f"{self.name}: source=public, but there are no public examples; write data: {{public: 32, ...}}"
+            )
+        return ctx.public, ctx.public.examples, ()
+
+    def _scored(self, task: Task, client: Client, ctx: Context) -> PsiScores:
+        """The scores; of a task that follows from public facts, each process computes them once."""
+        options, public = self.options, not self.uses_private_data
+        seed = int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
+        key = task.digest(ctx.digest, options.method, options.projections, seed)
+        if public and key in _PUBLIC:
+            found, seconds = _PUBLIC[key]
+            # A client on a machine of its own would have computed this: the simulated clock charges it.
+            charged = client.operations.setdefault(_PASS, [0.0, 0.0])
+            charged[0] += found.passes
+            charged[1] += seconds
+            return found
+        before = client.operations.get(_PASS, [0.0, 0.0])[1]
+        with client.operation(_PASS, 0):
+            found = psi_scores(
+                client.model, task.examples, task.regions, task.data, method=options.method,
+                projections=options.projections, seed=seed, vector=task.vector,
+                batch_norm="examples" if public else "model",
+            )  # fmt: skip
+        client.operations[_PASS][0] += found.passes
+        if public:
+            while len(_PUBLIC) >= _MOST:
+                del _PUBLIC[next(iter(_PUBLIC))]
+            _PUBLIC[key] = found, client.operations[_PASS][1] - before
+        return found
+
+    def _require_usable(self, scores: Scores, client: Client) -> None:
+        undefined = int(np.count_nonzero(~np.isfinite(scores)))
+        if undefined:
+            raise ProtectionError(
+                f"client {client.client_id}: {self.name}: the scores of {undefined} of {len(scores)} layers are NaN or "
+                "infinite; the model has diverged: lower lr in train"
+            )
+        if not scores.any():
+            raise ProtectionError(
+                f"client {client.client_id}: {self.name}: all {len(scores)} scores are 0: no layer depends on "
+                "the privacy-sensitive pixels, and budgets have nothing to go by; choose a region that the model sees, "
+                "or more samples; a model that is sure of every example has no gradient: stop earlier, or refresh: once"
+            )
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """Scores of private data, and preferences that only the clients know."""
+        found = []
+        if self.uses_private_data:
+            of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
+            note = f"from {of}; they set the noise of each layer, which no epsilon covers"
+            found.append(SideChannel("PSI scores", ("aggregator",), note=note))
+        if any(one and one.in_file for one in (self.options.preference, *self.options.preferences.values())):
+            note = "a client's boxes or mask set the noise of its layers, which tells something about them"
+            found.append(SideChannel("privacy preference", ("aggregator",), note=note))
+        return found
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        source = {"public": "public examples", "calibration": "random images", "private": "private examples (literal)"}
+        at = "the global model" if options.at == "global" else "the local model (literal)"
+        whose = (options.preference or Preference()).marks
+        own = f"; clients with their own: {len(options.preferences)}" if options.preferences else ""
+        return f"PSI scores on {options.samples} {source[options.source]} at {at}; regions: {whose}{own}"

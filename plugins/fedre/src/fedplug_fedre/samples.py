@@ -1,0 +1,72 @@
+"""The examples on which layers are scored: which have a sensitive region, and random ones where there are no others."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from fedplug import Examples
+from fedplug.types import PublicData
+from numpy.typing import NDArray
+
+_AT_ONCE = 64
+"""Examples whose regions are looked up at a time."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """Something to score.
+
+    Attributes:
+        examples: at most `samples`, each with a region.
+        regions: bool (n, H, W).
+        data: whose `mean` and `std` standardise the inputs.
+        vector: float32 (P,), the model at which it is scored.
+    """
+
+    examples: Examples
+    regions: NDArray[np.bool_]
+    data: Any
+    vector: NDArray[np.float32]
+
+    def digest(self, *context: object) -> bytes:
+        """Of everything that the scores follow from, given a context that says the rest."""
+        digest = hashlib.blake2b(repr((context, self.data.mean, self.data.std)).encode(), digest_size=32)
+        for array in (self.examples.inputs, self.examples.answers, np.packbits(self.regions), self.vector):
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.digest()
+
+
+def with_regions(
+    order: NDArray[np.int64], count: int, regions_at: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+) -> NDArray[np.int64]:
+    """The first `count` of these examples that have a region, or all that have one."""
+    found: list[NDArray[np.int64]] = []
+    for start in range(0, len(order), _AT_ONCE):
+        part = order[start : start + _AT_ONCE]
+        found.append(part[regions_at(part).any((1, 2))])
+        if sum(map(len, found)) >= count:
+            break
+    return np.concatenate(found)[:count] if found else np.empty(0, np.int64)
+
+
+def calibration_data(like: Any, count: int, rng: np.random.Generator) -> PublicData:
+    """Random images in place of public examples: uniform values, and answers as random as they are.
+
+    Args:
+        like: the `ClientData` whose shape, classes and scaling they have.
+        count: how many.
+        rng: a stream that every party has.
+    """
+    shape, kinds = (count, *like.shape), like.kinds or like.classes
+    inputs = rng.integers(0, 256, shape, np.uint8)
+    labels = rng.integers(0, len(kinds), count)
+    targets = None
+    if like.train.targets is not None:
+        targets = rng.integers(0, len(like.classes), (count, *like.shape[1:]), np.uint8)
+    examples = Examples(inputs, labels, targets)
+    return PublicData(examples, like.classes, like.mean, like.std, kinds=like.kinds, region_names=())

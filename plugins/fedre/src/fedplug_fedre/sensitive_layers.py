@@ -1,0 +1,151 @@
+"""A hybrid: FedRE's PSI scores choose the layers that are encrypted; the rest gets noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import fedplug
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug.scores import unknown_scorer
+from fedplug.types import ENCRYPTED, RETAINED
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from fedplug_fedre.layer_budgets import scores_are_public, scores_of_layers
+
+
+class SensitiveLayers:
+    """Encrypt the layers whose gradients show most of the sensitive regions, by the clients' mean PSI scores.
+
+    Each client sends its L scores, which the server brings to sum 1 and averages, so that each client has one vote to
+    divide. Whole layers are encrypted from the highest mean down: the first `layers` of them, or as many as it takes to
+    encrypt at least the share `ratio` of the model. The rest goes to the zone `rest`, with noise by layer if
+    fedre.layer_budgets is there. All clients have the same plan.
+
+    FedRE gives the layers that it finds most sensitive the smallest budget, which costs most accuracy there. Encrypting
+    them instead is not in the paper.
+    """
+
+    name: str
+
+    class Options(fedplug.Options):
+        """How many layers."""
+
+        ratio: float | None = Field(None, gt=0, le=1, description="least share of the scalars to encrypt, whole layers")
+        layers: int | None = Field(None, ge=1, description="how many layers to encrypt, in place of ratio")
+        by: str | None = Field(None, description="scorer with a score for each layer; the recipe's first if unset")
+        rest: str = Field("noised", description="zone of the layers that are not encrypted")
+
+        @model_validator(mode="after")
+        def _one_way_to_say_how_many(self) -> Self:
+            if (self.ratio is None) == (self.layers is None):
+                given = "neither" if self.ratio is None else "both"
+                raise ValueError(f"{given} of ratio and layers given; write ratio: 0.3, or layers: 2")
+            return self
+
+    needs_layer_scores = True
+
+    def __init__(self, options: Options) -> None:
+        self.options: SensitiveLayers.Options = options
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones that its plans can hold."""
+        return frozenset({ENCRYPTED, self.options.rest})
+
+    def check(self, recipe: Any) -> list[str]:
+        """Something must score the layers, and the rest needs a zone that travels."""
+        complaints = []
+        if not recipe.score_parameters:
+            complaints.append("the choice of layers needs scores; add score_parameters: [{use: fedre.psi}]")
+        elif problem := unknown_scorer(recipe, self.options.by):
+            complaints.append(problem)
+        if self.options.rest in (ENCRYPTED, RETAINED):
+            complaints.append(
+                f"rest: {self.options.rest} must be a zone that is sent and not encrypted; write rest: noised"
+            )
+        return complaints
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Scores in, mean, chosen layers out."""
+        ballots = cohort.ask(self.score)  # runs at every client
+        for client_id, ballot in list(ballots.items()):
+            if problem := ballot_problem(ballot, len(ctx.layout.layers)):
+                cohort.drop(client_id, problem)
+                del ballots[client_id]
+        mean = mean_scores(ballots.values(), len(ctx.layout.layers))  # runs here, at the server
+        chosen = choose(mean, layer_sizes(ctx.layout), self.options.ratio, self.options.layers)
+        ctx.party.log[f"{self.name}.layers"] = float(len(chosen))
+        cohort.tell(self.adopt, chosen)
+
+    @at_client
+    def score(self, client: Client) -> NDArray[np.float32]:
+        """This client's ballot: its PSI scores, (L,)."""
+        return scores_of_layers(client, self.options.by).astype(np.float32)
+
+    @at_client
+    def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
+        """Sets the plan, the same at every client: the chosen layers are encrypted."""
+        layout, zones = client.ctx.layout, client.ctx.zones
+        encrypted = layout.per_scalar(np.isin(np.arange(len(layout.layers)), chosen))
+        client.plan = Plan.of(self.options.rest, layout.size, zones, shared=zones, encrypted=encrypted)
+
+    def side_channels(self, ctx: Context) -> list[SideChannel]:
+        """What becomes visible and no epsilon covers."""
+        public = scores_are_public(ctx, self.options.by)
+        follows = "public examples and each client's preference" if public else "data or models of the client"
+        return [
+            SideChannel(
+                "layer scores", ("aggregator",), note=f"each client's, in the clear; they follow from {follows}"
+            ),
+            SideChannel("mask", ("aggregator", "client"), note="the encrypted layers follow from the clients' scores"),
+        ]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        many = f"{options.layers} layers" if options.ratio is None else f"layers of {options.ratio:.0%} of the model"
+        return f"the most sensitive {many} encrypted, by PSI score; the rest {options.rest}"
+
+
+def ballot_problem(ballot: Any, layers: int) -> str:
+    """What is wrong with a client's scores; empty if nothing."""
+    if not isinstance(ballot, np.ndarray) or ballot.dtype.kind != "f" or ballot.shape != (layers,):
+        return f"its ballot is not one score for each of {layers} layers"
+    if not (np.isfinite(ballot).all() and (ballot >= 0).all() and ballot.any()):
+        return "its scores are not finite, or negative, or all 0"
+    return ""
+
+
+def mean_scores(ballots: Iterable[NDArray[np.floating]], layers: int) -> NDArray[np.float64]:
+    """The mean over clients of scores that are brought to sum 1, (L,); 0 without any client."""
+    shares = [ballot.astype(np.float64) / ballot.sum(dtype=np.float64) for ballot in ballots]
+    mean: NDArray[np.float64] = np.mean(shares, 0) if shares else np.zeros(layers)
+    return mean
+
+
+def choose(
+    scores: NDArray[np.float64], sizes: NDArray[np.int64], ratio: float | None, layers: int | None
+) -> NDArray[np.int64]:
+    """Numbers of the layers to encrypt: from the highest score down; of equal scores the first.
+
+    Args:
+        scores: (L,).
+        sizes: scalars of each layer, (L,).
+        ratio: as many layers as it takes for this share of all scalars; or None.
+        layers: how many layers, at most L; or None.
+    """
+    order = np.argsort(-scores, kind="stable")
+    if ratio is not None:
+        # A part in 10^12 less, so that a ratio which rounding makes a bit larger does not take another layer.
+        covered = np.cumsum(sizes[order]) >= ratio * float(sizes.sum()) * (1 - 1e-12)
+        layers = int(np.argmax(covered)) + 1
+    return order[:layers]
+
+
+def layer_sizes(layout: Layout) -> NDArray[np.int64]:
+    """Scalars of each layer, (L,)."""
+    return np.array([sum(part.stop - part.start for part in parts) for parts in layout.layer_slices().values()])

@@ -1,0 +1,437 @@
+"""PSI scores: closed forms, finite differences, and random projections against the exact Jacobian."""
+
+from __future__ import annotations
+
+import copy
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fedplug import Examples
+from fedplug.errors import DataError, SetupError
+from fedplug.testing import import_problems
+from fedplug.torch_model import TorchModel
+from fedplug_fedre import jacobian
+from fedplug_fedre.jacobian import jackknife, psi_scores
+from fedplug_std.models import Cnn, LeNet5
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PLAIN = SimpleNamespace(mean=(0.0,), std=(1.0,))
+
+
+def plain(channels: int) -> Any:
+    """Inputs become tensors as they are."""
+    return SimpleNamespace(mean=(0.0,) * channels, std=(1.0,) * channels)
+
+
+def images(shape: tuple[int, ...], classes: int, seed: int = 0, pixelwise: bool = False) -> Examples:
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(0, classes, (shape[0], *shape[2:]), np.uint8) if pixelwise else None
+    return Examples(rng.random(shape, np.float32), rng.integers(0, classes, shape[0]), targets)
+
+
+def linear(shape: tuple[int, ...], classes: int, zero: bool = False) -> TorchModel:
+    """Softmax regression."""
+    torch.manual_seed(3)
+    layer = nn.Linear(math.prod(shape), classes)
+    if zero:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return TorchModel(nn.Sequential(nn.Flatten(), layer))
+
+
+def small_conv(channels: int = 2, classes: int = 3) -> TorchModel:
+    """Smooth, so that differences approach derivatives; two layers that train and one that is frozen."""
+    torch.manual_seed(5)
+    frozen = nn.Conv2d(3, 3, 1)
+    frozen.requires_grad_(False)
+    module = nn.Sequential(
+        nn.Conv2d(channels, 3, 3, padding=1), nn.Tanh(), frozen, nn.Flatten(), nn.Linear(3 * 16, classes)
+    )
+    return TorchModel(module)
+
+
+def segmenter(channels: int = 1, classes: int = 2) -> TorchModel:
+    """A logit a class for each pixel."""
+    torch.manual_seed(6)
+    return TorchModel(
+        nn.Sequential(nn.Conv2d(channels, 4, 3, padding=1), nn.Softplus(), nn.Conv2d(4, classes, 3, padding=1))
+    )
+
+
+def whole(examples: Examples) -> NDArray[np.bool_]:
+    return np.ones((len(examples), *examples.inputs.shape[2:]), np.bool_)
+
+
+def gradients_at(model: TorchModel, inputs: torch.Tensor, answer: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient of one example's loss in double precision, one tensor a layer."""
+    module = copy.deepcopy(model.module).double().eval()
+    named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
+    loss = nn.functional.cross_entropy(module(inputs), answer)
+    found = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+    layers = model.layout.layers
+    return [
+        torch.cat([found[p.name].reshape(-1) for p in model.layout.parameters if p.layer == layer]) for layer in layers
+    ]
+
+
+def by_differences(model: TorchModel, examples: Examples, step: float = 1e-4) -> NDArray[np.float64]:
+    """Eq. 4 for every example, layer and pixel, (n, L, H, W), by central differences of the gradient."""
+    count, channels, height, width = examples.inputs.shape
+    norms = np.zeros((count, len(model.layout.layers), height, width))
+    for index in range(count):
+        inputs = torch.from_numpy(examples.inputs[index : index + 1]).double()
+        answer = torch.from_numpy(examples.answers[index : index + 1])
+        for channel, y, x in np.ndindex(channels, height, width):
+            move = torch.zeros_like(inputs)
+            move[0, channel, y, x] = step
+            sides = [gradients_at(model, inputs + sign * move, answer) for sign in (1, -1)]
+            for layer, (after, before) in enumerate(zip(*sides, strict=True)):
+                norms[index, layer, y, x] += float(((after - before) / (2 * step)).square().sum())
+    return np.sqrt(norms)
+
+
+# -- what the equations say --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["exact", "projections"])
+def test_hand_case(method: Any) -> None:
+    """Weights 0, two classes: g_W = (p - y) x^T with p - y = (-1/2, 1/2), and p does not move with x. A pixel's norm is
+    |p - y| = sqrt(1/2), each of two channels adding its square: sqrt(2 * 1/2) = 1."""
+    model, examples = linear((2, 2, 2), 2, zero=True), images((3, 2, 2, 2), 2)
+    found = psi_scores(model, examples, whole(examples), plain(2), method=method, projections=64)
+    assert found.examples == 3
+    if method == "exact":
+        np.testing.assert_allclose(found.mean, [1.0], rtol=1e-6)
+        assert found.standard_error.tolist() == [0.0]
+        assert found.exact_passes == 3 * 8
+    else:
+        assert abs(found.mean[0] - 1.0) < 4 * found.standard_error[0] < 0.3
+        assert found.projection_passes == 3 * 64
+
+
+def softmax_regression(model: TorchModel, x: NDArray[np.float64], label: int) -> NDArray[np.float64]:
+    """Norms of the columns of J, (D,): dg_W[k, i] / dx_j = A[k, j] x_i + (p - y)_k [i = j], dg_b[k] / dx_j = A[k, j],
+    with A = dp/dx = (diag(p) - p p^T) W."""
+    weight, bias = (tensor.detach().double().numpy() for tensor in model.parameters)
+    logits = weight @ x + bias
+    p = np.exp(logits - logits.max())
+    p /= p.sum()
+    moved = (np.diag(p) - np.outer(p, p)) @ weight
+    residual = p - np.eye(len(p))[label]
+    of_weight = moved[:, :, None] * x[None, None, :] + residual[:, None, None] * np.eye(len(x))[None]
+    return np.sqrt(np.square(of_weight).sum((0, 2)) + np.square(moved).sum(0))
+
+
+def test_a_linear_layer_in_closed_form() -> None:
+    model, examples = linear((1, 3, 4), 5), images((2, 1, 3, 4), 5)
+    expected = np.stack([
+        softmax_regression(model, one.reshape(-1).astype(np.float64), int(label)).reshape(3, 4)
+        for one, label in zip(examples.inputs, examples.labels, strict=True)
+    ])  # fmt: skip
+    found = psi_scores(model, examples, whole(examples), PLAIN, method="exact")
+    np.testing.assert_allclose(found.mean, [expected.mean()], rtol=1e-5)
+    regions = np.zeros((2, 3, 4), np.bool_)
+    regions[0, 1:, 2:], regions[1, 0, 0] = True, True
+    found = psi_scores(model, examples, regions, PLAIN, method="exact")
+    np.testing.assert_allclose(found.mean, [(expected[0, 1:, 2:].mean() + expected[1, 0, 0]) / 2], rtol=1e-5)
+    guessed = psi_scores(model, examples, regions, PLAIN, method="projections", projections=200)
+    assert abs(guessed.mean[0] - found.mean[0]) < 4 * guessed.standard_error[0] < 0.2 * found.mean[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "examples"),
+    [
+        (small_conv(), images((2, 2, 4, 4), 3)),
+        (segmenter(), images((2, 1, 4, 5), 2, pixelwise=True)),
+        (segmenter(3, 4), images((1, 3, 4, 4), 4, pixelwise=True)),
+    ],
+    ids=["channels", "segmentation", "segmentation with channels"],
+)
+def test_finite_differences(model: TorchModel, examples: Examples) -> None:
+    """The exact score and the projections against the gradient itself, for each layer; also in part of the image."""
+    data, norms = plain(examples.inputs.shape[1]), by_differences(model, examples)
+    regions = whole(examples)
+    for _ in range(2):
+        expected = np.mean([one[:, region].mean(1) for one, region in zip(norms, regions, strict=True)], axis=0)
+        found = psi_scores(model, examples, regions, data, method="exact")
+        np.testing.assert_allclose(found.mean, expected, rtol=1e-4)
+        guessed = psi_scores(model, examples, regions, data, method="projections", projections=100)
+        assert np.all(np.abs(guessed.mean - expected) < 4 * guessed.standard_error)
+        assert np.all(guessed.standard_error < 0.1 * expected)
+        regions = np.zeros_like(regions)
+        regions[:, 1:3, 0] = True
+
+
+def test_standardised_inputs_are_what_the_score_is_about() -> None:
+    """The same tensor from stored values twice as large scores the same."""
+    model, examples = small_conv(1), images((2, 1, 4, 4), 3)
+    scaled = Examples(2 * examples.inputs + 1, examples.labels)
+    expected = psi_scores(model, examples, whole(examples), PLAIN).mean
+    found = psi_scores(model, scaled, whole(examples), SimpleNamespace(mean=(1.0,), std=(2.0,))).mean
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_pixels_that_a_layer_does_not_depend_on_score_zero() -> None:
+    """A layer behind dead units has no gradient, whatever the region; a model that does not see pixels has no score."""
+    torch.manual_seed(1)
+    dead = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    nn.init.constant_(dead[1].bias, -100.0)
+    examples = images((2, 1, 2, 2), 2)
+    for method in ("exact", "projections"):
+        found = psi_scores(TorchModel(dead), examples, whole(examples), PLAIN, method=method)  # type: ignore[arg-type]
+        assert found.mean.tolist() == [0.0, 0.0]
+        assert found.standard_error.tolist() == [0.0, 0.0]
+    stride = TorchModel(nn.Sequential(nn.Conv2d(1, 2, 1, stride=2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 2)))
+    examples = images((1, 1, 4, 4), 2)
+    unseen, seen = np.zeros((1, 4, 4), np.bool_), np.zeros((1, 4, 4), np.bool_)
+    unseen[0, 1::2], seen[0, ::2, ::2] = True, True
+    for method in ("exact", "projections"):
+        assert not psi_scores(stride, examples, unseen, PLAIN, method=method).mean.any()  # type: ignore[arg-type]
+        assert (psi_scores(stride, examples, seen, PLAIN, method=method).mean > 0).all()  # type: ignore[arg-type]
+
+
+def test_examples_without_a_region_are_left_out() -> None:
+    model, examples = small_conv(1), images((3, 1, 4, 4), 3)
+    regions = whole(examples)
+    regions[1] = False
+    alone = [psi_scores(model, examples.take(np.array([i])), regions[[i]], PLAIN).mean for i in (0, 2)]
+    found = psi_scores(model, examples, regions, PLAIN)
+    assert found.examples == 2
+    np.testing.assert_allclose(found.mean, np.mean(alone, axis=0), rtol=1e-6)
+
+
+# -- projections -------------------------------------------------------------------------------------------------------
+
+
+def test_both_agree_on_lenet5_within_the_stated_error() -> None:
+    """28x28, a box as region: five layers, each within its standard errors; 16 projections give 10% or better."""
+    model = LeNet5(LeNet5.Options()).build((1, 28, 28), 10, 1, "cpu")
+    examples = images((3, 1, 28, 28), 10)
+    regions = np.zeros((3, 28, 28), np.bool_)
+    regions[:, 8:20, 6:18] = True
+    data = SimpleNamespace(mean=(0.5,), std=(0.3,))
+    exact = psi_scores(model, examples, regions, data, method="exact")
+    guessed = psi_scores(model, examples, regions, data, method="projections", projections=16, seed=4)
+    assert (exact.exact_passes, guessed.projection_passes) == (3 * 144, 3 * 5 * 16)
+    assert np.all(guessed.standard_error < 0.1 * exact.mean)
+    assert np.all(guessed.standard_error > 0)
+    assert np.all(np.abs(guessed.mean - exact.mean) < 3.5 * guessed.standard_error)
+
+
+def test_the_stated_error_is_the_error() -> None:
+    """Over 150 seeds the error in units of the stated one has mean 0 and standard deviation 1, also with channels."""
+    model, examples = small_conv(), images((1, 2, 4, 4), 3)
+    regions = np.zeros((1, 4, 4), np.bool_)
+    regions[0, :2, :3] = True
+    exact = psi_scores(model, examples, regions, plain(2), method="exact").mean
+    runs = [
+        psi_scores(model, examples, regions, plain(2), method="projections", projections=16, seed=seed)
+        for seed in range(150)
+    ]
+    z = np.array([(one.mean - exact) / one.standard_error for one in runs])
+    assert np.all(np.abs(z.mean(0)) < 0.3)
+    assert np.all((z.std(0) > 0.8) & (z.std(0) < 1.35))
+    relative = np.mean([one.mean for one in runs], axis=0) / exact - 1
+    assert np.all(np.abs(relative) < 4 * np.std([one.mean / exact for one in runs], axis=0) / math.sqrt(150))
+
+
+def test_the_jackknife_takes_the_bias_of_the_root_away() -> None:
+    """Squares of a normal, the largest spread there is: the root of the mean of 4 has mean 0.940 (chi with 4 degrees of
+    freedom, over 2), its jackknife 4 * 0.940 - 3 * 0.921 = 0.996. With 16 the standard error squared is the variance,
+    within a few percent."""
+
+    def chi(count: int) -> float:
+        return math.sqrt(2 / count) * math.gamma((count + 1) / 2) / math.gamma(count / 2)
+
+    rng = np.random.default_rng(2)
+    squares = np.square(rng.standard_normal((20_000, 4, 1)))
+    found = np.array([jackknife(one)[0] for one in squares])
+    assert abs(np.sqrt(squares.mean(1)).mean() - chi(4)) < 0.01
+    assert abs(found.mean() - (4 * chi(4) - 3 * chi(3))) < 0.012
+    score, error = np.array([jackknife(one) for one in np.square(rng.standard_normal((10_000, 16, 1)))]).T
+    assert abs(score.mean() - 1) < 0.008
+    assert 0.9 < np.square(error).mean() / score.var() < 1.1
+
+
+def test_the_jackknife_keeps_what_pixels_share() -> None:
+    """A hundred pixels that move together are no more certain than one."""
+    one = np.square(np.random.default_rng(2).standard_normal((8, 1)))
+    np.testing.assert_allclose(jackknife(np.repeat(one, 100, axis=1)), jackknife(one), rtol=1e-12)
+
+
+def test_directions_follow_from_the_seed() -> None:
+    model, examples = small_conv(1), images((2, 1, 4, 4), 3)
+    first, again, other = (
+        psi_scores(model, examples, whole(examples), PLAIN, method="projections", seed=seed) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.mean, again.mean)
+    assert (first.mean != other.mean).all()
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["exact", "projections"])
+def test_examples_do_not_mix_and_the_model_stays_as_it_is(method: Any) -> None:
+    """Batch norm, pooling and dropout, in training mode when called."""
+    torch.manual_seed(2)
+    module = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Dropout(0.5), nn.Flatten(),
+        nn.Linear(36, 3),
+    )  # fmt: skip
+    module[1].running_mean.add_(0.3)
+    module[4].eval()
+    model, examples = TorchModel(module), images((2, 1, 8, 8), 3)
+    vector, buffers = model.get_vector(), model.get_buffers()
+    modes = [part.training for part in module.modules()]
+    both = psi_scores(model, examples, whole(examples), PLAIN, method=method, projections=300)
+    alone = [
+        psi_scores(model, examples.take(np.array([i])), whole(examples)[:1], PLAIN, method="exact").mean
+        for i in range(2)
+    ]
+    error = np.maximum(4 * both.standard_error, 1e-5)
+    assert np.all(np.abs(both.mean - np.mean(alone, axis=0)) < error)
+    assert [part.training for part in module.modules()] == modes
+    assert True in modes
+    assert False in modes
+    np.testing.assert_array_equal(model.get_vector(), vector)
+    assert all(np.array_equal(model.get_buffers()[name], value) for name, value in buffers.items())
+    assert all(tensor.grad is None for tensor in model.parameters)
+
+
+def test_batch_norm_can_take_the_statistics_of_the_examples() -> None:
+    """As if the model had seen them once, without momentum; what the model has itself then does not matter."""
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3))
+    model, examples = TorchModel(module), images((4, 1, 4, 4), 3)
+    found = psi_scores(model, examples, whole(examples), PLAIN, batch_norm="examples")
+    own = psi_scores(model, examples, whole(examples), PLAIN).mean
+    assert not np.allclose(found.mean, own, rtol=0.05)
+    hidden = module[0](torch.from_numpy(examples.inputs)).detach().transpose(0, 1).reshape(3, -1)
+    model.set_buffers({"1.running_mean": hidden.mean(1).numpy(), "1.running_var": hidden.var(1).numpy()})
+    np.testing.assert_allclose(found.mean, psi_scores(model, examples, whole(examples), PLAIN).mean, rtol=1e-4)
+    again = psi_scores(model, examples, whole(examples), PLAIN, batch_norm="examples")
+    np.testing.assert_array_equal(found.mean, again.mean)
+    assert model.get_buffers()["1.num_batches_tracked"] == 0
+    assert module[1].momentum == 0.1
+
+
+def test_a_larger_network_with_pooling_and_batch_norm() -> None:
+    """Six layers: exact against differences, and twelve estimates against exact."""
+    model = Cnn(Cnn.Options(hidden=16)).build((1, 8, 8), 10, 1, "cpu")
+    examples = images((1, 1, 8, 8), 10)
+    regions = np.zeros((1, 8, 8), np.bool_)
+    regions[0, 2:6, 2:6] = True
+    exact = psi_scores(model, examples, regions, PLAIN, method="exact").mean
+    assert len(exact) == len(model.layout.layers) == 6
+    np.testing.assert_allclose(exact, by_differences(model, examples, 1e-5)[0][:, regions[0]].mean(1), rtol=1e-4)
+    runs = [
+        psi_scores(model, examples, regions, PLAIN, method="projections", projections=16, seed=seed)
+        for seed in range(12)
+    ]
+    z = np.array([(one.mean - exact) / one.standard_error for one in runs])
+    assert 0.4 < np.square(z).mean() < 2
+    assert np.all(np.abs(z.mean(0)) < 4 / math.sqrt(12))
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True), nn.LayerNorm([4, 6, 6])],
+    ids=["group", "instance", "layer"],
+)
+def test_other_normalisations(norm: nn.Module) -> None:
+    """Their derivatives of derivatives are where vectorised backward passes go wrong, in torch itself."""
+    torch.manual_seed(4)
+    model = TorchModel(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), norm, nn.Tanh(), nn.Conv2d(4, 2, 1)))
+    examples = images((1, 1, 6, 6), 2, pixelwise=True)
+    exact = psi_scores(model, examples, whole(examples), PLAIN, method="exact").mean
+    np.testing.assert_allclose(exact, by_differences(model, examples, 1e-5).mean((0, 2, 3)), rtol=1e-4)
+    found = psi_scores(model, examples, whole(examples), PLAIN, method="projections", projections=200)
+    assert np.all(np.abs(found.mean - exact) < 4 * found.standard_error)
+
+
+def test_another_point_than_the_model_s() -> None:
+    model, examples = small_conv(1), images((2, 1, 4, 4), 3)
+    here = psi_scores(model, examples, whole(examples), PLAIN)
+    vector = model.get_vector() * np.float32(0.5)
+    there = psi_scores(model, examples, whole(examples), PLAIN, vector=vector)
+    assert not np.allclose(there.mean, here.mean, rtol=0.05)
+    model.set_vector(vector)
+    np.testing.assert_array_equal(psi_scores(model, examples, whole(examples), PLAIN).mean, there.mean)
+    with pytest.raises(ValueError, match="must be float32"):
+        psi_scores(model, examples, whole(examples), PLAIN, vector=vector[1:])
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that any operation makes, in values."""
+
+    values = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(one, torch.Tensor):
+                self.values = max(self.values, one.numel())
+        return found
+
+
+@pytest.mark.parametrize("method", ["exact", "projections"])
+def test_the_jacobian_is_never_held_as_a_whole(method: Any) -> None:
+    """LeNet-5 on 28x28 has 61,706 x 784 entries, its first fully connected layer alone 48,120 x 784."""
+    model = LeNet5(LeNet5.Options()).build((1, 28, 28), 10, 1, "cpu")
+    examples = images((1, 1, 28, 28), 10)
+    watch = Largest()
+    with watch:
+        psi_scores(model, examples, whole(examples), PLAIN, method=method)
+    assert 48_120 <= watch.values <= jacobian._BYTES // 4 < 48_120 * 784 / 8
+
+
+def test_auto_is_exact_where_that_is_cheap() -> None:
+    """All of 8x8 by a linear model, or a few pixels of a larger image; else random projections."""
+    examples = images((1, 1, 8, 8), 3)
+    found = psi_scores(linear((1, 8, 8), 3), examples, whole(examples), PLAIN)
+    assert (found.exact_passes, found.projection_passes) == (64, 0)
+    model, examples = LeNet5(LeNet5.Options()).build((1, 32, 32), 10, 1, "cpu"), images((2, 1, 32, 32), 10)
+    regions = whole(examples)
+    regions[0] = False
+    regions[0, :4, :4] = True
+    found = psi_scores(model, examples, regions, PLAIN)
+    assert (found.exact_passes, found.projection_passes) == (16, 5 * jacobian.PROJECTIONS)
+    assert found.passes == 16 + 5 * jacobian.PROJECTIONS
+    assert np.all(found.standard_error > 0)
+
+
+def test_the_module_imports_no_torch() -> None:
+    assert import_problems("fedplug_fedre.jacobian") == ()
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_errors() -> None:
+    model, examples = small_conv(1), images((2, 1, 4, 4), 3)
+    with pytest.raises(DataError, match=r"regions of shape \(2, 4, 3\) must have shape \(2, 4, 4\)"):
+        psi_scores(model, examples, whole(examples)[:, :, :3], PLAIN)
+    with pytest.raises(DataError, match="none of the 2 examples has a privacy-sensitive pixel"):
+        psi_scores(model, examples, ~whole(examples), PLAIN)
+    with pytest.raises(ValueError, match="projections=1 must be >= 2"):
+        psi_scores(model, examples, whole(examples), PLAIN, projections=1)
+    with pytest.raises(SetupError, match="need a torch model, not Sequential"):
+        psi_scores(model.module, examples, whole(examples), PLAIN)
+    mixing = TorchModel(nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), nn.Flatten(), nn.Linear(16, 3)))
+    with pytest.raises(SetupError, match="batch norm 0 keeps no running statistics"):
+        psi_scores(mixing, examples, whole(examples), PLAIN)
+    single = TorchModel(nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
+    one = examples.take(np.array([0]))
+    with pytest.raises(DataError, match="1 examples give batch norm no statistics"):
+        psi_scores(single, one, whole(one), PLAIN, batch_norm="examples")
+    assert [part.training for part in single.module] == [True] * 4

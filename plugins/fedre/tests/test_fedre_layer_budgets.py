@@ -1,0 +1,336 @@
+"""Clip and noise of each layer: how much, in which part of the model, what the ledger is told, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Client, Context, Layout, Plan, pictures
+from fedplug.errors import ProtectionError, RecipeError
+from fedplug.ledger import Ledger
+from fedplug.recipe import Recipe
+from fedplug.testing import check_component
+from fedplug.types import BASE_ZONES
+from fedplug_fedre.budgets import budgets, floored, released_multiplier
+from fedplug_fedre.layer_budgets import LayerBudgets
+from fedplug_fedre.psi import Psi
+from toy_components import recipe_of, run_protocol
+
+DELTA = 1e-5
+LAYOUT = Layout.of([("a.weight", (3000,)), ("b.weight", (2000,)), ("a.bias", (1000,)), ("c.weight", (4000,))])
+SCORES = np.array([1.0, 2.0, 4.0], np.float32)
+SIZES = np.array([4000, 2000, 4000])  # of a, b and c
+
+
+def layer_budgets(**options: Any) -> LayerBudgets:
+    options = {"epsilon": 10, "delta": DELTA, "norm": 0.5, "source": "reproducible"} | options
+    component = LayerBudgets(LayerBudgets.Options.model_validate(options))
+    component.name = "fedre.layer_budgets"
+    return component
+
+
+def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds: int = 4, **more: Any) -> Client:
+    client = Client(client_id=client_id, scores={"psi": np.array(scores, np.float32)} | more)
+    client.ctx = Context(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "", client)
+    return client
+
+
+def protect(component: LayerBudgets, client: Client, values: Any, where: Any = None, zone: str = "noised") -> Block:
+    """The block of these values at some of the positions, or at all."""
+    where = np.arange(LAYOUT.size) if where is None else np.asarray(where)
+    block = Block(zone, len(where), np.asarray(values, np.float32), where.astype(np.uint32), l2_bound=1.0)
+    return component.protect(block, client, client.ctx)
+
+
+def by_layer(values: Any) -> list[Any]:
+    return [np.concatenate([values[part] for part in parts]) for parts in LAYOUT.layer_slices().values()]
+
+
+def test_conforms() -> None:
+    check_component("fedre.layer_budgets")
+
+
+# -- clip and noise ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allocation", ["exact", "sum", "literal"])
+@pytest.mark.parametrize("source", ["secure", "reproducible"])
+def test_each_layer_has_the_noise_of_its_budget(allocation: Any, source: str) -> None:
+    """Eq. 8: C_l sigma_l. Six standard deviations of a chi-square variable."""
+    component = layer_budgets(allocation=allocation, source=source, norm={"a": 0.5, "others": 0.25})
+    found = protect(component, client_with(), np.zeros(LAYOUT.size))
+    share = budgets(SCORES.astype(float), 10, DELTA, 4, allocation, 3)
+    for noise, clip, sigma in zip(by_layer(found.plain()), (0.5, 0.25, 0.25), share.sigmas, strict=True):
+        std = math.sqrt(np.mean(noise.astype(np.float64) ** 2))
+        assert std == pytest.approx(clip * sigma, rel=6 / math.sqrt(2 * len(noise)))
+    assert (found.l1_bound, found.l2_bound) == (None, None)
+
+
+def test_each_layer_is_clipped_to_its_norm_and_no_further() -> None:
+    """Eq. 7. With almost no noise, what is left is the clipped update."""
+    client, rng = client_with(), np.random.default_rng(3)
+    values = rng.standard_normal(LAYOUT.size) * LAYOUT.per_scalar(np.array([1.0, 1e-4, 1.0]))
+    component = layer_budgets(epsilon=1e9, norm={"a": 0.5, "b": 0.25, "c": 2.0})
+    found = protect(component, client, values).plain()
+    for clipped, whole, norm in zip(by_layer(found), by_layer(values), (0.5, 0.25, 2.0), strict=True):
+        length = float(np.linalg.norm(whole))
+        assert clipped == pytest.approx(whole * min(1.0, norm / length), abs=1e-2 * norm)
+    assert np.linalg.norm(by_layer(values)[1]) < 0.25  # the second passed as it is
+
+
+def test_noise_is_new_in_each_round_and_at_each_client() -> None:
+    component, zeros = layer_budgets(), np.zeros(LAYOUT.size)
+    first, other, later = (protect(component, client_with(**at), zeros).plain() for at in
+                           ({}, {"client_id": 1}, {"round": 1}))  # fmt: skip
+    for values in (other, later):
+        assert abs(np.corrcoef(first, values)[0, 1]) < 6 / math.sqrt(LAYOUT.size)
+    assert np.array_equal(first, protect(component, client_with(), zeros).plain())
+    secure = [protect(layer_budgets(source="secure"), client_with(), zeros).plain() for _ in range(2)]
+    assert not np.array_equal(*secure)
+
+
+def test_values_lie_on_a_public_grid() -> None:
+    found = protect(layer_budgets(), client_with(), np.full(LAYOUT.size, 1e-3)).plain()
+    share = budgets(SCORES.astype(float), 10, DELTA, 4, "exact", 3)
+    for values, sigma in zip(by_layer(found), share.sigmas, strict=True):
+        grid = 2.0 ** math.ceil(math.log2(0.5 * (1 + 12 * sigma) / 2**24))
+        assert np.array_equal(values / grid, np.rint(values / grid))
+
+
+def test_the_exact_source_gives_the_same_noise_and_is_released_as_discrete() -> None:
+    pytest.importorskip("opendp")
+    component, where = layer_budgets(source="exact"), np.arange(2900, 3500)  # of a and of b
+    noise = protect(component, client_with(), np.zeros(600), where).plain()
+    share = budgets(SCORES[:2].astype(float), 10, DELTA, 4, "exact", 3)
+    for values, sigma in zip((noise[:100], noise[100:]), share.sigmas, strict=True):
+        std = math.sqrt(np.mean(values.astype(np.float64) ** 2))
+        assert std == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(values)))
+    release = component.release(0, client_with().ctx)
+    assert release.mechanism == "discrete_gaussian"
+    assert "delta grows by less than" in release.note
+
+
+# -- part of the model -------------------------------------------------------------------------------------------------
+
+
+def test_layers_outside_the_zone_leave_their_share_to_the_others() -> None:
+    """A hybrid: layer b is encrypted elsewhere, and half of c."""
+    where = np.r_[0:3000, 5000:6000, 6000:8000]
+    client = client_with()
+    found = protect(layer_budgets(), client, np.zeros(len(where)), where).plain().astype(np.float64)
+    share = budgets(np.array([1.0, 4.0]), 10, DELTA, 4, "exact", 3)
+    for values, sigma in zip((found[:4000], found[4000:]), share.sigmas, strict=True):
+        assert math.sqrt(np.mean(values**2)) == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(values)))
+    assert share.multiplier == pytest.approx(layer_budgets().release(0, client.ctx).noise_multiplier)
+
+
+def test_positions_follow_from_the_plan_where_the_block_has_none() -> None:
+    where, zeros = np.arange(3000, 5000), np.zeros(2000, np.float32)
+    client = client_with()
+    client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, noised=where)
+    found = layer_budgets().protect(Block("noised", 2000, zeros), client, client.ctx)
+    assert np.array_equal(found.plain(), protect(layer_budgets(), client_with(), zeros, where).plain())
+    assert found.positions is None
+
+
+# -- what is said of it ------------------------------------------------------------------------------------------------
+
+
+def ledger_of(component: LayerBudgets, rounds: int = 4) -> Ledger:
+    ledger = Ledger("test", 4, rounds, 2, DELTA)
+    for round in range(rounds):
+        ledger.record(
+            round, charged=range(4), zone_sizes={"noised": 10.0}, total=10,
+            releases={"noised": [component.release(round, client_with(round=round).ctx)]},
+            contributors={"noised": 1}, weights=dict.fromkeys(range(4), 1.0),
+        )  # fmt: skip
+    return ledger
+
+
+def test_the_ledger_ends_at_epsilon() -> None:
+    assert ledger_of(layer_budgets()).epsilon() == pytest.approx(10)
+    assert ledger_of(layer_budgets(allocation="sum")).epsilon() == pytest.approx(10)  # a bound; really 6.55
+    literal = layer_budgets(allocation="literal")
+    release = literal.release(0, client_with().ctx)
+    assert release.literal
+    assert "eq. 9 as printed" in release.note
+    assert "exceeds 8.15" in release.note  # 7.97 at delta / 3
+    assert release.noise_multiplier == pytest.approx(math.sqrt(8 * math.log(3 / DELTA)) / 10)
+    assert ledger_of(literal).epsilon() == pytest.approx(9.94, abs=0.01)  # all in one layer; 5.97 with scores 1, 2, 4
+
+
+def test_signal_to_noise_of_each_layer() -> None:
+    client, values = client_with(), np.zeros(LAYOUT.size)
+    values[0], values[3000], values[6000] = 5.0, 0.25, 0.5  # above C, half of it, all of it
+    component = layer_budgets(figure_client=0)
+    protect(component, client, values)
+    sigmas = budgets(SCORES.astype(float), 10, DELTA, 4, "exact", 3).sigmas
+    ratios = np.array([1.0, 0.5, 1.0]) / (sigmas * np.sqrt(SIZES))
+    assert client.log["fedre.layer_budgets.snr_min"] == pytest.approx(ratios.min())
+    assert client.log["fedre.layer_budgets.snr_median"] == pytest.approx(np.median(ratios))
+    picture = pictures.checked("x", client.figures["fedre.layer_budgets-noised"])
+    shown = {panel["title"]: panel for panel in picture["panels"]}
+    assert shown["sigma_l"]["labels"] == ["a", "b", "c"]
+    assert [box[0] for box in shown["signal-to-noise"]["boxes"]] == pytest.approx(ratios.tolist())
+    assert sum(box[2] for box in shown["eps_l"]["boxes"]) == pytest.approx(10)
+    assert "overspent" not in str(client.log)
+    other = client_with(client_id=1)
+    protect(component, other, values)
+    assert not other.figures
+
+
+def test_layers_that_eq_9_does_not_cover_are_counted() -> None:
+    client = client_with([1, 1, 1000])
+    protect(layer_budgets(allocation="literal", epsilon=18), client, np.zeros(LAYOUT.size))
+    assert client.log["fedre.layer_budgets.overspent"] == 2  # 9 each, of which 8.15 hold
+
+
+def test_a_floored_score_is_counted() -> None:
+    client = client_with([0, 2, 4])
+    assert np.isfinite(protect(layer_budgets(), client, np.zeros(LAYOUT.size)).plain()).all()
+    assert client.log["fedre.layer_budgets.floored"] == 1
+    protect(layer_budgets(), client, np.zeros(10), np.arange(3000, 3010))  # b alone
+    assert client.log["fedre.layer_budgets.floored"] == 0
+
+
+def test_a_floor_keeps_a_layer_from_taking_all_of_epsilon() -> None:
+    def stds(floor: float) -> list[float]:
+        found = protect(layer_budgets(floor=floor), client_with([0, 2, 4]), np.zeros(LAYOUT.size)).plain()
+        return [float(np.std(noise)) for noise in by_layer(found)]
+
+    first, second, third = stds(1e-12)
+    assert third > second > 1e10 * first
+    assert stds(0.5) == pytest.approx([std * 0.5 for std in budgets_of([2.0, 2.0, 4.0])], rel=0.1)
+
+
+def budgets_of(scores: list[float]) -> list[float]:
+    return budgets(np.array(scores), 10, DELTA, 4, "exact", 3).sigmas.tolist()
+
+
+def test_scores_of_private_data_are_a_side_channel() -> None:
+    def seen(**options: Any) -> list[str]:
+        psi = Psi(Psi.Options(**options))
+        psi.name = "fedre.psi"
+        ctx = client_with().ctx
+        ctx.components["fedre.psi"] = psi
+        return [channel.what for channel in layer_budgets().side_channels(ctx)]
+
+    assert seen() == []
+    assert seen(source="private") == seen(at="local") == ["noise scale of each layer"]
+
+
+def test_it_says_what_it_does() -> None:
+    assert layer_budgets().describe() == (
+        "layers clipped to 0.5, Gaussian noise by PSI score: epsilon 10, delta 1e-05 together over all rounds, "
+        "reproducible source"
+    )
+    assert "by eq. 9 (literal)" in layer_budgets(allocation="literal").describe()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scores", "problem"),
+    [
+        (np.ones(LAYOUT.size), "psi gives 10000 scores where one for each of 3 layers is needed; add {use: fedre.psi}"),
+        ([1, math.nan, 2], "1 of 3 layer scores are NaN"),
+        ([0, 0, 0], "all 3 layer scores are 0"),
+    ],
+)
+def test_scores_that_are_none_of_layers(scores: Any, problem: str) -> None:
+    with pytest.raises(ProtectionError, match=problem):
+        protect(layer_budgets(), client_with(scores), np.zeros(LAYOUT.size))
+
+
+def test_an_update_that_is_not_finite_is_not_sent() -> None:
+    values = np.zeros(LAYOUT.size)
+    values[:2] = math.nan, math.inf
+    with pytest.raises(ProtectionError, match=r"holds 2 NaN or infinite values.*lower lr in train"):
+        protect(layer_budgets(), client_with(), values)
+
+
+def test_the_scorer_can_be_named() -> None:
+    client = client_with(np.ones(LAYOUT.size), other=SCORES)
+    found = protect(layer_budgets(by="other"), client, np.zeros(LAYOUT.size)).plain()
+    assert np.array_equal(found, protect(layer_budgets(), client_with(), np.zeros(LAYOUT.size)).plain())
+
+
+@pytest.mark.parametrize(
+    ("norm", "problem"),
+    [
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, "names no layer: d; the model has the layers a, b, c"),
+        ({"a": 1, "c": 1}, "leaves out: b; .* or some and others"),
+    ],
+)
+def test_norms_that_do_not_fit_the_model(norm: Any, problem: str) -> None:
+    with pytest.raises(ProtectionError, match=problem):
+        layer_budgets(norm=norm).setup(None, None, client_with().ctx)  # type: ignore[arg-type]
+    layer_budgets(norm={"b": 2, "others": 1}).setup(None, None, client_with().ctx)  # type: ignore[arg-type]
+
+
+PSI = {"use": "fedre.psi", "preference": {"box": [2, 2, 6, 6]}, "samples": 2}
+OURS = {"use": "fedre.layer_budgets", "epsilon": 10, "delta": DELTA, "norm": 0.1, "source": "reproducible"}
+
+
+def recipe(chain: list[Any], **changes: Any) -> dict[str, Any]:
+    plain = recipe_of("noised", chain, score_parameters=[PSI])
+    plain["data"] = {**plain["data"], "public": 16}
+    plain["model"] = {"use": "std.mlp", "hidden": [8]}
+    return plain | changes
+
+
+@pytest.mark.parametrize(
+    ("chain", "changes", "problem"),
+    [
+        ([OURS], {"score_parameters": []}, "layer budgets need scores; add score_parameters: [{use: fedre.psi}]"),
+        ([OURS | {"by": "nobody"}], {}, "'nobody' is no scorer of this recipe"),
+        ([OURS | {"figure_client": 4}], {}, "figure_client=4 must be < data.clients=4"),
+        ([OURS | {"epsilon": 1e13, "source": "exact"}], {}, "must be at most std / 2^15"),
+        ([OURS | {"epsilon": 0}], {}, "epsilon=0 must be > 0; to switch the noise off, write noised: []"),
+        ([OURS | {"delta": 1}], {}, "delta=1 must be < 1"),
+        ([OURS | {"norm": 0}], {}, "norm=0 must be > 0"),
+        ([OURS | {"norm": {"fc1": -1}}], {}, "norm.fc1=-1 must be > 0"),
+        ([OURS | {"norm": {}}], {}, "at least 1"),
+        ([{"use": "std.clip", "norm": 1}, OURS], {}, "clips each layer itself; leave std.clip out and write norm"),
+        ([{"use": "fedre.layer_budgets", "name": "once"} | OURS, OURS], {}, "has noise already"),
+        ([{"use": "std.bfv"}, OURS], {}, "put it before the encryption"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_hold_is_refused(chain: list[Any], changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Recipe.from_plain(recipe(chain, **changes))
+    assert problem in str(error.value)
+
+
+# -- in a run ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_costs_epsilon_whatever_the_scores_are() -> None:
+    outcome = run_protocol(recipe([OURS]))
+    assert outcome.protocol.ledger.epsilon() == pytest.approx(10)
+    assert outcome.rows[0]["log"]["fedre.layer_budgets.snr_min"] > 0
+
+
+def test_what_is_released_is_a_bound_for_what_a_run_really_adds() -> None:
+    """The scores that the clients had, and the noise that follows from them."""
+    seen = []
+    whole = LayerBudgets.protect
+
+    def watched(self: LayerBudgets, block: Block, client: Client, ctx: Context) -> Block:
+        seen.append(floored(client.scores_by(None)))
+        return whole(self, block=block, client=client, ctx=ctx)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LayerBudgets, "protect", watched)
+        for name, mark in vars(whole).items():
+            patch.setattr(watched, name, mark, raising=False)
+        run_protocol(recipe([OURS | {"allocation": "literal"}]))
+    assert len(seen) == 2 * 4
+    released = released_multiplier(10, DELTA, 2, "literal", 2)
+    for scores in seen:
+        assert len(scores) == 2
+        assert scores[0] != scores[1]
+        assert budgets(scores, 10, DELTA, 2, "literal", 2).multiplier > 1.01 * released

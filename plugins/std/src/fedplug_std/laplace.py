@@ -1,0 +1,189 @@
+"""Laplace noise for differential privacy, added by each client to values of bounded L1 norm."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import fedplug
+from fedplug import Field, Release, hookimpl
+from fedplug.accounting import composed_epsilon
+from fedplug.errors import ProtectionError
+from pydantic import field_validator, model_validator
+
+from fedplug_std.noise_sources import add_laplace, laplace_grid, power_of_two
+
+if TYPE_CHECKING:
+    from fedplug import Block, Client, Context
+
+CLIP_FIRST = "noise is scaled to a bound of the L1 norm; put {use: std.clip_l1, norm: 1.0} before it"
+_NOTES = {
+    "secure": "floating-point samples of a cryptographic stream, the result rounded to a public grid; the proof leaves "
+    "out the rounding inside the sampler",
+    "reproducible": "anyone who knows the seed can subtract this noise",
+}
+
+
+class Laplace:
+    """Add Laplace noise to one client's L1-clipped values, at the client (local differential privacy).
+
+    Every scalar gets noise of scale b = noise_multiplier * C1, for an L1 bound C1 of the client's values. A round is
+    then C1 / b = 1 / noise_multiplier differentially private under zero-out adjacency, whose sensitivity is C1, and
+    twice that under replace-one, whose sensitivity is 2 C1 (Dwork et al. 2006). So FAS's b = 2 C1 / epsilon is one
+    round's epsilon under replace-one: give half the epsilon to calibrate for that.
+
+    `epsilon` alone is for all T rounds together by pure composition, b = C1 T / epsilon; with `delta` it is the Renyi
+    composition of T rounds, which takes less noise over many rounds (`accountant: {use: std.pld}` then states a little
+    less than epsilon). That the ledger's curves, which are those of one scalar, hold for a whole vector: the overlap of
+    two log-concave densities is log-concave in the shift between them (Prekopa), so the hockey-stick divergence is
+    quasi-convex in the shift, and over the L1 ball it is largest at a vertex, where the norm lies in one scalar. The
+    result lies on a public grid (see `fedplug_std.noise_sources`).
+    """
+
+    class Options(fedplug.Options):
+        """How much noise, and where it comes from."""
+
+        epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, zero-out")
+        delta: float | None = Field(
+            None, gt=0, lt=1, description="failure probability that epsilon is calibrated for; without it, none (pure)"
+        )
+        noise_multiplier: float | None = Field(
+            None, ge=0, lt=math.inf, description="scale b over L1 bound, in every round; instead of epsilon"
+        )
+        source: Literal["secure", "reproducible"] = Field(
+            "secure",
+            description="secure: ChaCha20 keyed by the system; reproducible: from the recipe's seed, which protects "
+            "nobody",
+        )
+        grid: float | None = Field(
+            None, gt=0, lt=math.inf,
+            description="public rounding grid, a power of two; default: the finest that float32 can hold",
+        )  # fmt: skip
+
+        @field_validator("epsilon", mode="before")
+        @classmethod
+        def _say_how_to_switch_off(cls, value: Any) -> Any:
+            if isinstance(value, int | float) and not value > 0:
+                raise ValueError(f"epsilon={value} must be > 0; to switch the noise off, leave std.laplace out")
+            return value
+
+        @field_validator("grid")
+        @classmethod
+        def _power_of_two(cls, value: float | None) -> float | None:
+            return power_of_two(value)
+
+        @model_validator(mode="after")
+        def _one_way_to_say_how_much(self) -> Laplace.Options:
+            if (self.epsilon is None) == (self.noise_multiplier is None):
+                given = "neither" if self.epsilon is None else "both"
+                raise ValueError(f"{given} of epsilon and noise_multiplier given; write one of them")
+            if self.epsilon is None and self.delta is not None:
+                raise ValueError(
+                    "delta belongs to epsilon: write epsilon: 8, delta: 1.0e-5; with noise_multiplier the ledger "
+                    "states epsilon at its own delta"
+                )
+            return self
+
+        def multiplier(self, rounds: int) -> float:
+            """Scale over L1 bound, in each of that many rounds."""
+            if self.noise_multiplier is not None:
+                return self.noise_multiplier
+            return _calibrated(self.epsilon or math.nan, self.delta, rounds)  # validation leaves neither None nor 0
+
+    name: str
+    provides = frozenset({"noise"})
+    requires: ClassVar[dict[str, str]] = {"l1_bound": CLIP_FIRST}
+    forbids_before: ClassVar[dict[str, str]] = {
+        "noise": "this zone has noise already; keep one noise component in the chain",
+        "encryption": "noise is added to plain values; put it before the encryption",
+    }
+
+    def __init__(self, options: Options) -> None:
+        self.options: Laplace.Options = options
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Adds the noise of this round. The result has no bound any more.
+
+        Raises:
+            ProtectionError: the block has no finite L1 bound, or the grid does not suit it.
+        """
+        values, bound, multiplier = block.plain(), block.l1_bound, self.options.multiplier(ctx.rounds)
+        if multiplier == 0:
+            return block
+        if bound is None or not math.isfinite(bound):
+            raise ProtectionError(f"zone {block.zone}: L1 bound {bound} is no clipping norm; {CLIP_FIRST}")
+        scale = multiplier * bound
+        grid = _grid(self.options.grid, bound, scale)
+        noised = add_laplace(values, scale, grid, self.options.source, client.rng(self, block.zone))
+        return block.replace(values=noised, l1_bound=None, l2_bound=None)
+
+    def release(self, round: int, ctx: Context) -> Release:
+        """What protect of that round costs, for the ledger; the clipping norm is NaN where clips differ."""
+        multiplier = self.options.multiplier(ctx.rounds)
+        norms = {
+            float(component.options.norm)
+            for component in ctx.components.values()
+            if "l1_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
+        }
+        norm = norms.pop() if len(norms) == 1 else math.nan
+        note = _NOTES[self.options.source] if multiplier else ""
+        return Release("laplace", multiplier, norm, source=self.options.source, note=note)
+
+    def check(self, recipe: Any) -> list[str]:
+        """Complains about grids that every client would refuse."""
+        multiplier = self.options.multiplier(recipe.rounds)
+        for chain in recipe.protect.values():
+            names = [use.name for use in chain]
+            if self.name not in names or multiplier == 0:
+                continue
+            before = chain[: names.index(self.name)]
+            for norm in [float(use.options.norm) for use in before if hasattr(use.options, "norm")][-1:]:
+                try:
+                    _grid(self.options.grid, norm, multiplier * norm)
+                except ProtectionError as error:
+                    return [str(error)]
+        return []
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        if options.noise_multiplier is not None:
+            amount = f"noise multiplier {options.noise_multiplier:g}"
+        else:
+            amount = f"epsilon {options.epsilon:g}, "
+            amount += f"delta {options.delta:g} over all rounds" if options.delta else "pure, over all rounds"
+        return f"Laplace noise at the client, {amount}, {options.source} source"
+
+
+@functools.cache
+def _calibrated(epsilon: float, delta: float | None, rounds: int) -> float:
+    """The least multiplier with which that many rounds together cost epsilon, at delta or without one."""
+    pure = rounds / epsilon
+    if delta is None:
+        return pure
+    low = high = pure
+    while composed_epsilon(0.0, [("laplace", low / 2, rounds)], delta) <= epsilon:
+        low = high = low / 2
+    low /= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = composed_epsilon(0.0, [("laplace", middle, rounds)], delta) <= epsilon
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _grid(given: float | None, norm: float, scale: float) -> float:
+    """The grid that the recipe gives, or the finest.
+
+    Raises:
+        ProtectionError: it is too fine for float32.
+    """
+    finest = laplace_grid(norm, scale)
+    if given is not None and given < finest:
+        raise ProtectionError(
+            f"grid={given!r} must be at least {finest!r}, or float32 cannot hold the results; use that, or leave grid "
+            "out"
+        )
+    return given or finest

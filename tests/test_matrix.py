@@ -1,0 +1,221 @@
+"""Every negotiation with every protector chain and every aggregator: it runs, or it is refused with a reason first.
+
+Whatever the installed plugins offer is in here: a component that is missing below makes a test fail, which says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.catalog import Catalog
+from fedplug.composition import Composition
+from fedplug.errors import RecipeError
+from fedplug.recipe import Recipe
+from fedplug.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
+from toy_components import run_protocol
+
+EPSILON = {"epsilon": 8, "delta": 1e-5}
+CLIP, CLIP_L1 = {"use": "std.clip", "norm": 0.1}, {"use": "std.clip_l1", "norm": 0.1}
+FISHER, SENSITIVITY = {"use": "selectiveshield.fisher"}, {"use": "sensecrypt.sensitivity"}
+PSI = {"use": "fedre.psi", "samples": 1, "preference": {"box": [2, 2, 5, 5]}}
+MAGNITUDE = {"use": "paraaegis.magnitude"}
+
+# For each negotiation: its options, and the scorers it needs.
+NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "std.single_zone": ({"zone": NOISED}, []),
+    "std.single_zone@encrypted": ({"zone": ENCRYPTED}, []),
+    "borda.layers": ({}, [MAGNITUDE]),
+    "paraaegis.vote": ({"ratio": 0.3}, [MAGNITUDE]),
+    "selectiveshield.consensus": ({"tau": 0.05, "rho": 0.3}, [FISHER]),
+    "sensecrypt.select": ({"budget": 0.5}, [SENSITIVITY]),
+    "fas.share": ({"ratio": 0.3}, []),
+    "fedre.sensitive_layers": ({"ratio": 0.5}, [PSI]),
+    "baselines.random_mask": ({"ratio": 0.3}, []),
+    "baselines.maskcrypt": ({"ratio": 0.3}, [{"use": "baselines.maskcrypt_priority"}]),
+    "baselines.fedml_he": ({"ratio": 0.3}, [{"use": "baselines.fedml_he_sensitivity"}]),
+    "baselines.batchcrypt": ({}, []),
+    "baselines.feddpa": ({}, []),
+    "baselines.ldp_fed_cycle": ({}, []),
+}
+SCORED = {"fedre.layer_budgets": [PSI]}
+
+# Chains of the zones that are not encrypted, and of those that are.
+PLAIN: dict[str, list[Any]] = {
+    "nothing": [],
+    "std.gaussian": [CLIP, {"use": "std.gaussian", **EPSILON}],
+    "std.laplace": [CLIP_L1, {"use": "std.laplace", "epsilon": 8}],
+    "fas.scramble": [CLIP_L1, {"use": "std.laplace", "epsilon": 8}, {"use": "fas.scramble"}],
+    "fedre.layer_budgets": [{"use": "fedre.layer_budgets", "by": "fedre.psi", "norm": 0.1, **EPSILON}],
+    "paraaegis.literal_noise": [CLIP, {"use": "paraaegis.literal_noise", **EPSILON}],
+    "selectiveshield.noise": [CLIP, {"use": "selectiveshield.noise", **EPSILON}],
+    "selectiveshield.hide_support": [{"use": "selectiveshield.hide_support"}, CLIP, {"use": "std.gaussian", **EPSILON}],
+    "baselines.lus": [{"use": "baselines.lus"}, CLIP, {"use": "std.gaussian", **EPSILON}],
+    "baselines.ldp_fed": [{"use": "baselines.ldp_fed", "bound": 0.01, "alpha": 1.0}],
+    "baselines.nbafl": [{"use": "baselines.nbafl", "norm": 10, "epsilon": 8, "min_examples": 20}],
+    "baselines.feddpa_noise": [CLIP, {"use": "baselines.feddpa_noise", "examples": 60}],
+    "baselines.maskcrypt_priority": [{"use": "baselines.maskcrypt_priority"}],
+}
+SEALED: dict[str, list[Any]] = {
+    "std.bfv": [{"use": "std.bfv"}],
+    "std.ckks": [{"use": "std.ckks"}],
+    "std.paillier": [{"use": "std.paillier", "key_bits": 2048}],
+    "baselines.ckks": [{"use": "baselines.ckks"}],
+    "baselines.batchcrypt": [{"use": "baselines.batchcrypt"}],
+    "baselines.lwe": [CLIP, {"use": "baselines.lwe", **EPSILON}],
+    "sensecrypt.paillier": [{"use": "sensecrypt.paillier"}],
+}
+AGGREGATORS: dict[str, dict[str, Any]] = {
+    "std.mean": {"weighting": "uniform"},
+    "selectiveshield.two_server": {},
+    "fedre.pda_pam": {"samples": 1, "preference": {"box": [2, 2, 5, 5]}},
+}
+SLOW = ("std.paillier", "sensecrypt.paillier")
+"""Seconds a round; these are tried with one aggregator only."""
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def test_every_component_is_in_the_matrix() -> None:
+    catalog = Catalog.discover()
+    protectors = {use["use"] for chain in [*PLAIN.values(), *SEALED.values()] for use in chain}
+    assert {name.partition("@")[0] for name in NEGOTIATIONS} == set(catalog.groups["negotiate_mask"])
+    assert set(AGGREGATORS) == set(catalog.groups["aggregate"])
+    assert protectors == set(catalog.groups["protect"])
+
+
+# -- putting recipes together ------------------------------------------------------------------------------------------
+
+
+def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dict[str, Any]:
+    """One round on 60 digits among three clients."""
+    options, scorers = NEGOTIATIONS[negotiation]
+    held = zones_of(negotiation)
+    own = negotiation == "baselines.feddpa"  # it trains and negotiates, by one component
+    noisy = next((zone for zone in (NOISED, CLEAR) if zone in held), None)
+    chains = {zone: SEALED[sealed] if zone == ENCRYPTED else [] for zone in held if zone != RETAINED}
+    if noisy:
+        chains[noisy] = PLAIN[plain]
+    if negotiation == "baselines.maskcrypt" and noisy:  # it follows what the server has seen
+        chains[noisy] = [*(use for use in PLAIN[plain] if use not in scorers), *(use["use"] for use in scorers)]
+    if negotiation == "baselines.batchcrypt":  # one component, agreed on in the negotiation
+        chains[ENCRYPTED] = ["baselines.batchcrypt"] if sealed == "baselines.batchcrypt" else SEALED[sealed]
+    if negotiation == "baselines.fedml_he":
+        options = options | {"cipher": SEALED[sealed][-1]["use"]}
+    wanted = [*scorers, *SCORED.get(plain if noisy else "", [])]
+    named = {zone: [use if isinstance(use, str) else use["use"] for use in chain] for zone, chain in chains.items()}
+    undone = {zone: [name for name in chain if must_undo(name)][::-1] for zone, chain in named.items()}
+    return {
+        "name": "matrix", "seed": 7, "rounds": 1, "min_clients": 3,
+        "data": {
+            "use": "std.digits", "train_size": 68, "test_size": 12, "clients": 3, "public": 8,
+            "partition": {"use": "std.iid"},
+        },
+        "model": {"use": "std.mlp", "hidden": []},
+        "train": {"use": "baselines.feddpa" if own else "std.sgd", "epochs": 2, "batch_size": 16, "lr": 0.05},
+        "score_parameters": list({use["use"]: use for use in wanted}.values()),
+        "negotiate_mask": negotiation if own else {"use": negotiation.partition("@")[0], **options},
+        "protect": chains,
+        "aggregate": {"use": aggregator, **AGGREGATORS[aggregator]},
+        "postprocess": {zone: chain for zone, chain in undone.items() if chain},
+    }  # fmt: skip
+
+
+@functools.cache
+def zones_of(negotiation: str) -> tuple[str, ...]:
+    """The zones that its plans can hold, in label order."""
+    from fedplug.composition import instantiate
+    from fedplug.recipe import Use
+
+    name = negotiation.partition("@")[0]
+    options, _ = NEGOTIATIONS[negotiation]
+    found = Catalog.discover().groups["negotiate_mask"][name].load()
+    held = instantiate(found, Use(name, name, "negotiate_mask", found.Options(**options))).zones
+    return tuple(zone for zone in BASE_ZONES if zone in held)
+
+
+@functools.cache
+def must_undo(name: str) -> bool:
+    """Whether postprocess must name the component."""
+    return bool(getattr(Catalog.discover().groups["protect"][name].load(), "must_undo", False))
+
+
+def combinations() -> Iterator[tuple[str, str, str, str]]:
+    """Every negotiation and aggregator with every chain of the plain zone, and with every encryption."""
+    for negotiation, aggregator in itertools.product(NEGOTIATIONS, AGGREGATORS):
+        held = zones_of(negotiation)
+        chains = PLAIN if {NOISED, CLEAR} & set(held) else ["nothing"]
+        for plain in chains:
+            yield negotiation, plain, "std.bfv", aggregator
+        for sealed in SEALED if ENCRYPTED in held else ():
+            if sealed != "std.bfv" and (aggregator == "std.mean" or sealed not in SLOW):
+                yield negotiation, "std.gaussian" if chains is PLAIN else "nothing", sealed, aggregator
+
+
+# -- the matrix --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("negotiation", "plain", "sealed", "aggregator"), list(combinations()))
+def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, sealed: str, aggregator: str) -> None:
+    recipe = recipe_of(negotiation, plain, sealed, aggregator)
+    reasons = refusal(recipe)
+    if reasons is not None:
+        REFUSED[negotiation, plain, sealed, aggregator] = reasons
+        assert reasons
+        assert all(len(reason.partition(": ")[2].split()) > 4 for reason in reasons), reasons  # sentences
+        return
+    outcome = run_protocol(recipe)
+    row = outcome.protocol.rows[-1]
+    assert row["clients"]["dropped"] == {}
+    assert row["clients"]["answered"] == 3
+    assert "unopened" not in row
+    assert np.isfinite(outcome.vector).all()
+    assert not np.array_equal(outcome.vector, initial(recipe["seed"]))
+
+
+def refusal(recipe: dict[str, Any]) -> list[str] | None:
+    """What `fedplug check` would say; None if nothing."""
+    try:
+        Composition(Recipe.from_plain(recipe))
+    except RecipeError as error:
+        return error.problems
+    return None
+
+
+REFUSED: dict[tuple[str, str, str, str], list[str]] = {}
+
+
+def initial(seed: int) -> Any:
+    """The model before round 1."""
+    from fedplug_std.models import Mlp
+
+    return Mlp(Mlp.Options(hidden=())).build((1, 8, 8), 10, seed, "cpu").get_vector()
+
+
+# What must be refused, and what in the reason says why.
+PAIRS: list[tuple[str, str, str, str, str]] = [
+    ("baselines.batchcrypt", "nothing", "std.bfv", "std.mean", "it protects nothing"),
+    ("paraaegis.vote", "std.gaussian", "baselines.batchcrypt", "std.mean", "is agreed in the negotiation"),
+    ("sensecrypt.select", "std.gaussian", "baselines.lwe", "std.mean", "lets each have a zone"),
+    ("fas.share", "std.gaussian", "baselines.ckks", "std.mean", "must hold the whole model"),
+    ("baselines.random_mask", "baselines.maskcrypt_priority", "std.bfv", "std.mean", "scores nothing here"),
+    ("baselines.fedml_he", "std.gaussian", "baselines.lwe", "std.mean", "nobody holds its key"),
+]
+
+
+@pytest.mark.parametrize(("negotiation", "plain", "sealed", "aggregator", "said"), PAIRS)
+def test_what_does_not_fit_is_said(negotiation: str, plain: str, sealed: str, aggregator: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        Recipe.from_plain(recipe_of(negotiation, plain, sealed, aggregator))
+
+
+def test_scores_of_scalars_are_no_scores_of_layers() -> None:
+    recipe = recipe_of("paraaegis.vote", "fedre.layer_budgets", "std.bfv", "std.mean")
+    recipe["protect"][NOISED] = [{**PLAIN["fedre.layer_budgets"][0], "by": "paraaegis.magnitude"}]
+    with pytest.raises(RecipeError, match=r"needs a score for each layer, .* write by: fedre\.psi"):
+        Recipe.from_plain(recipe)
