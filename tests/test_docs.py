@@ -312,7 +312,7 @@ def test_python_on_pages_runs(
 # ---- names, links, tables, numbers
 
 
-PLUGINS = ("std", "paraaegis", "selectiveshield", "sensecrypt", "baselines", "borda")
+PLUGINS = ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "baselines", "borda")
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
