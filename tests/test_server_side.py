@@ -130,3 +130,6 @@ def test_the_run_folder_names_the_kinds_and_holds_the_figures(tmp_path: Path) ->
     assert summary["class_distribution"]["classes"] == ["even", "odd"]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert 0 <= rows[-1]["segmentation"]["iou"] <= 1
+    report = (folder / "report.html").read_text()
+    assert 'id="figure-segmentation"' in report
+    assert f"IoU {rows[-1]['segmentation']['iou']:.3f}" in report

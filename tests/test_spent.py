@@ -144,6 +144,20 @@ def test_an_accountant_that_composes_gives_the_headline() -> None:
     assert accountant.asked == [("laplace", 20.0, 1.0, 4), ("gaussian", pytest.approx(2.5), 1.0, 1)]
 
 
+def test_epsilons_in_the_hundreds_are_left_to_renyi() -> None:
+    accountant = Composer()
+    ledger = enter(ledger_of(accountant=accountant), {"noised": 500.0}, {"noised": [laplace(0.05)]})
+    assert ledger.epsilon() == pytest.approx(composed_epsilon(0, [("laplace", 0.05, 10)], DELTA))
+    assert ledger.epsilon() > 150
+    assert not hasattr(accountant, "asked")
+
+
+def test_clients_with_large_and_small_epsilons_are_compared_by_the_same_method() -> None:
+    ledger = enter(ledger_of(accountant=Composer()), {"noised": 500.0}, {"noised": [laplace()]}, rounds=1)
+    enter(ledger, {"noised": 500.0}, {"noised": [laplace(0.05)]}, charged=[3])
+    assert ledger.epsilon() > 150
+
+
 def test_secret_shares_are_held_by_nobody() -> None:
     sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"], "limits": {"encrypted": (1e9, 1e-9)}}
     stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).to_json()

@@ -1,4 +1,4 @@
-"""The figure of accuracy: the global model, each group's, and beside them the models that clients keep of their own."""
+"""The figures of accuracy: the global model, each group's, and beside them the models of the clients' own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from fedplug.report_canvas import (
     tint,
     to_svg,
 )
-from fedplug.units import number, spread
+from fedplug.units import SEGMENTATION, number, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_FOREGROUND_COLOURS = ("#3b7dd8", "#e39a2d", "#3fa672")
 OWN, PUBLIC = "personal_accuracy", "personal_public_accuracy"
 """Keys of a row: accuracy of each client's personal model on its own test data, and on its share of the public set."""
 
@@ -65,6 +66,25 @@ def accuracy_chart(rows: Rows) -> Chart | None:
         round_axis(ax, rounds)
     alt = _global_in_words(rounds, accuracy) + (_personal_in_words(rows) if has_personal else "")
     return Chart("accuracy", "Accuracy", "", alt, tuple(legend), to_svg(figure, "accuracy", alt), has_personal)
+
+
+def segmentation_chart(rows: Rows) -> Chart | None:
+    """How well the foreground of a segmentation is found; None where the task is another."""
+    rounds = rounds_of(rows)
+    curves = {name: curve_of(rows, "segmentation", key) for name, key in SEGMENTATION}
+    if not any(np.isfinite(curve).any() for curve in curves.values()):
+        return None
+    figure, axes = new_figure(HALF, 3.0)
+    colours = dict(zip(curves, (GLOBAL_COLOUR, *_FOREGROUND_COLOURS), strict=True))
+    for name, curve in curves.items():
+        draw_line(axes[0], rounds, curve, colours[name], thin=name != "IoU")
+    axes[0].set_ylim(0, 1)
+    axes[0].set_ylabel("share of pixels")
+    round_axis(axes[0], rounds)
+    said = ", ".join(f"{name} {number(curve[-1])}" for name, curve in curves.items())
+    alt = f"Foreground after the last round, over the pixels of the public test set: {said}."
+    legend = tuple((name, colours[name], "line" if name == "IoU" else "thin") for name in curves)
+    return Chart("segmentation", "Foreground", "", alt, legend, to_svg(figure, "segmentation", alt), False)
 
 
 def spreads(rows: Rows, key: str) -> tuple[Curve, Curve, Curve]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedplug.report_accuracy import accuracy_chart
+from fedplug.report_accuracy import accuracy_chart, segmentation_chart
 from fedplug.report_canvas import (
     GLOBAL_COLOUR,
     HALF,
@@ -56,8 +56,10 @@ def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
 
     drawn: list[Chart] = []
     with matplotlib.rc_context(STYLE):
-        makers: list[Callable[[Rows], Chart | None]] = [_loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn]
-        drawn += [chart for make in [accuracy_chart, *makers] if rows and (chart := make(rows)) is not None]
+        makers: list[Callable[[Rows], Chart | None]] = [
+            accuracy_chart, segmentation_chart, _loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn,
+        ]  # fmt: skip
+        drawn += [chart for make in makers if rows and (chart := make(rows)) is not None]
         if distribution and distribution.get("clients"):
             # Alone in its row, the picture of the partition may as well use all of it.
             alone = sum(not chart.wide for chart in drawn) % 2 == 0

@@ -15,6 +15,9 @@ from fedplug.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_
 if TYPE_CHECKING:
     from fedplug.model import AccountantComponent
 
+_LARGEST_COMPOSED = 100.0
+"""Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
+
 
 @dataclasses.dataclass(eq=False)
 class Spent:
@@ -71,7 +74,8 @@ class Spent:
         # Clients that took part in the same rounds have spent the same: each distinct history is composed once.
         histories = np.unique(np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1), axis=0)
         found = [self._of_one(history, kinds, delta, accountant) for history in histories]
-        return {method: max(one[method] for one in found) for method in found[0]}
+        common = [method for method in found[0] if all(method in one for one in found)]
+        return {method: max(one[method] for one in found) for method in common}
 
     @staticmethod
     def _of_one(
@@ -84,7 +88,8 @@ class Spent:
         others = [(name, m, int(n)) for (name, m), n in zip(kinds, history[1:], strict=True) if n]
         stated = {"epsilon_rdp": composed_epsilon(gaussian, others, delta)}
         compose = getattr(accountant, "compose", None)
-        if compose is None or not all(map(math.isfinite, stated.values())):
+        # A distribution of losses in the hundreds takes gigabytes, and such an epsilon needs no second digit.
+        if compose is None or not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:
             return stated
         releases = [(name, multiplier, 1.0, count) for name, multiplier, count in others]
         if gaussian > 0:
