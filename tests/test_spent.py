@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 from test_ledger import DELTA, enter, ledger_of
+from toy_components import build, recipe_of
 
 MULTIPLIERS = st.floats(0.2, 50)
 
@@ -163,6 +164,9 @@ def test_secret_shares_are_held_by_nobody() -> None:
     stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).to_json()
     assert stated["views"]["key_holder"]["epsilon"] == "none"
     assert "shares" in stated["views"]["client_and_aggregator"]["reason"]
+    mixed = ledger_of(key_holders={"encrypted": "shares", "clear": "clients"})
+    enter(mixed, {"encrypted": 500, "clear": 500}, {"encrypted": [Release("gaussian", 5.0, 1.0)]})
+    assert "nobody holds a key" not in mixed.to_json()["views"]["key_holder"]["reason"]
     assert stated["views"]["aggregator"]["zero_out"]["epsilon_exact"] < stated["epsilon"]["zero_out"]["epsilon_exact"]
 
 
@@ -199,11 +203,65 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert again.record_epsilon() == ledger.record_epsilon()
 
 
-def test_a_client_whose_reply_is_lost_pays_as_the_dearest() -> None:
+def test_a_client_that_told_nothing_has_no_guarantee() -> None:
     ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20)}])
-    assert ledger.records[2] == [(2.0, 0.1, 20)]
+    assert ledger.records[2] == [(0.0, 1.0, 1.0)]
+
+
+def test_noise_that_protects_no_record_is_no_dp() -> None:
+    class Known(Records):
+        def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
+            return {"epsilon_toy": math.inf}
+
+    ledger = ledger_of(record_accountant=Known())
+    ledger.record(
+        0, charged=[0], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={}, weights={},
+        records={0: (1.0, 0.1, 5)},
+    )  # fmt: skip
+    assert ledger.verdict().startswith("NO DP: the noise does not protect single records")
+
+
+def test_a_repeated_round_is_charged_for_records_too() -> None:
+    recipe = recipe_of(train={"use": "baselines.dp_sgd", "noise_multiplier": 2.0, "clipping_norm": 1.0})
+    protocol, engine, _ = build(recipe)
+    protocol.ledger.record_accountant = protocol.composition.components["baselines.dp_sgd"]
+    protocol.charging.ledger = protocol.ledger
+    try:
+        protocol.setup()
+        assert set(protocol.server.state["fedplug"]["records"]) == {0, 1, 2, 3}
+        protocol.run()
+        before = protocol.ledger.record_epsilon()
+        assert {client: len(rounds) for client, rounds in protocol.ledger.records.items()} == dict.fromkeys(range(4), 2)
+        protocol.charging.lost_round(1, [0, 1, 2, 3])
+    finally:
+        engine.close()
+    assert protocol.ledger.record_epsilon() > before
 
 
 def test_without_such_a_trainer_nothing_is_said_of_records() -> None:
     stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
     assert stated["record_level"] is None
+
+
+# -- noise that scores scale -------------------------------------------------------------------------------------------
+
+
+def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() -> None:
+    scaled = Release("gaussian", 5.0, float("nan"), adds_up=False)
+    alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).to_json()
+    assert alone["views"]["released_model"]["zero_out"] == alone["epsilon"]["zero_out"]
+    assert any("sizes of its own" in warning for warning in alone["warnings"])
+    zones = {"encrypted": 500, "noised": 500}
+    with_sums = enter(ledger_of(key_holders={"encrypted": "clients"}), zones, {"noised": [scaled]}).to_json()
+    assert with_sums["views"]["aggregator"]["epsilon"] == "none"
+    assert "scaled by scores" in with_sums["views"]["aggregator"]["reason"]
+
+
+def test_zones_without_noise_are_known_to_components() -> None:
+    noise = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1}]
+    protocol, engine, _ = build(recipe_of("noised", noise))
+    engine.close()
+    assert protocol.server.ctx.bare_zones == ()
+    protocol, engine, _ = build(recipe_of())
+    engine.close()
+    assert protocol.server.ctx.bare_zones == ("clear",)

@@ -63,7 +63,7 @@ class Charging:
             contributors=contributors,
             weights={client_id: weights[client_id] for client_id in uploads},
             secret_cohort=secret,
-            records={client_id: upload["records"] for client_id, upload in uploads.items() if "records" in upload},
+            records=self.records(charged),
         )
         self.owed = None
 
@@ -102,7 +102,8 @@ class Charging:
         Reproducible noise repeats the very same upload, which costs nothing more.
         """
         releases = self.releases(round)
-        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
+        noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
+        if noise_is_new or self.records(charged):
             self._unseen(self.ledger, round, charged, releases)
 
     def ledger_at_failure(self) -> Ledger:
@@ -134,7 +135,13 @@ class Charging:
             contributors={},
             weights={},
             secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
+            records=self.records(charged),
         )
+
+    def records(self, charged: Iterable[int]) -> dict[int, Any]:
+        """What one round's training does for single records of these clients; empty where no trainer protects any."""
+        told = self.server.state["fedplug"].get("records", {})
+        return {client_id: told[client_id] for client_id in charged if client_id in told}
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,6 +177,7 @@ class Context:
         party: the party in which this context lives.
         components: every component of the recipe by name.
         public: examples that everybody has, where the recipe names some; None at the key server.
+        chains: for each zone that is sent, the names of the components that protect it and open its sum.
     """
 
     round: int
@@ -190,6 +191,16 @@ class Context:
     party: Party
     components: dict[str, Any] = dataclasses.field(default_factory=dict)
     public: PublicData | None = None
+    chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bare_zones(self) -> tuple[str, ...]:
+        """Zones that are sent, and in which no component adds noise: the model is moved by them as they are."""
+        return tuple(
+            zone
+            for zone, names in self.chains.items()
+            if not any(hasattr(self.components.get(name), "release") for name in names)
+        )
 
     def component(self, name: str) -> Any:
         """The component of that name.

@@ -152,8 +152,8 @@ class Ledger:
             weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
             secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
                 earns credit only then.
-            records: by client, what its trainer did for single records: (noise multiplier, sampling rate, steps). A
-                charged client that is missing counts as the dearest of the others.
+            records: by client, what its training in one round does for single records: (noise multiplier, sampling
+                rate, steps). Clients tell it before round 1, so that every charged client is there.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         zones = {}
@@ -241,20 +241,12 @@ class Ledger:
             )
         if un_noised_feedback:
             self._fed_back |= charged
-        if told := {int(client_id): tuple(release) for client_id, release in entry.get("records", {}).items()}:
-            self._enter_records(charged, told)
-
-    def _enter_records(self, charged: NDArray[np.bool_], told: Mapping[int, tuple[Any, ...]]) -> None:
-        """Adds what trainers did for single records; a client that did not tell counts as the dearest that did."""
-
-        def noise_in_all(release: tuple[Any, ...]) -> float:
-            multiplier, rate, steps = release
-            return float(multiplier / max(rate * math.sqrt(steps), 1e-300))
-
-        dearest = min(told.values(), key=noise_in_all)
-        for client_id in map(int, np.flatnonzero(charged)):
-            multiplier, rate, steps = told.get(client_id, dearest)
-            self.records.setdefault(client_id, []).append((multiplier, rate, steps))
+        if self.record_accountant is not None:
+            told = entry.get("records", {})
+            for client_id in map(int, np.flatnonzero(charged)):
+                # Without noise, if nobody knows better.
+                multiplier, rate, steps = told.get(str(client_id), (0.0, 1.0, 1.0))
+                self.records.setdefault(client_id, []).append((multiplier, rate, steps))
 
     def _enter_other(
         self, cost: ZoneCost, mechanism: str, multiplier: float, charged: NDArray[np.bool_], visible: bool

@@ -74,6 +74,9 @@ def verdict(ledger: Ledger) -> str:
     joint, bare = zone_epsilons(ledger), _bare_share(ledger)
     if joint is None and (records := record_level(ledger)):
         epsilon, delta = next(iter(records.values())), f"δ={ledger.delta:g}"
+        if math.isinf(epsilon):
+            why = "the noise does not protect single records, or anyone who knows the seed can subtract it"
+            return f"NO DP: {why}; {bare}."
         return (
             f"RECORD-LEVEL DP: ε={_number(epsilon)}, {delta} (single records, local, add-remove) for the updates; "
             f"NO DP for clients: {bare}{_unaccounted(ledger)}."
@@ -188,7 +191,8 @@ def _published(entry: dict[str, Any]) -> dict[str, Any]:
     """An entry of a log whose cohorts must stay secret: without who took part, and what follows from how many did."""
     hidden = ("sum_factor", "peer_factor")
     zones = {z: {key: value for key, value in f.items() if key not in hidden} for z, f in entry["zones"].items()}
-    return {**entry, "charged": "secret", "zones": zones}
+    kept = {key: value for key, value in entry.items() if key != "records"}  # by client: they would name the cohort
+    return {**kept, "charged": "secret", "zones": zones}
 
 
 def _noise(ledger: Ledger) -> list[dict[str, Any]]:

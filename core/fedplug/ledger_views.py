@@ -202,6 +202,11 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
         return f"sees decrypted sums of the {_list(seen)} zone, without noise"
     if seen := [zone for zone, cost in noised.items() if cost.central]:
         return f"is trusted: adds the noise of the {_list(seen)} zone itself and sees what is below it"
+    if ledger.feedback.any() and (scored := _scaled_by_scores(ledger)):
+        return (
+            f"sees the {_list(scored)} zone after noise that is scaled by scores, and these follow from a model that "
+            f"the un-noised {_list(bare)} zone has moved"
+        )
     plain = {zone: cost for zone, cost in noised.items() if zone not in ledger.sealed}
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
@@ -231,7 +236,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | str:
     """Whoever can decrypt: the key server, which is sent sums only, or every client."""
     if not ledger.sealed:
         return "nothing is encrypted, so nobody holds a key"
-    if "shares" in ledger.key_holders.values():
+    if {*ledger.key_holders.values()} == {"shares"}:
         return "nobody holds a key: only enough clients together could open an upload"
     if "clients" in ledger.key_holders.values():
         return _everybody(ledger, "peer", "every client holds the key, and sees the sums")
@@ -269,6 +274,17 @@ def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:
         return f"sees sums of the {_list(bare)} zone without noise"
     spent = _sum(ledger, _noised(ledger).values(), lambda cost: getattr(cost, attribute))
     return Guarantee(spent, spent.doubled(), because)
+
+
+def _scaled_by_scores(ledger: Ledger) -> list[str]:
+    """Zones whose noise has sizes that follow from scores of a model."""
+    found = {
+        zone
+        for entry in ledger.log
+        for zone, facts in entry["zones"].items()
+        if not all(release["adds_up"] for release in facts["releases"])
+    }
+    return sorted(found)
 
 
 def _noised(ledger: Ledger) -> dict[str, ZoneCost]:

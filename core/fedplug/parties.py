@@ -258,4 +258,8 @@ def make_context(
         party=party,
         components=composition.components,
         public=public,
+        chains={
+            zone: tuple(use.name for use in (*chain, *recipe.postprocess.get(zone, ())))
+            for zone, chain in recipe.protect.items()
+        },
     )

@@ -105,11 +105,15 @@ class Protocol:
         )
         wants_answers = any(map(answers_clients, self.composition.components.values()))
         wants_key = wants_secret or wants_answers
+        wants_records = hasattr(self.composition.components[self.recipe.train.name], "record_release")
         weights = dict.fromkeys(self.client_ids, 1.0)
-        if wants_size or wants_key:
-            hellos = everyone.ask(self.steps.join, wants_key, wants_size)
-            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size))
+        records: dict[int, list[float]] = {}
+        if wants_size or wants_key or wants_records:
+            hellos = everyone.ask(self.steps.join, wants_key, wants_size, wants_records)
+            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size, wants_records))
             self._require_all(hellos)
+            if wants_records:
+                records = {client_id: hello["records"] for client_id, hello in hellos.items()}
             if wants_size:
                 sizes = {client_id: hello["num_examples"] for client_id, hello in hellos.items()}
                 most = max(sizes.values())
@@ -123,7 +127,7 @@ class Protocol:
                 self._leave_out(dealt, lambda _, copies: dealt_problem(copies, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
-        self.server.state["fedplug"] = {"weights": weights}
+        self.server.state["fedplug"] = {"weights": weights, "records": records}
         # Keys first: others may want something encrypted in their own set-up.
         components = self.composition.components.values()
         for component in sorted(components, key=lambda c: "encryption" not in getattr(c, "provides", ())):
@@ -396,7 +400,7 @@ class Protocol:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything the server needs to go on after a restart; plain data without any secret key."""
+        """Everything the server needs to go on after a restart; plain data, without any key that opens ciphertexts."""
         return {
             "server": self.server.state,
             "office": self.office.state(),

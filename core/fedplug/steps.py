@@ -32,9 +32,16 @@ class Steps:
         self.recipe, self.composition = recipe, composition
 
     @at_client
-    def join(self, client: HostedClient, wants_secret: bool, wants_size: bool) -> dict[str, Any]:
-        """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it."""
+    def join(
+        self, client: HostedClient, wants_secret: bool, wants_size: bool, wants_records: bool
+    ) -> dict[str, Any]:
+        """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
+        and what each round's training does for single records, so that it is known before anything is lost.
+        """
         hello: dict[str, Any] = {}
+        if wants_records:
+            trainer = self.composition.components[self.recipe.train.name]
+            hello["records"] = [float(number) for number in trainer.record_release(client, client.ctx)]
         if wants_size:
             hello["num_examples"] = client.num_examples
         if wants_secret:
@@ -163,9 +170,6 @@ class Steps:
                 block = self.composition.chain("protect", chain, block, client=client, ctx=client.ctx)
                 blocks[zone] = block.replace(l1_bound=None, l2_bound=None)
         upload: dict[str, Any] = {"blocks": blocks}
-        trainer = self.composition.components[self.recipe.train.name]
-        if hasattr(trainer, "record_release"):
-            upload["records"] = [float(number) for number in trainer.record_release(client, client.ctx)]
         if self.recipe.buffers == "mean":
             upload["buffers"] = client.state["fedplug"]["buffers"]
         client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}

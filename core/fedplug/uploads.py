@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedplug.recipe import Recipe
 
 
-def hello_problem(hello: Any, wants_secret: bool, wants_size: bool) -> str:
+def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, wants_records: bool = False) -> str:
     """What is wrong with a client's hello; empty if nothing."""
     if not isinstance(hello, dict):
         return f"its hello is {shown(hello)}, not a dictionary"
@@ -25,6 +25,13 @@ def hello_problem(hello: Any, wants_secret: bool, wants_size: bool) -> str:
         return f"num_examples is {shown(size)}, not a whole number > 0"
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
         return f"public_key is {shown(key)}, not 32 bytes"
+    records = hello.get("records")
+    if wants_records and not (
+        isinstance(records, list)
+        and len(records) == 3
+        and all(isinstance(number, int | float) and number >= 0 for number in records)
+    ):
+        return f"records is {shown(records)}, not noise multiplier, sampling rate and steps"
     return ""
 
 

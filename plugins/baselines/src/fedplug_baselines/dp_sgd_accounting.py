@@ -17,6 +17,8 @@ _ORDERS = (
     [1 + k / 10 for k in range(1, 100)] + list(range(11, 64)) + list(range(64, 256, 8)) + list(range(256, 2049, 128))
 )
 """Renyi orders: those of Opacus, and larger ones without which small epsilons come out too large."""
+_LARGEST_PRV = 300.0
+"""Epsilon by Renyi DP up to which the PRV accountant is asked: from 709 on it overflows, and says too little."""
 _TOLERANCE = 1e-3
 """How far below the target Opacus' search may end, in units of epsilon."""
 
@@ -97,10 +99,15 @@ def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         renyi = max(0.0, float(rdp.get_privacy_spent(orders=_ORDERS, rdp=total, delta=delta)[0]))
+        if not renyi <= _LARGEST_PRV:
+            return {"epsilon_prv": renyi, "epsilon_rdp": renyi}
         prv = PRVAccountant()
         prv.history = [(multiplier, rate, steps) for (multiplier, rate), steps in counts]
-        # The error is part of the bound that comes back; a finer grid takes longer as epsilon grows.
-        exact = float(prv.get_epsilon(delta=delta, eps_error=max(0.01, 0.0005 * renyi)))
+        try:
+            # The error is part of the bound that comes back; a finer grid takes longer as epsilon grows.
+            exact = float(prv.get_epsilon(delta=delta, eps_error=max(0.01, 0.0005 * renyi)))
+        except RuntimeError:  # its discretisation checks itself, and gives up on little noise
+            exact = math.inf
     return {"epsilon_prv": min(exact, renyi), "epsilon_rdp": renyi}
 
 

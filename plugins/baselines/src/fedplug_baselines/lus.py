@@ -102,8 +102,16 @@ class Lus:
         return sizes
 
     def side_channels(self, ctx: Context) -> list[SideChannel]:
-        """The places of the zeroed values, where they get no noise."""
-        if self.options.noise == "all" or not self.options.sparsity:
+        """The places of the zeroed values, where they get no noise; gradients of records that a trainer protects."""
+        if not self.options.sparsity:
+            return []
+        if self.options.by == "utility" and any(hasattr(part, "record_epsilon") for part in ctx.components.values()):
+            note = (
+                "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "
+                "record does not cover; by: magnitude goes by the trained update alone"
+            )
+            return [SideChannel("zeroed values", ("aggregator", "released_model"), note=note)]
+        if self.options.noise == "all":
             return []
         note = (
             "which values are zeroed follows from the client's data, and zeros without noise show it; the epsilon of "

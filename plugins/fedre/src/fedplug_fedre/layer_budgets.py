@@ -219,7 +219,7 @@ class LayerBudgets:
     def side_channels(self, ctx: Context) -> list[SideChannel]:
         """What the noise itself shows."""
         found = []
-        if not scores_are_public(ctx, self.options.by):
+        if ctx.bare_zones or not scores_are_public(ctx, self.options.by):
             scale = "it goes by the scores, and can be estimated from an upload; epsilon does not cover them"
             found.append(SideChannel("noise scale of each layer", ("aggregator",), note=scale))
         if self.options.figure_client is not None:

@@ -194,6 +194,9 @@ class Psi:
             of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
             note = f"from {of}; they set the noise of each layer, which no epsilon covers"
             found.append(SideChannel("PSI scores", ("aggregator",), note=note))
+        elif bare := " and ".join(ctx.bare_zones):
+            note = f"at the global model, which the {bare} zone moves without noise; they set the noise of each layer"
+            found.append(SideChannel("PSI scores", ("aggregator",), note=note))
         if any(one and one.in_file for one in (self.options.preference, *self.options.preferences.values())):
             note = "a client's boxes or mask set the noise of its layers, which tells something about them"
             found.append(SideChannel("privacy preference", ("aggregator",), note=note))
