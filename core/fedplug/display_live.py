@@ -28,7 +28,7 @@ from fedplug.display import COLUMNS, OPTIONAL, Row, interruption, resume_command
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
-_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean")
+_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean", "IoU")
 """What a narrow terminal does without, in this order."""
 
 
