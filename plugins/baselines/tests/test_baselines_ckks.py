@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block
-from fedplug.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorNumbers
 from toy_components import Outcome, recipe_of, run_protocol
@@ -102,7 +102,7 @@ def test_nvflare_s_packing_needs_the_whole_model() -> None:
         if like == "plato":
             assert run_protocol(plain).rows[0]["zones"]["encrypted"] == pytest.approx(0.5)
         else:
-            with pytest.raises(TooFewClients, match=r"whole model of 650 scalars, not 325; write like: plato"):
+            with pytest.raises(RecipeError, match=r"must hold the whole model; write like: plato"):
                 run_protocol(plain)
 
 
