@@ -23,6 +23,7 @@ GRIDS = [path for path in FILES if path.name.endswith(".grid.yaml")]
 ALL = [path for path in FILES if path not in GRIDS]
 BASELINES = sorted((ROOT / "recipes/baselines").glob("*.yaml"))
 SHIELD = sorted((ROOT / "recipes/paper/selectiveshield").glob("*[a-z].yaml"))
+FAS = [path for path in sorted((ROOT / "recipes/paper/fas").glob("*.yaml")) if path not in GRIDS]
 CATEGORIES = sorted((ROOT / "recipes/paper/sensecrypt").glob("*-small.yaml"))
 IMAGENETTE, FASHION_MNIST = "imagenette", "fashion-mnist"
 
@@ -182,11 +183,16 @@ def test_baselines_run(path: Path, tmp_path: Path) -> None:
     assert_sound(*run_small(path, tmp_path, "model.hidden=[16]"))
 
 
-@pytest.mark.parametrize("path", [*SMALL, *(path for path in SHIELD if "." not in path.stem)], ids=ids)
+@pytest.mark.parametrize("path", [*SMALL, *FAS, *(path for path in SHIELD if "." not in path.stem)], ids=ids)
 def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
     data = "data={use: std.digits, clients: 3, train_size: 300, partition: {use: std.iid}}"
     small = "model={use: std.mlp, hidden: [16]}"
     assert_sound(*run_small(path, tmp_path, data, small))
+
+
+def test_the_task_of_fedre_runs_without_a_data_folder(tmp_path: Path) -> None:
+    _, rows = run_small(ROOT / "recipes/paper/fedre/documents.yaml", tmp_path, "data.test_count=16")
+    assert set(rows[-1]["segmentation"]) == {"iou", "precision", "recall", "f_score"}  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("path", CATEGORIES, ids=ids)

@@ -1,0 +1,90 @@
+"""The recipes that mix papers: each runs on digits, and one line switches one part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug import run_command
+from fedplug.recipe import load_recipe
+from fedplug.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+HYBRIDS = sorted((ROOT / "recipes/hybrids").glob("*.yaml"))
+SMALL = ["rounds=2", "train.epochs=1", "model.hidden=[16, 16]"]
+
+# Of each: what it must be made of, and single lines that switch a part.
+PARTS: dict[str, tuple[set[str], list[str]]] = {
+    "fedre-scores-encrypt-layers": (
+        {"fedre.psi", "fedre.sensitive_layers", "std.ckks", "std.gaussian"},
+        ["negotiate_mask={use: fas.share, ratio: 0.3}", "protect.noised=[]"],
+    ),
+    "maskcrypt-distributed-dp": (
+        {"baselines.maskcrypt", "selectiveshield.noise", "std.bfv"},
+        ["protect.encrypted.1.choice=local", "negotiate_mask.union=true"],
+    ),
+    "paraaegis-vote-fedre-budgets": (
+        {"paraaegis.vote", "fedre.psi", "fedre.layer_budgets", "fedre.pda_pam"},
+        [
+            "aggregate={use: std.mean}",
+            "protect.noised=[{use: std.clip, norm: 0.01}, {use: std.gaussian, epsilon: 8, delta: 1.0e-5}]",
+            "negotiate_mask={use: baselines.random_mask, ratio: 0.3, rest: noised}",
+        ],
+    ),
+    "selectiveshield-consensus-fas-scrambling": (
+        {"selectiveshield.consensus", "std.laplace", "fas.scramble", "selectiveshield.merge"},
+        ["protect.noised.2.style=static", "aggregate={use: std.mean, weighting: uniform}"],
+    ),
+    "sensecrypt-groups-paraaegis-vote": (
+        {"sensecrypt.clusters", "paraaegis.vote", "std.bfv"},
+        ["groups=null", "negotiate_mask={use: fas.share, ratio: 0.3}"],
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have tests of their own."""
+    monkeypatch.setattr(run_command, "write_report", lambda run_dir, *_: run_dir / "report.html")
+
+
+def run(name: str, folder: Path, *sets: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Two rounds of a hybrid; its rows and its ledger."""
+    recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [*SMALL, *sets])
+    code, run_dir = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True))
+    assert code == 0
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return rows, json.loads((run_dir / "ledger.json").read_text())
+
+
+def test_every_hybrid_is_here() -> None:
+    assert [path.stem for path in HYBRIDS] == sorted(PARTS)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_it_runs_and_is_made_of_what_its_name_says(name: str, tmp_path: Path) -> None:
+    parts, _ = PARTS[name]
+    recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml")
+    assert parts <= {use.use for use in recipe.components.values()}
+    rows, ledger = run(name, tmp_path)
+    assert [row["round"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["clients"]["answered"] == row["clients"]["asked"] == recipe.clients
+        assert "unopened" not in row
+        assert 0 < row["zones"]["encrypted"] < 1
+        assert sum(share or 0 for share in row["zones"].values()) == pytest.approx(1)
+        assert 0 <= row["accuracy"] <= 1
+    assert rows[0]["epsilon"] < rows[1]["epsilon"] < 20
+    assert ledger["verdict"].startswith("NO end-to-end DP: ")  # some zone of each is released without noise
+    assert not any("no accountant" in warning for warning in ledger["warnings"])
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, (_, lines) in PARTS.items() for line in lines])
+def test_one_line_switches_one_part(name: str, line: str, tmp_path: Path) -> None:
+    changed = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [line])
+    assert changed.digest != load_recipe(ROOT / f"recipes/hybrids/{name}.yaml").digest
+    rows, _ = run(name, tmp_path, line)
+    assert rows[-1]["clients"]["answered"] == changed.clients
+    assert "unopened" not in rows[-1]
