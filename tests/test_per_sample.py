@@ -130,7 +130,7 @@ def test_equals_a_loop_over_single_examples(name: str) -> None:
 def test_the_fast_path_takes_layers_that_it_is_exact_for_and_no_other(name: str, fast: int) -> None:
     """How many parameter tensors it takes: not those that are shared, used twice, elsewhere, or on many vectors."""
     model, part = built(name), examples(23)
-    found = per_sample._squares_of_linear_layers(model, part, data_of(part), per_sample._parameters(model, None))
+    found = per_sample._squares_of_linear_layers(model, part, data_of(part), per_sample.parameters_at(model, None))
     assert len(found) == fast
 
 

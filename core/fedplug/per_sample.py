@@ -55,8 +55,8 @@ def per_sample_gradients(
     """
     import torch
 
-    checked = _checked(model)
-    parameters = _parameters(checked, vector)
+    checked = checked_model(model)
+    parameters = parameters_at(checked, vector)
     for count, gradients in _gradients(checked, examples, data, parameters, list(parameters), chunk):
         yield torch.cat([gradient.reshape(count, -1) for gradient in gradients.values()], 1)
 
@@ -82,9 +82,9 @@ def mean_squared_gradients(
     """
     import torch
 
-    checked = _checked(model)
+    checked = checked_model(model)
     _require_examples(examples)
-    parameters = _parameters(checked, vector)
+    parameters = parameters_at(checked, vector)
     total = torch.zeros(checked.layout.size, dtype=torch.float64, device=checked.device)
     places = {place.name: place.slice for place in checked.layout.parameters}
     outer = _squares_of_linear_layers(checked, examples, data, parameters)
@@ -112,11 +112,11 @@ def mean_gradient(
     import torch
     from torch.func import functional_call
 
-    checked = _checked(model)
+    checked = checked_model(model)
     _require_examples(examples)
-    parameters = _parameters(checked, vector, requires_grad=True)
+    parameters = parameters_at(checked, vector, requires_grad=True)
     total = torch.zeros(checked.layout.size, dtype=torch.float64, device=checked.device)
-    with _evaluation_mode(checked):
+    with evaluation_mode(checked):
         for inputs, labels in _batches(checked, examples, data):
             loss = _summed_loss(functional_call(checked.module, parameters, (inputs,)), labels)
             gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
@@ -154,7 +154,7 @@ def _gradients(
     chunk = chunk or max(1, min(_MOST_EXAMPLES, _GRADIENT_BYTES // (4 * size)))
     for inputs, labels in _batches(model, examples, data, chunk):
         # Not around the loop: whoever takes these chunks may use the model in between.
-        with _evaluation_mode(model):
+        with evaluation_mode(model):
             gradients = each(wanted, inputs, labels)
         yield len(labels), {name: gradients[name] for name in names}
 
@@ -171,7 +171,7 @@ def _squares_of_linear_layers(
 
     live = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
     squares: dict[str, torch.Tensor] = {}
-    with _evaluation_mode(model), _watched(_linear_layers(model)) as seen:
+    with evaluation_mode(model), _watched(_linear_layers(model)) as seen:
 
         def loss(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             seen.clear()
@@ -252,13 +252,18 @@ def _exact_layers(
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def _checked(model: Any) -> TorchModel:
+def checked_model(model: Any, purpose: str = "gradients of single examples") -> TorchModel:
+    """The model, if each of its examples has a gradient of its own.
+
+    Raises:
+        SetupError: it is not a torch model, or batch norm mixes its examples even in evaluation mode.
+    """
     from torch.nn.modules.batchnorm import _BatchNorm
 
     from fedplug.torch_model import TorchModel, use_one_thread
 
     if not isinstance(model, TorchModel):
-        raise SetupError(f"gradients of single examples need a torch model, not {type(model).__name__}")
+        raise SetupError(f"{purpose} need a torch model, not {type(model).__name__}")
     for name, part in model.module.named_modules():
         if isinstance(part, _BatchNorm) and part.running_mean is None:
             raise SetupError(
@@ -274,7 +279,7 @@ def _require_examples(examples: Examples) -> None:
         raise ValueError("a mean over examples needs at least one example")
 
 
-def _parameters(
+def parameters_at(
     model: TorchModel, vector: NDArray[np.float32] | None, requires_grad: bool = False
 ) -> dict[str, torch.Tensor]:
     """The trainable parameters by name, in the order of the layout, at the given point; not the module's own."""
@@ -310,7 +315,7 @@ def _summed_loss(logits: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _evaluation_mode(model: TorchModel) -> Iterator[None]:
+def evaluation_mode(model: TorchModel) -> Iterator[None]:
     """Evaluation mode; afterwards every part is in the mode it was in."""
     modes = [(part, part.training) for part in model.module.modules()]
     model.module.eval()

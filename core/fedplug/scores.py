@@ -19,10 +19,8 @@ def unknown_scorer(recipe: Recipe, by: str | None) -> str:
     return "" if by is None or by in names else f"by: {by!r} is no scorer of this recipe; it has {names or 'none'}"
 
 
-def highest(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Indices of the `count` highest scores; of equal scores the lowest indices.
-
-    Those above the least that is taken come first, ascending, then those equal to it, ascending.
+def require_ranked(scores: NDArray[Any]) -> None:
+    """Refuses scores of which none is the highest.
 
     Raises:
         ProtectionError: a score is NaN, which is neither high nor low.
@@ -33,6 +31,17 @@ def highest(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
             f"{undefined} of {len(scores)} scores are NaN and cannot be ranked; the local training diverged: lower lr "
             "in train"
         )
+
+
+def highest(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Indices of the `count` highest scores; of equal scores the lowest indices.
+
+    Those above the least that is taken come first, ascending, then those equal to it, ascending.
+
+    Raises:
+        ProtectionError: a score is NaN, which is neither high nor low.
+    """
+    require_ranked(scores)
     if count == 0:
         return np.empty(0, np.int64)
     # Partition and flatnonzero: a third of the time of an argpartition, and ties go the same way everywhere.

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug import Plan
-from fedplug.errors import ProtectionError
-from fedplug.scores import unknown_scorer
+from fedplug.scores import require_ranked, unknown_scorer
 from fedplug.types import ENCRYPTED
 
 if TYPE_CHECKING:
@@ -51,12 +50,7 @@ def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
     Raises:
         ProtectionError: a score is NaN, which is neither high nor low.
     """
-    undefined = int(np.count_nonzero(np.isnan(scores)))
-    if undefined:
-        raise ProtectionError(
-            f"{undefined} of {len(scores)} scores are NaN and cannot be ranked; the local training diverged: lower lr "
-            "in train"
-        )
+    require_ranked(scores)
     return layout.per_scalar(scores)
 
 

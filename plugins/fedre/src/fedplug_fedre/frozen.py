@@ -1,53 +1,18 @@
-"""A torch model held still, so that gradients of single examples can be taken: parameters, statistics, modes.
+"""A torch model held still, so that gradients of single examples can be taken: its statistics, and its size at work.
 
 torch is imported inside the functions, so that components may import this module at their top.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from fedplug.errors import DataError, SetupError
-from numpy.typing import NDArray
+from fedplug.errors import DataError
 
 if TYPE_CHECKING:
     import torch
     from fedplug.torch_model import TorchModel
-
-
-def checked_model(model: Any) -> TorchModel:
-    """The model, if each of its examples has a gradient of its own.
-
-    Raises:
-        SetupError: it is not a torch model, or batch norm mixes its examples even in evaluation mode.
-    """
-    from fedplug.torch_model import TorchModel, use_one_thread
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    if not isinstance(model, TorchModel):
-        raise SetupError(f"PSI scores need a torch model, not {type(model).__name__}")
-    for name, part in model.module.named_modules():
-        if isinstance(part, _BatchNorm) and part.running_mean is None:
-            raise SetupError(
-                f"batch norm {name} keeps no running statistics, so it mixes the examples of a batch and none has a "
-                "gradient of its own; build it with track_running_stats=True, or use group norm"
-            )
-    use_one_thread()
-    return model
-
-
-def parameters_at(model: TorchModel, vector: NDArray[np.float32] | None) -> dict[str, torch.Tensor]:
-    """The trainable parameters by name at the given point; not the module's own."""
-    from fedplug.torch_model import as_tensor
-
-    vector = model.get_vector() if vector is None else vector
-    if vector.shape != (model.layout.size,) or vector.dtype != np.float32:
-        raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{model.layout.size}]")
-    flat = as_tensor(vector).to(model.device)
-    return {place.name: flat[place.slice].view(place.shape) for place in model.layout.parameters}
 
 
 def statistics_of(model: TorchModel, inputs: torch.Tensor, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -101,15 +66,3 @@ def activations(model: TorchModel, inputs: torch.Tensor) -> int:
         for remove in parts:
             remove()
     return count
-
-
-@contextlib.contextmanager
-def evaluation_mode(model: TorchModel) -> Iterator[None]:
-    """Evaluation mode; afterwards every part is in the mode it was in."""
-    modes = [(part, part.training) for part in model.module.modules()]
-    model.module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from fedplug import stream
 from fedplug.errors import DataError
+from fedplug.per_sample import checked_model, evaluation_mode, parameters_at
 from numpy.typing import NDArray
 
-from fedplug_fedre.frozen import activations, checked_model, evaluation_mode, parameters_at, statistics_of
+from fedplug_fedre.frozen import activations, statistics_of
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +109,7 @@ def psi_scores(
     import torch
     from fedplug.torch_model import as_tensor, to_tensor
 
-    checked = checked_model(model)
+    checked = checked_model(model, "PSI scores")
     if projections < 2:
         raise ValueError(f"projections={projections} must be >= 2: one alone has no standard error")
     if regions.shape != (len(examples), *examples.inputs.shape[2:]):
