@@ -50,7 +50,8 @@ def test_the_parameters_are_theirs() -> None:
         size = len(ts.ckks_vector(context, [0.5]).serialize())
         theirs.global_scale = context.global_scale
         assert context.global_scale == 2.0**40
-        assert abs(size - len(ts.ckks_vector(theirs, [0.5]).serialize())) < 1000
+        # Compressed, so that sizes vary by a few hundred bytes; a prime more or less is tens of thousands.
+        assert abs(size - len(ts.ckks_vector(theirs, [0.5]).serialize())) < 10_000
         if like == "plato":
             assert context.has_public_key()
         else:

@@ -117,7 +117,7 @@ def budgets(
         sigmas = math.sqrt(rounds) * total * math.hypot(*epsilons) / epsilons
     elif allocation == "sum":
         analytic = [gaussian_noise_multiplier(one, delta / layers) for one in epsilons.tolist()]
-        sigmas = math.sqrt(rounds) * np.array(analytic)
+        sigmas = math.sqrt(rounds) * np.array(analytic) * _ROUND_UP
     else:
         sigmas = math.sqrt(2 * rounds * math.log(layers / delta)) / epsilons  # eq. 9
     return Budgets(epsilons, sigmas, rounds)
