@@ -24,7 +24,7 @@ deltas = st.floats(1e-12, 0.5)
 
 
 def test_worked_numbers_of_the_specification() -> None:
-    """`specs/protocols.md`, section 3, column `exact`."""
+    """Values computed beforehand with dp_accounting's exact Gaussian."""
     assert math.sqrt(10) * gaussian_noise_multiplier(1, DELTA) == pytest.approx(11.7973, abs=5e-5)
     assert gaussian_noise_multiplier(1, DELTA) == pytest.approx(3.7306, abs=5e-5)
     assert gaussian_epsilon(1.1 / math.sqrt(10), DELTA) == pytest.approx(15.7827, abs=5e-5)

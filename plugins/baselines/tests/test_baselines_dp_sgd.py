@@ -26,7 +26,7 @@ from fedplug_baselines.dp_sgd_accounting import (
     steps_of_a_round,
 )
 from fedplug_std.models import Cnn, LeNet5, Mlp
-from toy_components import recipe_of, run_protocol
+from toy_components import build, recipe_of, run_protocol
 
 RECIPE = Path(__file__).parents[3] / "recipes/baselines/dp-sgd.yaml"
 
@@ -247,3 +247,21 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["record_level"] is not None
     assert "NO DP for clients" in ledger["verdict"]
+
+
+@pytest.mark.parametrize("release", [(0.02, 1.0, 1), (0.01, 1.0, 1), (0.02, 0.2, 1), (0.02, 1.0, 1000)])
+def test_little_noise_is_never_said_to_protect_more_than_it_does(release: tuple[float, float, int]) -> None:
+    """Opacus' PRV accountant overflows from epsilon 709 on, or raises; one step in the batch is the Gaussian itself."""
+    multiplier, rate, _ = release
+    # delta(epsilon) of a sampled step is at least rate * delta_G(epsilon + log(1 / rate)) of the plain Gaussian.
+    found = record_epsilons([release], 1e-5)
+    assert min(found.values()) >= gaussian_epsilon(multiplier, 1e-5 / rate) - math.log(1 / rate)
+
+
+def test_zeroing_by_gradients_of_records_is_no_post_processing() -> None:
+    train = {"use": "baselines.dp_sgd", "epsilon": 8, "delta": 1e-5}
+    protocol, engine, _ = build(recipe_of(chain=[{"use": "baselines.lus", "sparsity": 0.5}], train=train))
+    engine.close()
+    (channel,) = protocol.composition.components["baselines.lus"].side_channels(protocol.server.ctx)
+    assert not channel.accounted
+    assert "by: magnitude" in channel.note

@@ -165,7 +165,7 @@ def test_lemma_2_is_the_accountant_of_opacus(sigma: float, rounds: int) -> None:
 
 @pytest.mark.parametrize(("rounds", "sigma"), [(10, 12.793), (1, 4.045)])
 def test_sigma_from_epsilon_by_lemma_2(rounds: int, sigma: float) -> None:
-    """The spec's numbers for Opacus' RDP at epsilon 1; the exact calibration needs less noise."""
+    """Reference numbers of Opacus' RDP at epsilon 1; the exact calibration needs less noise."""
     by_rdp = Noise.Options(epsilon=1, delta=DELTA, calibration="rdp")
     exact = Noise.Options(epsilon=1, delta=DELTA)
     assert by_rdp.multiplier(0, rounds) == pytest.approx(sigma, rel=1e-3)

@@ -27,7 +27,7 @@ def epsilon(multiplier: float, rate: float, rounds: int, adjacency: str = "zero_
 
 
 def test_worked_numbers_of_the_specification() -> None:
-    """`specs/protocols.md`, section 3."""
+    """Values computed beforehand with Opacus and dp_accounting."""
     assert epsilon(1.1, 0.1, 100)["pld"] == pytest.approx(5.913, abs=1e-3)
     assert epsilon(1.1, 0.1, 100)["rdp"] == pytest.approx(6.614, abs=1e-3)
     assert epsilon(3.942, 0.1, 100)["pld"] == pytest.approx(1.0, abs=1e-3)
