@@ -265,3 +265,20 @@ def test_zones_without_noise_are_known_to_components() -> None:
     protocol, engine, _ = build(recipe_of())
     engine.close()
     assert protocol.server.ctx.bare_zones == ("clear",)
+
+
+def test_a_log_of_secret_cohorts_does_not_name_them_by_their_records() -> None:
+    from test_ledger import CENTRAL, FakeAccountant
+
+    sampling = {"scheme": "poisson", "rate": 0.9}
+    ledger = ledger_of(
+        num_clients=200, sampling=sampling, accountant=FakeAccountant(), record_accountant=Records()
+    )
+    ledger.record(
+        0, charged=[3, 5], zone_sizes={"noised": 1000}, total=1000, releases={"noised": [CENTRAL]},
+        contributors={"noised": 2}, weights={3: 1.0, 5: 1.0}, secret_cohort=True,
+        records=dict.fromkeys((3, 5), (2.0, 0.1, 5)),
+    )  # fmt: skip
+    (entry,) = ledger.to_json()["log"]
+    assert entry["charged"] == "secret"
+    assert "records" not in entry
