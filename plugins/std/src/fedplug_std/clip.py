@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import fedplug
 import numpy as np
@@ -17,7 +17,52 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Clip:
+def _not_after(component: str) -> dict[str, str]:
+    return {
+        "noise": f"a clip after the noise protects nobody and costs accuracy; put {component} before the noise",
+        "encryption": f"ciphertexts cannot be clipped; put {component} before the encryption",
+    }
+
+
+class _Clip:
+    """Both clips: a norm, the bound that it promises, and where it may stand."""
+
+    name: str
+    provides: frozenset[str]
+    forbids_before: ClassVar[dict[str, str]]
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        if math.isinf(options.norm):
+            self.provides = frozenset()
+
+    def shrunk(self, block: Block, norm: float, client: Client) -> NDArray[np.float32]:
+        """The block's values, of that norm, scaled down to the limit if they exceed it; logs whether they do.
+
+        Args:
+            block: plain.
+            norm: of its values, in float64, because float32 squares overflow from 2e19 on.
+            client: in whose metrics it is logged.
+
+        Raises:
+            ProtectionError: the norm is NaN or infinite, which no scaling can bound.
+        """
+        values, limit = block.plain(), self.options.norm
+        if not math.isfinite(norm):
+            raise ProtectionError(
+                f"client {client.client_id}: the update of zone {block.zone} holds "
+                f"{int(np.count_nonzero(~np.isfinite(values)))} NaN or infinite values, which cannot be clipped; "
+                "its training diverged: lower lr in train"
+            )
+        client.log[f"{self.name}.clipped"] = float(norm > limit)
+        if norm <= limit:
+            return values
+        # In float64, where the scale cannot become denormal; and one part in 2^23 less, twice what rounding a value
+        # to float32 can add, so that the rounded values do not exceed the bound either.
+        return (values * np.float64(limit / norm * (1 - 2.0**-23))).astype(np.float32)
+
+
+class Clip(_Clip):
     """Scale a zone's values down to a given L2 norm where they exceed it.
 
     values * min(1, norm / ||values||_2), over the whole zone of one client (McMahan et al. 2018, flat clipping;
@@ -34,17 +79,8 @@ class Clip:
             "update; .inf clips nothing",
         )
 
-    name: str
-    provides: frozenset[str] = frozenset({"l2_bound"})
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "a clip after the noise protects nobody and costs accuracy; put std.clip before the noise",
-        "encryption": "ciphertexts cannot be clipped; put std.clip before the encryption",
-    }
-
-    def __init__(self, options: Options) -> None:
-        self.options: Clip.Options = options
-        if math.isinf(options.norm):
-            self.provides = frozenset()
+    provides = frozenset({"l2_bound"})
+    forbids_before = _not_after("std.clip")
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -55,15 +91,14 @@ class Clip:
         """
         # Not by BLAS, whose threads cost more than they save at this size when several processes share the cores.
         norm = math.sqrt(float(np.square(block.plain(), dtype=np.float64).sum()))
-        return block.replace(values=_shrunk(self.name, block, norm, self.options.norm, client),
-                             l2_bound=self.options.norm)
+        return block.replace(values=self.shrunk(block, norm, client), l2_bound=self.options.norm)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         return f"clip to L2 norm {self.options.norm:g}"
 
 
-class ClipL1:
+class ClipL1(_Clip):
     """Scale a zone's values down to a given L1 norm where they exceed it.
 
     values * min(1, norm / ||values||_1), over the whole zone of one client. This is the sensitivity of the Laplace
@@ -80,17 +115,8 @@ class ClipL1:
             "update; .inf clips nothing",
         )
 
-    name: str
-    provides: frozenset[str] = frozenset({"l1_bound"})
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "a clip after the noise protects nobody and costs accuracy; put std.clip_l1 before the noise",
-        "encryption": "ciphertexts cannot be clipped; put std.clip_l1 before the encryption",
-    }
-
-    def __init__(self, options: Options) -> None:
-        self.options: ClipL1.Options = options
-        if math.isinf(options.norm):
-            self.provides = frozenset()
+    provides = frozenset({"l1_bound"})
+    forbids_before = _not_after("std.clip_l1")
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -100,32 +126,8 @@ class ClipL1:
             ProtectionError: the update holds NaN or infinity, which no scaling can bound.
         """
         norm = float(np.abs(block.plain()).sum(dtype=np.float64))
-        return block.replace(values=_shrunk(self.name, block, norm, self.options.norm, client),
-                             l1_bound=self.options.norm)
+        return block.replace(values=self.shrunk(block, norm, client), l1_bound=self.options.norm)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         return f"clip to L1 norm {self.options.norm:g}"
-
-
-def _shrunk(name: str, block: Block, norm: float, limit: float, client: Client) -> NDArray[np.float32]:
-    """The block's values, of that norm in float64, scaled down to the limit if they exceed it; logs whether they do.
-
-    The norm comes in float64, because float32 squares overflow from 2e19 on.
-
-    Raises:
-        ProtectionError: the norm is NaN or infinite.
-    """
-    values = block.plain()
-    if not math.isfinite(norm):
-        raise ProtectionError(
-            f"client {client.client_id}: the update of zone {block.zone} holds "
-            f"{int(np.count_nonzero(~np.isfinite(values)))} NaN or infinite values, which cannot be clipped; "
-            "its training diverged: lower lr in train"
-        )
-    client.log[f"{name}.clipped"] = float(norm > limit)
-    if norm <= limit:
-        return values
-    # In float64, where the scale cannot become denormal; and one part in 2^23 less, twice what rounding a value
-    # to float32 can add, so that the rounded values do not exceed the bound either.
-    return (values * np.float64(limit / norm * (1 - 2.0**-23))).astype(np.float32)
