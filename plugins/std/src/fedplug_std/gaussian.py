@@ -12,7 +12,7 @@ from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack, power_of_two
+from fedplug_std.noise_sources import add_noise, check_exact, common_norm, default_grid, exact_slack, power_of_two
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
@@ -144,12 +144,7 @@ class Gaussian:
 
     def release(self, round: int, ctx: Context) -> Release:
         """What protect of that round costs, for the ledger. The clipping norm is NaN where clips differ."""
-        norms = {
-            float(component.options.norm)
-            for component in ctx.components.values()
-            if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
-        }
-        return _release(self.options, round, ctx, norms.pop() if len(norms) == 1 else math.nan, "local")
+        return _release(self.options, round, ctx, common_norm(ctx, "l2_bound"), "local")
 
     def check(self, recipe: Any) -> list[str]:
         """Complains about a schedule that does not exist, and about grids that every client would refuse."""

@@ -12,7 +12,7 @@ from fedplug.accounting import composed_epsilon
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_laplace, laplace_grid, power_of_two
+from fedplug_std.noise_sources import add_laplace, common_norm, laplace_grid, power_of_two
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context
@@ -122,12 +122,7 @@ class Laplace:
     def release(self, round: int, ctx: Context) -> Release:
         """What protect of that round costs, for the ledger; the clipping norm is NaN where clips differ."""
         multiplier = self.options.multiplier(ctx.rounds)
-        norms = {
-            float(component.options.norm)
-            for component in ctx.components.values()
-            if "l1_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
-        }
-        norm = norms.pop() if len(norms) == 1 else math.nan
+        norm = common_norm(ctx, "l1_bound")
         note = _NOTES[self.options.source] if multiplier else ""
         return Release("laplace", multiplier, norm, source=self.options.source, note=note)
 
