@@ -70,13 +70,6 @@ def test_a_chain_hands_the_block_on_in_order(recipe: Recipe, fake_catalog: Catal
     assert composition.chain("protect", [], untouched, client=None, ctx=None) is untouched
 
 
-def test_each_gives_values_by_name(recipe: Recipe, fake_catalog: Catalog) -> None:
-    composition = Composition(recipe, fake_catalog)
-    scores = composition.each("score_parameters", ["std.size", "size2"], client=None, ctx=None)
-    assert list(scores) == ["std.size", "size2"]
-    assert composition.each("score_parameters", [], client=None, ctx=None) == {}
-
-
 def test_extensions_see_every_call_and_one_value(recipe: Recipe, fake_catalog: Catalog) -> None:
     composition = Composition(recipe, fake_catalog)
     composition.chain("protect", names(recipe, "noised"), block(4), client=None, ctx=None)

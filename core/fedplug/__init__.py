@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedplug.component import at_client as at_client
     from fedplug.component import at_key_server as at_key_server
     from fedplug.component import hookimpl as hookimpl
+    from fedplug.context import Attacker as Attacker
     from fedplug.context import Client as Client
     from fedplug.context import Context as Context
     from fedplug.context import KeyServer as KeyServer
@@ -27,8 +28,16 @@ if TYPE_CHECKING:
     from fedplug.context import Server as Server
     from fedplug.context import stream as stream
     from fedplug.errors import FedplugError as FedplugError
+    from fedplug.errors import MetricError as MetricError
+    from fedplug.errors import ViewError as ViewError
     from fedplug.model import Evaluation as Evaluation
     from fedplug.model import Model as Model
+    from fedplug.observation import Meaning as Meaning
+    from fedplug.observation import Needs as Needs
+    from fedplug.observation import ObservedUpdate as ObservedUpdate
+    from fedplug.observation import Seen as Seen
+    from fedplug.observation import TensorView as TensorView
+    from fedplug.truth import Truth as Truth
     from fedplug.types import Block as Block
     from fedplug.types import ClientData as ClientData
     from fedplug.types import Dataset as Dataset
@@ -61,6 +70,15 @@ _HOME = {
     "FedplugError": "fedplug.errors",
     "Evaluation": "fedplug.model",
     "Model": "fedplug.model",
+    "Attacker": "fedplug.context",
+    "MetricError": "fedplug.errors",
+    "ViewError": "fedplug.errors",
+    "Meaning": "fedplug.observation",
+    "Needs": "fedplug.observation",
+    "ObservedUpdate": "fedplug.observation",
+    "Seen": "fedplug.observation",
+    "TensorView": "fedplug.observation",
+    "Truth": "fedplug.truth",
     "Block": "fedplug.types",
     "ClientData": "fedplug.types",
     "Dataset": "fedplug.types",

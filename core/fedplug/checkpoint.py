@@ -22,10 +22,15 @@ KEPT = 2
 
 
 class Checkpoints:
-    """The checkpoints of one run folder."""
+    """The checkpoints of one run folder.
 
-    def __init__(self, run_dir: Path) -> None:
-        self.folder = run_dir / "checkpoint"
+    Args:
+        run_dir: the run folder.
+        kept: how many of the last ones are kept; None: all, for attacks on earlier rounds.
+    """
+
+    def __init__(self, run_dir: Path, kept: int | None = KEPT) -> None:
+        self.folder, self.kept = run_dir / "checkpoint", kept
 
     def rounds(self) -> list[int]:
         """Rounds that have a complete checkpoint, ascending: 7 means that 7 rounds are done."""
@@ -35,7 +40,7 @@ class Checkpoints:
         return self.folder / f"round-{round:04d}"
 
     def write(self, round: int, server_state: dict[str, Any], engine: Engine) -> Path:
-        """Writes the checkpoint after `round` rounds and forgets all but the last two."""
+        """Writes the checkpoint after `round` rounds and forgets those that are not kept."""
         final = self.path(round)
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
@@ -49,7 +54,7 @@ class Checkpoints:
             shutil.rmtree(stale)
         os.replace(draft, final)
         engine.saved(final)
-        for old in self.rounds()[:-KEPT]:
+        for old in self.rounds()[: -self.kept] if self.kept else ():
             shutil.rmtree(self.path(old), ignore_errors=True)
         return final
 

@@ -140,6 +140,48 @@ def sweep(
     raise typer.Exit(sweeps.sweep(recipe, grid, settings.replace({"output": folder}), sets or [], seeds or [], dry_run))
 
 
+@app.command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
+def attack(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)],
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", help="An attack, as fedplug list shows it; again for more.")
+    ] = None,
+    adversaries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adversary", help="server, eavesdropper, client, key_server, released; server+client for several."
+        ),
+    ] = None,
+    targets: Annotated[list[int] | None, typer.Option("--target", min=0, help="A client to attack.")] = None,
+    rounds: Annotated[list[int] | None, typer.Option("--round", min=1, help="A round to attack, from 1.")] = None,
+    probe: Annotated[
+        int | None, typer.Option(min=1, metavar="SIZE", help="Attack single batches of this size instead of updates.")
+    ] = None,
+    batches: Annotated[int | None, typer.Option(min=1, help="How many batches to probe each target for.")] = None,
+    metrics: Annotated[list[str] | None, typer.Option("--metric", help="A metric; default: all usual ones.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3"),
+    ] = None,
+    device: Device = None,
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Attack what crossed the wire in a finished run; finished targets are kept and not attacked again."""
+    from fedplug import attack_command
+    from fedplug.errors import SetupError
+
+    settings = _settings(workers=None, device=device, data=data, quiet=quiet)
+    if batches is not None and probe is None:
+        raise SetupError(f"--batches {batches} changes nothing without --probe SIZE; add it")
+    lists = {"adversaries": adversaries, "targets": targets, "rounds": rounds}
+    scope: dict[str, Any] = {key: value for key, value in lists.items() if value}
+    if probe is not None:
+        scope["probe"] = {"batch_size": probe, "batches": batches or 1}
+    found = attack_command.attack(run, settings, attacks or [], metrics or [], scope, sets or [])
+    raise typer.Exit(found)
+
+
 @app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")
 def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from fedplug import hookspecs, model
+from fedplug import hookspecs, model, truth
 from fedplug.catalog import HOOK_GROUPS, Catalog
 from fedplug.errors import PluginError
 
@@ -26,6 +26,7 @@ PROTOCOLS: dict[str, type] = {
     "partition": model.PartitionComponent,
     "accountant": model.AccountantComponent,
     "groups": model.GroupsComponent,
+    "metric": truth.MetricComponent,
 }
 """Groups that are no hooks: a component there has the one method that the protocol shows."""
 
@@ -61,6 +62,17 @@ class Composition:
             register(self._manager, component, use.name)
         self._extensions = {name for name, use in uses.items() if use.group == "extension"}
 
+    def add(self, component: Any, name: str) -> None:
+        """One more component, such as an attack in another form; before any of its hooks is called.
+
+        Raises:
+            PluginError: it cannot be registered.
+        """
+        component.name = name
+        self.components[name] = component
+        register(self._manager, component, name)
+        self._callers.clear()
+
     def one(self, hook: str, name: str, **arguments: Any) -> Any:
         """Calls one component's implementation of a hook, inside the wrappers of all extensions.
 
@@ -76,10 +88,6 @@ class Composition:
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
         return result
-
-    def each(self, hook: str, names: Iterable[str], **arguments: Any) -> dict[str, Any]:
-        """Calls several components with the same arguments; gives their values by name."""
-        return {name: self.one(hook, name, **arguments) for name in names}
 
     def chain(self, hook: str, names: Iterable[str], block: Block, **arguments: Any) -> Block:
         """Hands a block from one component to the next; gives what the last one gave."""

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,6 +96,19 @@ class Server(Party):
 @dataclasses.dataclass(eq=False)
 class KeyServer(Party):
     """The party that holds the secret key when a recipe says `key_holder: key_server`. Sees only sums."""
+
+
+@dataclasses.dataclass(eq=False)
+class Attacker(Party):
+    """Who runs an attack: outside every party of the run, with a view and the public facts.
+
+    Attributes:
+        device: torch device to compute on.
+        progress: told `(done, total, loss)` as an attack goes on; the loss is its objective, or None.
+    """
+
+    device: str = "cpu"
+    progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None
 
 
 @dataclasses.dataclass(eq=False)

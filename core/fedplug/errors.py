@@ -64,5 +64,13 @@ class SetupError(FedplugError):
     """Something the machine lacks: a device, a library, a folder that cannot be written."""
 
 
+class ViewError(FedplugError):
+    """An attack was asked of something that no adversary has seen: no recorded messages, an unknown tensor."""
+
+
+class MetricError(FedplugError):
+    """A metric is not defined for what it was given: an image too small, values out of range."""
+
+
 class PartyLost(FedplugError):
     """The process of a party ended. It is restored from the last checkpoint before it is asked again."""

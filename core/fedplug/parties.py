@@ -114,7 +114,7 @@ class ClientHost:
         self, recipe: Recipe, composition: Composition, client_ids: list[int], data_root: str | None, device: str
     ) -> None:
         self.recipe, self.composition = recipe, composition
-        steps = Steps(recipe, composition)
+        self.steps = steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
         self._receiver = Receiver("client", components, recipe.digest)
         data, self.public = load_data(recipe, composition.components, data_root)

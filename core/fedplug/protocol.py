@@ -343,6 +343,19 @@ class Protocol:
                 block, met = opened, bool(plain)
         return block, met
 
+    def probe(self, round: int) -> dict[int, Any]:
+        """A round as far as its uploads, which nobody sums; for parties that were taken back to a checkpoint.
+
+        Returns:
+            What the server would have received, by client.
+        """
+        self._begin(round, "negotiate")
+        ctx, cohort = self._context(round), self._cohort(self.client_ids)
+        cohort.tell_now(self.steps.train)
+        self._negotiate(cohort, ctx)
+        self.office.phase = "upload"
+        return cohort.ask(self.steps.protect)
+
     # -- after the last round ------------------------------------------------------------------------------------------
 
     def finish(self) -> None:

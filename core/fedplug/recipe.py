@@ -25,6 +25,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from fedplug import layers, yaml_source
+from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog
 from fedplug.component import Options
 from fedplug.errors import RecipeError
@@ -43,6 +44,8 @@ SECTIONS: dict[str, str] = {
 LISTS = ("score_parameters", "attack", "extensions")
 CHAINS = ("protect", "postprocess")
 """Sections that hold a list, and sections that hold one list a zone. The others hold one component."""
+ATTACK_PARTS = {"attacks": "attack", "metrics": "metric"}
+"""Where `attack` is a mapping: its lists of components, and their groups. A plain list is its `attacks`."""
 
 
 class Sampling(Options):
@@ -97,8 +100,9 @@ class Use:
 
     @property
     def section(self) -> str:
-        """The key of the recipe it stands under; `partition` for the partition of `data`."""
-        return "partition" if self.path[:2] == ("data", "partition") else str(self.path[0])
+        """The key of the recipe it stands under; `partition` of `data`, `metric` for the metrics of `attack`."""
+        inner: dict[KeyPath, str] = {("data", "partition"): "partition", ("attack", "metrics"): "metric"}
+        return inner.get(self.path[:2], str(self.path[0]))
 
     def to_plain(self) -> Any:
         """Plain data that reads back as this place."""
@@ -149,6 +153,8 @@ class Recipe:
     public: Use | None = None
     accountant: Use | None = None
     attack: tuple[Use, ...] = ()
+    attack_scope: AttackScope = dataclasses.field(default_factory=AttackScope)
+    metrics: tuple[Use, ...] = ()
     extensions: tuple[Use, ...] = ()
 
     @classmethod
@@ -171,6 +177,9 @@ class Recipe:
             value = getattr(self, section)
             if section in CHAINS:
                 plain[section] = {zone: [use.to_plain() for use in value[zone]] for zone in self.zones if zone in value}
+            elif section == "attack" and value:
+                parts = {part: [use.to_plain() for use in uses] for part, uses in self._attack_parts()}
+                plain[section] = {**self.attack_scope.model_dump(mode="json"), **parts}
             elif section in LISTS:
                 plain[section] = [use.to_plain() for use in value]
             else:
@@ -207,10 +216,15 @@ class Recipe:
                 yield from (value, value.partition)
             elif section in CHAINS:
                 yield from (use for zone in self.zones for use in value.get(zone, ()))
+            elif section == "attack":
+                yield from (use for _, uses in self._attack_parts() for use in uses)
             elif section in LISTS:
                 yield from value
             elif value is not None:
                 yield value
+
+    def _attack_parts(self) -> tuple[tuple[str, tuple[Use, ...]], ...]:
+        return ("attacks", self.attack), ("metrics", self.metrics)
 
     @property
     def components(self) -> dict[str, Use]:

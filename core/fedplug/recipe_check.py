@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fedplug.attack_scope import scope_problems
 from fedplug.composition import hook_problems, instantiate
 from fedplug.errors import PluginError
 from fedplug.option_errors import closest
@@ -28,7 +29,7 @@ def find_problems(draft: Draft) -> list[Complaint]:
     rules = _Rules(draft)
     found = [
         *rules.hooks(), *rules.clients(), *rules.profiles(), *rules.zones(), *rules.order(), *rules.undo(),
-        *rules.shared_noise(), *rules.masks(), *rules.scores(),
+        *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.attacks(),
     ]  # fmt: skip
     if not found and not rules.failed:
         found += rules.own_checks()
@@ -206,6 +207,13 @@ class _Rules:
                 remedy = f"write by: {fitting[0]}" if fitting else "add a scorer of layers, such as {use: fedre.psi}"
                 message = f"{use.name} needs a score for each layer, but {scorer.name} scores scalars"
                 yield use.path, f"{message}; {remedy}"
+
+    def attacks(self) -> Iterator[Complaint]:
+        """Adversaries, targets and rounds exist."""
+        recipe = self.draft.recipe
+        if recipe is not None and recipe.attack:
+            for message in scope_problems(recipe.attack_scope, recipe.rounds, recipe.data.clients):
+                yield ("attack",), message
 
     def own_checks(self) -> list[Complaint]:
         """What components say of the recipe as a whole; asked only when all else is in order."""

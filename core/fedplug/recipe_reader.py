@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog
 from fedplug.errors import PluginError
 from fedplug.option_errors import closest, explain
-from fedplug.recipe import CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
+from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
 from fedplug.yaml_source import KeyPath, Source
 
 REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
@@ -73,7 +74,7 @@ class _Reader:
     def read(self) -> Draft:
         general = self.general()
         self.find_slots()
-        clients, public = self.clients(), self.public()
+        clients, public, scope = self.clients(), self.public(), self.attack_scope()
         self.define()
         self.refer()
         chains = {
@@ -84,8 +85,8 @@ class _Reader:
             for section, zones in self.chains.items()
         }
         uses = [self.places[slot.path] for slot in self.slots if slot.path in self.places]
-        complete = general and clients and not self.source.problems
-        recipe = self.recipe(general, clients, public, chains) if complete else None  # type: ignore[arg-type]
+        complete = general and clients and scope and not self.source.problems
+        recipe = self.recipe(general, clients, public, scope, chains) if complete else None  # type: ignore[arg-type]
         unreadable = {
             zone
             for zones in self.chains.values()
@@ -124,6 +125,9 @@ class _Reader:
             if section in CHAINS:
                 self.chains[section] = self.zone_slots(section, group, raw)
                 self.slots += [slot for slots in self.chains[section].values() for slot in slots]
+            elif section == "attack" and isinstance(raw, Mapping):
+                for part, part_group in ATTACK_PARTS.items():
+                    self.slots += self.list_slots((section, part), part_group, raw.get(part), part)
             elif section in LISTS:
                 self.slots += self.list_slots((section,), group, raw, section)
             elif raw is not None:
@@ -191,6 +195,16 @@ class _Reader:
         else:
             return count
         return 0
+
+    def attack_scope(self) -> AttackScope | None:
+        """Who attacks whom; the defaults where `attack` is a plain list of attacks."""
+        raw = self.data.get("attack")
+        if not isinstance(raw, Mapping):
+            return AttackScope()
+        given = {key: value for key, value in raw.items() if key not in ATTACK_PARTS}
+        if not raw.get("attacks"):
+            self.source.complain(("attack",), "attack needs 'attacks', a list such as [{use: attacks.ilrg}]")
+        return self.validate(AttackScope, given, ("attack",), "attack")  # type: ignore[return-value]
 
     def define(self) -> None:
         """First pass: places written as mappings define components. Written names go before automatic ones."""
@@ -284,7 +298,7 @@ class _Reader:
             self.places[slot.path] = self.defined[name] = use_here
 
     def recipe(
-        self, general: General, clients: int, public: int, chains: dict[str, dict[str, list[Use]]]
+        self, general: General, clients: int, public: int, scope: AttackScope, chains: dict[str, dict[str, list[Use]]]
     ) -> Recipe:
         """Everything was valid: puts the recipe together."""
         data = self.places[("data",)]
@@ -295,10 +309,12 @@ class _Reader:
             if section in CHAINS:
                 sections[section] = {zone: tuple(chain) for zone, chain in chains[section].items()}
             elif section in LISTS:
-                sections[section] = tuple(self.places[slot.path] for slot in self.slots if slot.path[0] == section)
+                uses = [self.places[slot.path] for slot in self.slots if slot.path[0] == section]
+                sections[section] = tuple(use for use in uses if use.section == section)
             elif section != "data":
                 sections[section] = self.places.get((section,))
-        return Recipe(**dict(general), **sections)
+        metrics = tuple(use for use in self.places.values() if use.section == "metric")
+        return Recipe(**dict(general), **sections, attack_scope=scope, metrics=metrics)
 
 
 def _dotted(path: KeyPath) -> str:

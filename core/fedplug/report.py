@@ -17,6 +17,7 @@ import yaml
 
 from fedplug import units
 from fedplug.report_accuracy import OWN, PUBLIC
+from fedplug.report_attacks import attacks_section
 from fedplug.report_canvas import Chart
 from fedplug.report_extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug.report_figures import DIRECTIONS, charts
@@ -68,6 +69,7 @@ def write_report(
         ("rounds", "Rounds", _rounds(rows)),
         ("groups", "Groups", groups_table(rows)),
         ("assessments", "Assessments", assessments_table(summary)),
+        ("attacks", "Attacks", attacks_section(Path(run_dir))),
         ("ledger", "Privacy ledger", _ledger(ledger)),
         ("run", "What ran", _what_ran(summary, recipe)),
     ]

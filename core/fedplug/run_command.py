@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shlex
@@ -21,7 +20,7 @@ from importlib_metadata import version
 from fedplug import units, yaml_source
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
-from fedplug.checkpoint import Checkpoints
+from fedplug.checkpoint import KEPT, Checkpoints
 from fedplug.client_data import load_data
 from fedplug.composition import Composition
 from fedplug.context import stream
@@ -37,9 +36,9 @@ from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
 from fedplug.run_folder import Charges, new_folder, write_text
 from fedplug.settings import Settings
-from fedplug.steps import answers_clients, site_of
+from fedplug.steps import answers_clients, needs_key_server, site_of
 from fedplug.types import Layout, PublicData, SideChannel
-from fedplug.views import View, Wire, read_wire, write_wire
+from fedplug.views import Wire, write_wire
 
 INTERRUPTED = 130
 
@@ -114,7 +113,9 @@ class Run:
         self.recipe, self.run_dir, self.settings, self.watch = recipe, run_dir, settings, watch
         self.injected = catalog
         self.catalog = catalog or Catalog.discover()
-        self.checkpoints = Checkpoints(run_dir)
+        # Attacks on earlier rounds need what was said in them, and what the parties had.
+        self.keeps = settings.record_wire or bool(recipe.attack)
+        self.checkpoints = Checkpoints(run_dir, None if self.keeps else KEPT)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
         self.charges = Charges(run_dir)
         self.engine_class = self._engine_class()
@@ -131,7 +132,7 @@ class Run:
         device = resolve_device(self.settings.device)
         model, public, distribution = self._public_facts(composition)
         layout = model.layout
-        wire = Wire(keep=self.settings.record_wire or bool(recipe.attack))
+        wire = Wire(keep=self.keeps)
         ledger = self._ledger(composition, layout)
         watch = self.watch or make_display(self.settings.quiet)
         plan = plan_of(recipe, composition)
@@ -182,7 +183,6 @@ class Run:
                 protocol.on_round = lambda rounds: self._end_of_round(protocol, engine, rounds)
                 protocol.run(done)
                 self._write_wire(wire, recipe.rounds)
-                self._attack(composition, layout)
                 self.summary["assessments"] = self._assess(composition, protocol, distribution, watch)
         except KeyboardInterrupt:
             self._report_failure(protocol)
@@ -200,7 +200,17 @@ class Run:
             watch.close()
         report = self._report(protocol)
         watch.finish(protocol.rows, ledger.verdict(), report, self.run_dir)
-        return 0
+        return self._attack() if recipe.attack else 0
+
+    def _attack(self) -> int:
+        """Makes the recipe's attacks on the finished run, which stands whatever becomes of them."""
+        from fedplug.attack_command import execute
+
+        again = shlex.join(["fedplug", "attack", str(self.run_dir)])
+        try:
+            return execute(self.recipe, self.recipe, self.run_dir, self.settings, self.injected, again)
+        except FedplugError as error:
+            raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -393,31 +403,10 @@ class Run:
                     watch.note(f"the assessment of {name} is left out: {describe(error)}")
         return found
 
-    def _attack(self, composition: Composition, layout: Layout) -> None:
-        """Runs the recipe's attacks on what the server saw."""
-        from fedplug.context import Server
-
-        if not self.recipe.attack:
-            return
-        files = sorted((self.run_dir / "wire").glob("*.wire"))
-        view = View("server", tuple(message for file in files for message in read_wire(file)))
-        ctx = make_context(self.recipe, composition, layout, self.recipe.rounds, Server())
-        names = [use.name for use in self.recipe.attack]
-        for name, report in composition.each("attack", names, view=view, ctx=ctx).items():
-            (self.run_dir / "attacks").mkdir(exist_ok=True)
-            text = json.dumps(dataclasses.asdict(report), indent=2)
-            write_text(self.run_dir / "attacks" / f"{name}.json", text)
-
 
 def key_holder_of(component: Any) -> str:
     """Who can open what a component encrypts: `clients`, `key_server` or `shares`."""
     return str(getattr(component, "key_holder", None) or component.options.key_holder)
-
-
-def needs_key_server(recipe: Recipe, composition: Composition) -> bool:
-    """Whether some zone is opened by the key server."""
-    opened_by = [composition.components[use.name] for chain in recipe.postprocess.values() for use in chain]
-    return any(site_of(component) == "key_server" for component in opened_by)
 
 
 def require_memory(recipe: Recipe, layout: Layout) -> None:

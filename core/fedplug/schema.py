@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog, Entry
 from fedplug.errors import PluginError
-from fedplug.recipe import CHAINS, LISTS, SECTIONS, General
+from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, General
 from fedplug.recipe_reader import REQUIRED
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -26,7 +27,7 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
     """
     definitions: dict[str, Any] = {}
     failures: list[str] = []
-    groups = [*SECTIONS.values(), "partition"]
+    groups = [*SECTIONS.values(), "partition", "metric"]
     for group in groups:
         names = []
         for entry in catalog.groups[group].values():
@@ -37,6 +38,7 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
                 failures.append(str(error))
         definitions[group] = _choice(group, names)
     general = _options(General, "general", definitions)
+    definitions["attack scope"] = _attack_scope(definitions)
     sections = {section: _section(section, group) for section, group in SECTIONS.items()}
     named = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["use"]}]}
     alone = {
@@ -99,6 +101,13 @@ def _options(model: type[BaseModel], owner: str, definitions: dict[str, Any]) ->
     return schema
 
 
+def _attack_scope(definitions: dict[str, Any]) -> dict[str, Any]:
+    """The section `attack` as a mapping: its scope, its attacks, its metrics."""
+    scope = _options(AttackScope, "attack", definitions)
+    lists = {part: {"type": "array", "items": {"$ref": f"#/$defs/{group}"}} for part, group in ATTACK_PARTS.items()}
+    return {**scope, "properties": {**scope["properties"], **lists}}
+
+
 def _choice(group: str, names: list[str]) -> dict[str, Any]:
     """One of the components of a group: a mapping, the name of a component, or, when extending, options alone."""
     by_name = {"type": "string", "description": "a component of this recipe, or one with default options"}
@@ -112,6 +121,8 @@ def _section(section: str, group: str) -> dict[str, Any]:
     if section in CHAINS:
         chain = {"anyOf": [{"type": "array", "items": one}, {"type": "null"}]}
         return {"type": "object", "additionalProperties": chain, "description": "for each zone, a list in order"}
+    if section == "attack":
+        return {"anyOf": [{"type": "array", "items": one}, {"$ref": "#/$defs/attack scope"}]}
     if section in LISTS:
         return {"type": "array", "items": one}
     return {"anyOf": [one, {"type": "null"}]} if section not in REQUIRED else one

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +16,57 @@ from fedplug.blocks import meet
 from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
-from fedplug.context import KeyServer
+from fedplug.context import KeyServer, stream
 from fedplug.errors import MessageError, ProtectionError
 from fedplug.types import CLEAR, RETAINED, Block, Plan
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug.composition import Composition
+    from fedplug.context import Client
     from fedplug.parties import HostedClient
     from fedplug.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBatch:
+    """Lets clients train one step on one batch instead of their data (`fedplug.attack_scope.Probe`).
+
+    Attributes:
+        batch_size: examples in it; a client with fewer takes all it has.
+        number: which batch, from 0; each client draws its own.
+        classes: how many classes it is drawn from; None: all.
+    """
+
+    batch_size: int
+    number: int = 0
+    classes: int | None = None
+
+    def indices(self, client: Client) -> NDArray[np.int64]:
+        """Which of the client's training examples are in the batch, ascending."""
+        labels = client.data.train.labels
+        rng = stream(client.ctx.seed, "probe", client.client_id, client.ctx.round, self.number)
+        pool = np.arange(len(labels))
+        if self.classes is not None:
+            there = np.unique(labels)
+            pool = pool[np.isin(labels, rng.permutation(there)[: self.classes])]
+        return np.sort(rng.permutation(pool)[: self.batch_size])
+
+    @contextlib.contextmanager
+    def on_one_batch(self, client: Client, trainer: Any) -> Iterator[Any]:
+        """Inside, the client has the batch for its data; gives a trainer that makes one step of it."""
+        options, data = trainer.options, client.data
+        once = {"epochs": 1, "batch_size": self.batch_size, "momentum": 0.0}
+        solver = copy.copy(trainer)
+        solver.options = options.model_copy(update={key: once[key] for key in once if hasattr(options, key)})
+        solver.name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
+        client.data = dataclasses.replace(data, train=data.train.take(self.indices(client)))
+        try:
+            yield solver
+        finally:
+            client.data = data
+            client.cache.pop(solver.name, None)
 
 
 class Steps:
@@ -30,6 +76,8 @@ class Steps:
 
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         self.recipe, self.composition = recipe, composition
+        self.probe: OneBatch | None = None
+        """Set from outside a run only, on parties that were taken back to a checkpoint; no message can set it."""
 
     @at_client
     def join(
@@ -102,7 +150,7 @@ class Steps:
             MessageError: it has done so in this round, or the recipe plans no such round.
         """
         memory, round = client.state["fedplug"], client.ctx.round
-        if not 0 <= round < client.ctx.rounds:
+        if not 0 <= round < client.ctx.rounds + (self.probe is not None):
             raise MessageError(f"there is no round {round + 1} to train in; the recipe has {client.ctx.rounds}")
         if memory.get("trained", -1) >= round:
             raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
@@ -114,8 +162,9 @@ class Steps:
             self._personalise(client)
         model = client.model
         model.set_vector(client.start)
-        with client.timed("train"), client.operation("train", client.num_examples):
-            numbers = trainer.train(client, client.ctx)
+        learnt = contextlib.nullcontext(trainer) if self.probe is None else self.probe.on_one_batch(client, trainer)
+        with client.timed("train"), client.operation("train", client.num_examples), learnt as solver:
+            numbers = solver.train(client, client.ctx)
             client.update = model.get_vector() - client.start
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
         client.state["fedplug"]["buffers"] = model.get_buffers()
@@ -309,6 +358,12 @@ class Steps:
 def site_of(component: Any) -> str:
     """Where the component's `postprocess` runs: `client` unless it says otherwise."""
     return str(getattr(component, "site", "client"))
+
+
+def needs_key_server(recipe: Recipe, composition: Composition) -> bool:
+    """Whether some zone is opened by the key server."""
+    opened_by = [composition.components[use.name] for chain in recipe.postprocess.values() for use in chain]
+    return any(site_of(component) == "key_server" for component in opened_by)
 
 
 def answers_clients(component: Any) -> bool:

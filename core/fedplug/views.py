@@ -1,4 +1,4 @@
-"""Messages as they crossed the wire, and what one adversary could see of them."""
+"""Messages as they crossed the wire, what one adversary knows of a target, and what an attack made of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedplug import codec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedplug.observation import ObservedUpdate
+    from fedplug.types import Examples
 
 SERVER, KEY_SERVER = "server", "key_server"
 
@@ -113,15 +120,43 @@ class Wire:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Everything one adversary observed: recorded messages, and nothing that leads back to a party.
+    """Everything one adversary knows about one target: built from recorded messages and the keys it holds.
+
+    Nothing in it leads to a party or to anybody's data, but for the candidates of a membership challenge, which are
+    the question of that game, not its answer.
 
     Attributes:
-        adversary: `server` (all messages, no secret key) or `eavesdropper` (the same bytes on unprotected links).
-        messages: in order.
+        adversary: `server`, `eavesdropper`, `client`, `server+client`, `key_server`, `released`, ...
+        messages: those it could read, in order.
+        target: the client that is attacked; None where everybody is.
+        round: 0-based, in which the update was made.
+        update: what it saw of the target's update; None if nothing.
+        vector: float32 (P,), the global model the update was made from, as far as it knows it; else None.
+        personal: float32 (P,), the target's own model, where the adversary has it; else None.
+        model: the model of the recipe (a `TorchModel` of the adversary's own), holding `vector`; None if unknown.
+        num_classes: outputs of the model.
+        shape: (C, H, W) of one example.
+        mean, std: per channel; inputs in [0, 1] are standardised with them.
+        segmentation: True where the model labels pixels.
+        candidates: of a membership challenge: examples, of which some were the target's; None without one.
+        seed: for the attack's own randomness; another one for each target.
     """
 
     adversary: str
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    target: int | None = None
+    round: int = 0
+    update: ObservedUpdate | None = None
+    vector: NDArray[np.float32] | None = None
+    personal: NDArray[np.float32] | None = None
+    model: Any = None
+    num_classes: int = 0
+    shape: tuple[int, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    segmentation: bool = False
+    candidates: Examples | None = None
+    seed: int = 0
 
     def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
@@ -132,13 +167,37 @@ class View:
                     yield message.round, int(message.sender.partition(":")[2]), value["blocks"]
 
 
+FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttackReport:
-    """What an attack achieved: `status` is success, failed, diverged or not_applicable; `metrics` are plain numbers."""
+    """What an attack found. Whether that is a success only the scorer can say, which knows the truth.
+
+    Attributes:
+        status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success` or `failed` of
+            `finished`.
+        metrics: numbers of the attack's own, such as its final loss.
+        reason: one sentence, where the status is not `finished`.
+        images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
+        labels: int64 (n,), the label of each.
+        counts: (K,), how many examples of each class there were, before any renormalisation.
+        members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
+        seed: of its randomness.
+        gradient_evaluations: how many gradients of the model it computed.
+        losses: its objective over time, thinned out.
+    """
 
     status: str
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reason: str = ""
+    images: NDArray[np.float32] | None = None
+    labels: NDArray[np.int64] | None = None
+    counts: NDArray[Any] | None = None
+    members: NDArray[np.float64] | None = None
+    seed: int | None = None
+    gradient_evaluations: int = 0
+    losses: tuple[float, ...] = ()
 
 
 def write_wire(path: Path, messages: list[Message]) -> None:

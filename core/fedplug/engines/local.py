@@ -16,7 +16,8 @@ class LocalEngine:
     def __init__(self, job: Job) -> None:
         self._hosts: dict[str, ClientHost | KeyServerHost] = {}
         recipe, composition = job.build()
-        clients = ClientHost(recipe, composition, list(range(recipe.data.clients)), job.data_root, job.device)
+        everyone = list(range(recipe.data.clients))
+        self.clients = clients = ClientHost(recipe, composition, everyone, job.data_root, job.device)
         self._all: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:
             self._hosts[address] = clients

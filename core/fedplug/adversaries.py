@@ -1,0 +1,143 @@
+"""Who an adversary is: which recorded messages it can read, and which keys it holds.
+
+    server          every message, no secret key
+    eavesdropper    every message on links that are not protected
+    client          its own messages, keys and plan; and what an eavesdropper sees
+    key_server      the messages of its line, and its secret key
+    released        no message: the published models
+    a+b             who collude see and hold what any of them does
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug import codec
+from fedplug.context import Client, KeyServer, Party
+from fedplug.errors import CheckpointError
+from fedplug.state_files import file_name, read_file
+from fedplug.types import Plan
+from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Insider:
+    """A party on the adversary's side, with what it has saved: keys, its plan and its model; never its data.
+
+    Attributes:
+        party: a client or the key server, for opening what its keys open.
+        plan: the client's plan of the round; None at the key server.
+        vector, personal: float32 (P,), the client's global model and its own, if it has one.
+    """
+
+    party: Party
+    plan: Plan | None = None
+    vector: NDArray[np.float32] | None = None
+    personal: NDArray[np.float32] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Adversary:
+    """One adversary against one target.
+
+    Attributes:
+        name: as the recipe writes it.
+        roles: the parties that collude.
+        insider: the client among them; None without one.
+        protected_links: whether outsiders see lengths only.
+    """
+
+    name: str
+    roles: frozenset[str]
+    insider: int | None = None
+    protected_links: bool = False
+
+    @classmethod
+    def of(cls, name: str, target: int | None, clients: Sequence[int], protected_links: bool) -> Adversary | None:
+        """The adversary of that name against a target; None where it is the target itself.
+
+        Args:
+            name: such as `server+client`.
+            target: the client that is attacked.
+            clients: those that took part; `client` without a number is the first of them that is not the target.
+            protected_links: as in the recipe.
+        """
+        roles, insider = set(), None
+        for role in name.split("+"):
+            kind, _, number = role.partition(":")
+            roles.add(kind)
+            if kind == "client":
+                others = [client_id for client_id in clients if client_id != target]
+                insider = int(number) if number else next(iter(others), None)
+                if insider is None or insider == target:
+                    return None
+        return cls(name, frozenset(roles), insider, protected_links)
+
+    def reads(self, message: Message) -> bool:
+        """Whether it can read a message."""
+        ends = {message.sender, message.receiver}
+        if "released" in self.roles:
+            return False
+        if not self.protected_links and self.roles & {"eavesdropper", "client"}:
+            return True
+        if "server" in self.roles and SERVER in ends:
+            return True
+        if "key_server" in self.roles and KEY_SERVER in ends:
+            return True
+        return self.insider is not None and client_address(self.insider) in ends
+
+    def insiders(self, folder: Path | None) -> list[Insider]:
+        """What its parties hold, from the folder where every party saved its state in that round.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        if folder is None:
+            return []
+        found = []
+        if self.insider is not None:
+            found.append(read_client(folder, self.insider))
+        if "key_server" in self.roles and (folder / file_name(KEY_SERVER)).is_file():
+            found.append(Insider(KeyServer(state=codec.decode(read_file(folder / file_name(KEY_SERVER))))))
+        return found
+
+    def sentence(self) -> str:
+        """What it sees and holds, for people."""
+        links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
+        says = {
+            "server": "the aggregation server: every message, no secret key",
+            "eavesdropper": f"an eavesdropper: {links}",
+            "client": f"client {self.insider if self.insider is not None else ''} with its keys and its plan; of the "
+            f"others, {'nothing: the links are protected' if self.protected_links else links}",
+            "key_server": "the key server: its secret key, and the sums it is asked to open",
+            "released": "whoever gets the released models, and no message",
+        }
+        return "; ".join(says[role] for role in says if role in self.roles).replace("client  with", "a client with")
+
+
+def read_client(folder: Path, client_id: int) -> Insider:
+    """A client's saved state, as an insider of the adversary has it."""
+
+    def fetch(name: str | None) -> Any:
+        return None if name is None else codec.decode(read_file(folder / name))
+
+    path = folder / file_name(client_address(client_id))
+    try:
+        saved = codec.decode(read_file(path))
+        plan = saved["plan"]
+        party = Client(state=saved["state"], client_id=client_id)
+        party.weight = saved["state"]["fedplug"].get("weight", 1.0)
+        party.vector, party.personal = fetch(saved["vector"]), fetch(saved["personal"])
+        labels = plan and fetch(plan["labels"])
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{path} holds no client's state ({type(error).__name__}: {error})") from error
+    kept = Plan(labels, tuple(plan["zones"]), frozenset(plan["shared"])) if plan else None
+    return Insider(party, kept, party.vector, party.personal)

@@ -1,0 +1,142 @@
+"""`fedplug attack`: attacks on a finished run, from its recipe or named on the command line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug import layers, yaml_source
+from fedplug.attack_display import make_attack_display
+from fedplug.attack_run import AttackRun
+from fedplug.catalog import Catalog
+from fedplug.composition import Composition
+from fedplug.errors import FedplugError, RecipeError, SetupError, ViewError
+from fedplug.recipe import Recipe, load_recipe
+from fedplug.report_attacks import rewrite_report
+from fedplug.settings import Settings
+from fedplug.steps import needs_key_server
+
+INTERRUPTED = 130
+
+
+def attack(
+    run_dir: Path,
+    settings: Settings,
+    attacks: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    scope: dict[str, Any] | None = None,
+    sets: Sequence[str] = (),
+    catalog: Catalog | None = None,
+) -> int:
+    """Attacks a finished run; gives the exit code. Targets that are finished already are not attacked again.
+
+    Args:
+        run_dir: the run folder.
+        settings: of this machine.
+        attacks: names of attacks; those of the recipe if empty.
+        metrics: names of metrics; those of the recipe, or all that are computed by default.
+        scope: keys of `fedplug.attack_scope.AttackScope` that replace those of the recipe.
+        sets: `attack.path=value`, over all that.
+        catalog: the components on offer; those installed if None.
+
+    Raises:
+        ViewError: there is nothing to attack, or no run there.
+        RecipeError: what the command line says is no valid section `attack`.
+    """
+    file = run_dir / "recipe.yaml"
+    if not file.is_file():
+        raise ViewError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
+    catalog = catalog or Catalog.discover()
+    ran = load_recipe(file, (), catalog)
+    recipe = with_attacks(ran, file, catalog, attacks, metrics, scope or {}, sets)
+    return execute(recipe, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
+
+
+def execute(
+    recipe: Recipe, ran: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None, command: str
+) -> int:
+    """Makes the attacks of a recipe on a run; gives the exit code, 130 where it was interrupted.
+
+    Args:
+        recipe: with the attacks to make.
+        ran: as the run was made.
+        run_dir, settings, catalog: as in `attack`.
+        command: how to go on after an interruption.
+    """
+    from fedplug.torch_model import resolve_device
+
+    watch = make_attack_display(settings.quiet)
+    data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+    keys = needs_key_server(ran, Composition(ran, catalog))
+    run: AttackRun | None = None
+    try:
+        run = AttackRun(recipe, ran, run_dir, data_root, resolve_device(settings.device), keys, catalog, watch)
+        summary = run.execute()
+    except KeyboardInterrupt:
+        done, total = (max(0, run.done - 1), run.total) if run else (0, 0)
+        if run and run.folder.is_dir():
+            run.summary()
+            rewrite_report(run_dir)
+        watch.interrupted(done, total, run_dir / "attacks", command)
+        return INTERRUPTED
+    except FedplugError:
+        if run and run.folder.is_dir():
+            run.summary()
+            rewrite_report(run_dir)
+        raise
+    finally:
+        if run is not None:
+            run.close()
+        watch.close()
+    watch.finish(summary, run_dir / "attacks", rewrite_report(run_dir))
+    return 0
+
+
+def with_attacks(
+    ran: Recipe,
+    file: Path,
+    catalog: Catalog,
+    attacks: Sequence[str],
+    metrics: Sequence[str],
+    scope: dict[str, Any],
+    sets: Sequence[str],
+) -> Recipe:
+    """The recipe of a run with other attacks; everything else stays as it ran.
+
+    Raises:
+        ViewError: neither the recipe nor the command line names an attack.
+        RecipeError: a mistake in what was said, with its place.
+    """
+    plain = ran.to_plain()
+    section: dict[str, Any] = dict(plain["attack"] or {})
+    if attacks:
+        section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
+    if metrics:
+        section["metrics"] = [{"use": _full(name, "metric", catalog)} for name in metrics]
+    section |= scope
+    if not section.get("attacks"):
+        raise ViewError(
+            f"{file} names no attacks; name some: --attack ilrg --adversary server ({catalog.offer('attack')})"
+        )
+    if strangers := [text for text in sets if not text.startswith("attack.")]:
+        raise SetupError(
+            f"--set {strangers[0]}: the run is finished, and only its attacks can be set; write attack.PATH=VALUE, "
+            "such as --set attack.attacks.0.restarts=3"
+        )
+    source = yaml_source.Source(str(file), plain | {"attack": section})
+    layers.override(source, sets)
+    if source.problems:
+        raise RecipeError([str(problem) for problem in source.problems])
+    return Recipe.from_plain(source.data, catalog, origin="fedplug attack")
+
+
+def _full(name: str, group: str, catalog: Catalog) -> str:
+    """`ilrg` means the one component of that name that some plugin offers in the group."""
+    if "." in name:
+        return name
+    found = [full for full in catalog.groups[group] if full.rpartition(".")[2] == name]
+    return found[0] if len(found) == 1 else name

@@ -1,0 +1,356 @@
+"""A picture of one attacked target: the truth beside what each form of the attack found, with the numbers below.
+
+Images stand in columns: truth, naive, adaptive. Counts of labels become bars, scores of members a ROC curve and
+histograms. The same result gives the same bytes, wherever and whenever it is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug import units
+from fedplug.attack_words import (
+    forms,
+    headline_form,
+    headline_metric,
+    metric_names,
+    metric_words,
+    shares_words,
+    status_words,
+    target_words,
+)
+from fedplug.report_canvas import STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_IMAGES, MOST_CLASSES = 8, 100
+"""How many images, and how many classes, one picture shows."""
+_METRICS, _BESIDE = 6, 2  # numbers below a form, and beside each trivial guess
+_DOTS_PER_INCH, _COARSE = 144, 96  # images of fewer pixels than this keep their squares
+_INK, _MUTED, _GRID = "#1b1f27", "#5a6372", "#e3e6eb"
+COLOURS = {"truth": "#8b94a3", "naive": "#e39a2d", "adaptive": "#8661c1"}
+"""One colour for the truth and each form."""
+_STYLE = {
+    **STYLE, "axes.edgecolor": _MUTED, "axes.labelcolor": _MUTED, "axes.titlecolor": _INK, "grid.color": _GRID,
+    "text.color": _INK, "xtick.color": _MUTED, "ytick.color": _MUTED, "font.family": "DejaVu Sans",
+}  # fmt: skip
+
+Found = Mapping[str, "NDArray[Any] | None"]
+
+
+def draw(
+    path: Path,
+    result: Mapping[str, Any],
+    truth_images: NDArray[np.float32] | None,
+    found: Found,
+    members: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the picture of a target as PNG, whole or not at all.
+
+    Args:
+        path: where to; an older picture is replaced.
+        result: the content of the target's file: names, states, forms with status, metrics and reason, baselines.
+        truth_images: float32 (n, C, H, W) in [0, 1]; None where there are none.
+        found: form -> the images it found, in the order of the truth, of any number; None where it found none.
+        members: of a membership challenge: `members` bool (m,), and `scores`, form -> (m,), higher for members.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        figure = figure_of(result, truth_images, found, members)
+        buffer = io.BytesIO()
+        # Without the name and version of the software, equal pictures have equal bytes.
+        figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, facecolor="white", metadata={"Software": None})
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_bytes(buffer.getvalue())
+    os.replace(draft, path)
+
+
+def figure_of(
+    result: Mapping[str, Any],
+    truth_images: NDArray[np.float32] | None,
+    found: Found,
+    members: Mapping[str, Any] | None = None,
+) -> Figure:
+    """What `draw` draws: images if any form found some, else scores of members, else counts of labels, else words."""
+    tried = forms(result)
+    if any(images is not None and len(images) for images in found.values()):
+        return _images(result, truth_images, found)
+    if members is not None and any(form in tried for form in units.mapping(members, "scores")):
+        return _members(result, members)
+    if _counts(units.mapping(result, "truth")) is not None:
+        return _labels(result)
+    return _images(result, truth_images, found)
+
+
+# ---- images
+
+
+def _images(result: Mapping[str, Any], truth_images: NDArray[np.float32] | None, found: Found) -> Figure:
+    """Truth and forms in columns, an image a row; the last row says the numbers."""
+    columns: dict[str, NDArray[np.float32] | None] = {"truth": truth_images}
+    columns |= {form: found.get(form) for form in forms(result)}
+    most = max((len(images) for images in columns.values() if images is not None), default=0)
+    shown = min(most, MOST_IMAGES)
+    side = 1.9 if shown <= 1 else 1.25 if shown <= 4 else 1.0
+    lines = {name: _lines(result, name) for name in columns}
+    below = 0.17 * max(map(len, lines.values())) + 0.2
+    rows = max(shown, 1)
+    width = max(2.3, side + 0.5) * len(columns) + 0.3
+    figure = _figure(result, width, rows * (side + 0.28) + below, note=_more(most, shown))
+    grid = figure.subplots(rows + 1, len(columns), squeeze=False, height_ratios=[side + 0.28] * rows + [below])
+    for column, (name, images) in enumerate(columns.items()):
+        axes = grid[:, column]
+        axes[0].set_title(_column_title(result, name), loc="center", fontweight="bold")
+        drawn = 0 if images is None else min(len(images), shown)
+        for row in range(drawn):
+            _draw_image(axes[row], images[row])  # type: ignore[index]
+            axes[row].set_xlabel(_label(result, name, row, len(images)), fontsize=7)  # type: ignore[arg-type]
+        for ax in axes[drawn:]:
+            ax.set_axis_off()  # limits stay 0 and 1: text is placed in units of the axes
+        if not drawn:
+            axes[0].text(0.5, 0.5, _absent(result, name), ha="center", va="center", color=_MUTED, fontsize=8)
+        axes[-1].text(0.5, 1.0, "\n".join(lines[name]), ha="center", va="top", fontsize=8, linespacing=1.35)
+    return figure
+
+
+def _draw_image(ax: Axes, image: NDArray[np.float32]) -> None:
+    """One image (C, H, W); what is not finite is drawn in a colour that no grey image has."""
+    pixels = np.asarray(image, np.float32)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels
+    broken = ~np.isfinite(pixels).all(axis=0)
+    shown = pixels if len(pixels) == 3 else pixels.mean(axis=0, keepdims=True).repeat(3, axis=0)
+    shown = np.clip(np.nan_to_num(shown), 0, 1).transpose(1, 2, 0).copy()
+    shown[broken] = (0.85, 0.33, 0.31)
+    ax.grid(False)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    # Interpolation would invent detail between the few pixels of a small image.
+    ax.imshow(shown, interpolation="nearest" if max(shown.shape[:2]) <= _COARSE else "antialiased")
+
+
+def _label(result: Mapping[str, Any], name: str, index: int, images: int) -> str:
+    """The class of an image, where there is a label for each."""
+    said = units.mapping(result, "truth") if name == "truth" else units.mapping(units.mapping(result, "found"), name)
+    labels = said.get("labels")
+    if not isinstance(labels, list | tuple) or len(labels) != images:
+        return ""
+    return f"class {labels[index]}"
+
+
+def _absent(result: Mapping[str, Any], name: str) -> str:
+    if name == "truth":
+        return "not shown"
+    return "no image:\n" + status_words(forms(result)[name])
+
+
+def _more(all_of_them: int, shown: int) -> str:
+    return f"{all_of_them - shown} more images of this target are not shown." if all_of_them > shown else ""
+
+
+# ---- labels
+
+
+def _labels(result: Mapping[str, Any]) -> Figure:
+    """A panel for each form: wide bars are the truth, narrow ones what the form counted, class by class."""
+    truth = _counts(units.mapping(result, "truth"))
+    assert truth is not None
+    found = {form: _found_counts(units.mapping(units.mapping(result, "found"), form), len(truth))
+             for form in forms(result)}  # fmt: skip
+    classes, note = _chosen_classes(truth, [counts for counts in found.values() if counts is not None])
+    panels: dict[str, NDArray[np.float64] | None] = found or {"truth": None}
+    width = 5.0 if len(classes) <= 20 else 10.2
+    figure = _figure(result, width, 2.15 * len(panels) + 0.1, note=note)
+    grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
+    # A count that is far off must not make the true ones invisible.
+    highest = 1.15 * max(float(truth.max(initial=1)), min(float(truth.sum()), _highest(found)))
+    places = np.arange(len(classes))
+    for ax, (form, counts) in zip(grid, panels.items(), strict=True):
+        ax.bar(places, truth[classes], 0.8, color=COLOURS["truth"], alpha=0.55, linewidth=0, label="true")
+        if counts is not None:
+            colour = COLOURS.get(form, COLOURS["adaptive"])
+            ax.bar(places, counts[classes], 0.4, color=colour, linewidth=0, label="found")
+            ax.legend(loc="upper right", ncols=2, frameon=False, fontsize=7, borderaxespad=0, handlelength=1)
+        ax.set_ylim(0, highest)
+        ax.set_ylabel("examples")
+        said = f"{_column_title(result, form)}: {', '.join(_lines(result, form))}" if form in found else "truth"
+        ax.set_title(textwrap.fill(said, 75 if width < 6 else 155), fontsize=8)
+    step = math.ceil(len(classes) / (20 if width < 6 else 40))
+    grid[-1].set_xticks(places[::step], [str(c) for c in classes[::step]], fontsize=8 if len(classes) <= 40 else 7)
+    guesses = _lines(result, "truth")
+    grid[-1].set_xlabel("\n".join(["class", " ".join(guesses)]) if guesses else "class")
+    return figure
+
+
+def _chosen_classes(truth: NDArray[np.float64], found: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.intp], str]:
+    """All classes; of more than can be shown, those where a form is most wrong, then the most frequent ones."""
+    if len(truth) <= MOST_CLASSES:
+        return np.arange(len(truth)), ""
+    error = np.zeros(len(truth))
+    for counts in found:
+        error = np.maximum(error, np.abs(np.nan_to_num(counts, nan=np.inf) - truth))
+    chosen = np.sort(np.lexsort((-truth, -error))[:MOST_CLASSES])
+    wrong = error > 0.5  # a count is right where it rounds to the true one
+    return chosen, (
+        f"{MOST_CLASSES} of {len(truth)} classes are shown. Some form is wrong in {int(wrong.sum())} classes; "
+        f"{int(wrong[chosen].sum())} of these are among them."
+    )
+
+
+def _highest(found: Mapping[str, NDArray[np.float64] | None]) -> float:
+    return max((float(np.nan_to_num(counts).max(initial=0)) for counts in found.values() if counts is not None),
+               default=0.0)  # fmt: skip
+
+
+def _counts(holder: Mapping[str, Any]) -> NDArray[np.float64] | None:
+    """The counts of a result; None where they are no list of numbers."""
+    counts = holder.get("counts")
+    if not isinstance(counts, list | tuple) or not counts:
+        return None
+    return np.array([units.as_float(count) for count in counts])
+
+
+def _found_counts(holder: Mapping[str, Any], classes: int) -> NDArray[np.float64] | None:
+    """What a form counted, or else the counts of the labels it found; None where neither is about these classes."""
+    counts, labels = _counts(holder), holder.get("labels")
+    if counts is None and isinstance(labels, list | tuple):
+        values = np.array([units.as_float(label) for label in labels])
+        counts = np.histogram(values, np.arange(classes + 1) - 0.5)[0].astype(np.float64)
+    return counts if counts is not None and len(counts) == classes else None
+
+
+# ---- members
+
+
+def _members(result: Mapping[str, Any], members: Mapping[str, Any]) -> Figure:
+    """The ROC curve of every form on logarithmic axes, and beside it how members' scores differ from the others'."""
+    truth = np.asarray(members["members"], bool)
+    given = units.mapping(members, "scores")
+    scores = {form: values for form in forms(result) if (values := _scores(given.get(form), len(truth))) is not None}
+    figure = _figure(result, 2.9 * (1 + max(1, len(scores))) + 0.4, 3.3)
+    roc, *histograms = figure.subplots(1, 1 + len(scores), squeeze=False)[0]
+    floor = 0.5 / max(int((~truth).sum()), 1)  # below the smallest rate there can be, but for 0
+    roc.plot([floor, 1], [floor, 1], "--", color=_MUTED, linewidth=0.9)
+    for form, values in scores.items():
+        false, true = roc_curve(values, truth)
+        area = float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
+        colour = COLOURS.get(form, COLOURS["adaptive"])
+        label = f"{form}, AUC {units.number(area)}"
+        roc.plot(np.maximum(false, floor), np.maximum(true, floor), color=colour, label=label, drawstyle="steps-post")
+    for axis in (roc.set_xscale, roc.set_yscale):
+        axis("log")
+    for ax_axis in (roc.xaxis, roc.yaxis):
+        ax_axis.set_major_formatter("{x:g}")
+    roc.set_xlim(floor, 1)
+    roc.set_ylim(floor, 1.2)
+    roc.set_xlabel("false positive rate")
+    roc.set_ylabel("true positive rate")
+    roc.set_title("ROC (dashed: guessing)", fontsize=8)
+    if scores:
+        roc.legend(loc="lower right", frameon=False, fontsize=7, borderaxespad=0.2)
+    for ax, (form, values) in zip(histograms, scores.items(), strict=True):
+        _draw_histogram(ax, values, truth)
+        said = "\n".join([_column_title(result, form), *_lines(result, form)])
+        ax.set_title(said, fontsize=8)
+    return figure
+
+
+def _draw_histogram(ax: Axes, scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> None:
+    finite = scores[np.isfinite(scores)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    # One score, or scores so near that bins between them would have no width, still need a range.
+    room = 0.0 if high - low > 1e-6 * max(abs(low), abs(high), 1e-30) else max(0.05 * abs(high), 0.5)
+    edges = np.linspace(low - room, high + room, 21)
+    for inside, label, colour in ((~truth, "non-members", COLOURS["truth"]), (truth, "members", "#c2557f")):
+        values = scores[inside]
+        counts, _ = np.histogram(values[np.isfinite(values)], edges)
+        ax.stairs(counts / max(len(values), 1), edges, fill=True, alpha=0.55, color=colour, label=label)
+    ax.set_xlabel("score")
+    ax.set_ylabel("share of the candidates of a kind", fontsize=7)
+    ax.legend(loc="best", frameon=False, fontsize=7)
+
+
+def roc_curve(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """False and true positive rates from (0, 0) to (1, 1), a point for each distinct score, the highest score first.
+
+    A score that is no number counts as the lowest. Without members or without others, that rate stays at 0.
+
+    Args:
+        scores: (m,), higher the more a candidate looks like a member.
+        truth: bool (m,), which are.
+    """
+    values = np.nan_to_num(scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = np.argsort(-values, kind="stable")
+    hits = np.cumsum(truth[order])
+    # Candidates with equal scores are accepted together: only the last of them is a point of the curve.
+    last = np.flatnonzero(np.append(values[order][1:] != values[order][:-1], True)) if len(order) else order
+    true = np.concatenate([[0.0], hits[last] / max(int(truth.sum()), 1)])
+    false = np.concatenate([[0.0], (last + 1 - hits[last]) / max(int((~truth).sum()), 1)])
+    return false, true
+
+
+def _scores(values: Any, candidates: int) -> NDArray[np.float64] | None:
+    """The scores, if there is one for each candidate."""
+    if values is None:
+        return None
+    scores = np.asarray(values, np.float64).ravel()
+    return scores if len(scores) == candidates else None
+
+
+# ---- what all three share
+
+
+def _figure(result: Mapping[str, Any], width: float, height: float, note: str = "") -> Figure:
+    """An empty figure with the title: which attack, on what, and how much of it the adversary saw."""
+    from matplotlib.figure import Figure
+
+    wide = max(int(width * 13), 30)
+    head = textwrap.wrap(str(result.get("attack") or result.get("use") or "attack"), wide)
+    under = textwrap.wrap(target_words(result), wide)
+    if shares := shares_words(result):
+        under += textwrap.wrap(f"entries: {shares}", wide)
+    under += textwrap.wrap(note, wide) if note else []
+    figure = Figure(figsize=(width, height + 0.24 * len(head) + 0.2 * len(under) + 0.25), layout="constrained")
+    figure.suptitle("\n".join([*head, *under]), fontsize=9, ha="left", x=0.02, linespacing=1.35)
+    return figure
+
+
+def _column_title(result: Mapping[str, Any], name: str) -> str:
+    if name == "truth":
+        return "truth"
+    stronger = " (the stronger)" if headline_form(result) == name and len(forms(result)) > 1 else ""
+    return f"{name}{stronger}"
+
+
+def _lines(result: Mapping[str, Any], name: str) -> list[str]:
+    """The numbers below a column; below the truth, what trivial guesses reach."""
+    ranking = headline_metric(result)
+    first = ranking[0] if ranking else ""
+    if name == "truth":
+        guesses = units.mapping(result, "baselines")
+        said = ["trivial guesses:"] if guesses else []
+        for guess in guesses:
+            reached = units.mapping(guesses, guess)
+            numbers = [metric_words(metric, reached[metric]) for metric in metric_names(reached, first)[:_BESIDE]]
+            said += textwrap.wrap(f"{guess}: {', '.join(numbers) or units.NOTHING}", 34)
+        return said
+    outcome = forms(result)[name]
+    metrics = units.mapping(outcome, "metrics")
+    ordered = metric_names(metrics, first)
+    said = [status_words(outcome), *(metric_words(metric, metrics[metric]) for metric in ordered[:_METRICS])]
+    reason = outcome.get("reason")
+    if isinstance(reason, str) and reason:
+        said += textwrap.wrap(textwrap.shorten(reason, 180, placeholder=" …"), 30)
+    return said

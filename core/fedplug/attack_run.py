@@ -1,0 +1,411 @@
+"""Runs the attacks of a recipe on a finished run: builds the views, calls the attacks, scores them, writes the results.
+
+    for each moment      the updates of a round as they crossed the wire, or the answers to a probe
+      for each adversary and target
+        observe          from recorded messages and the adversary's keys: the view
+        attack           in its adaptive and in its naive form, where entries are hidden
+        score            by the scorer, which alone has the truth
+        write            attacks/KEY.json and attacks/KEY.png
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedplug import attack_pictures, attack_results
+from fedplug.adversaries import Adversary, read_client
+from fedplug.attack_display import AttackDisplay
+from fedplug.calls import describe
+from fedplug.catalog import Catalog
+from fedplug.checkpoint import Checkpoints
+from fedplug.client_data import matched_test
+from fedplug.composition import Composition
+from fedplug.context import Attacker, Context, stream
+from fedplug.errors import FedplugError, ViewError
+from fedplug.model import Model
+from fedplug.observation import Needs
+from fedplug.observer import Known, Observer
+from fedplug.parties import make_context
+from fedplug.recipe import Recipe
+from fedplug.rewind import Moment, Rewound
+from fedplug.scorer import Scorer, pixels
+from fedplug.steps import OneBatch
+from fedplug.truth import Truth
+from fedplug.types import Examples
+from fedplug.views import FAILED, NOT_APPLICABLE, AttackReport, Message, View, read_wire
+
+ADAPTIVE, NAIVE = "adaptive", "naive"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Occasion:
+    """One thing to attack: a moment of the run, or of a probe, with who could be a target.
+
+    Attributes:
+        round: 0-based.
+        batch: which batch of the probe; None for the run itself.
+        messages: everything recorded up to it.
+        folder: where every party's state of that moment lies; None where it was not kept.
+        clients: who took part.
+        moment: of a probe or a released model; None for the run itself.
+    """
+
+    round: int
+    batch: OneBatch | None
+    messages: list[Message]
+    folder: Path | None
+    clients: list[int]
+    moment: Moment | None = None
+
+
+class AttackRun:
+    """The attacks of a recipe on a finished run.
+
+    Args:
+        recipe: of the run, with the attacks to make; all else must be as it ran.
+        ran: the recipe as it ran, whose digest the parties know.
+        run_dir: the run folder.
+        data_root: folder of data sets, or None.
+        device: torch device name.
+        key_server: whether the protocol has one.
+        catalog: the components on offer; those installed if None.
+        watch: told of progress.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        ran: Recipe,
+        run_dir: Path,
+        data_root: str | None,
+        device: str,
+        key_server: bool,
+        catalog: Catalog | None,
+        watch: AttackDisplay,
+    ) -> None:
+        self.recipe, self.ran, self.run_dir, self.watch = recipe, ran, run_dir, watch
+        self.scope, self.folder = recipe.attack_scope, run_dir / "attacks"
+        self.catalog, self.device = catalog or Catalog.discover(), device
+        self.composition = Composition(recipe, self.catalog)
+        self.twins = self._twins()
+        self.checkpoints = Checkpoints(run_dir)
+        self.recorded = self._recorded()
+        data = self._parties(data_root, key_server, catalog)
+        self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
+        self.observer = Observer(recipe, self.composition, self.model.layout, self.initial, self.rewound.public)
+        self.adversaries: dict[str, str] = {}
+        self.done = self.total = 0
+
+    def close(self) -> None:
+        """Forgets the parties."""
+        self.rewound.__exit__()
+
+    def execute(self) -> dict[str, Any]:
+        """Runs everything that is not finished yet; gives the summary.
+
+        Raises:
+            ViewError: nothing was recorded to attack.
+            CheckpointError: the run kept no checkpoint of a round that is probed.
+        """
+        rounds = self._rounds()
+        self._require(rounds)
+        self.total = self._count(rounds)
+        facts = {
+            "run": str(self.run_dir), "attacks": ", ".join(use.name for use in self.recipe.attack),
+            "adversaries": ", ".join(self.scope.adversaries), "device": self.device,
+        }  # fmt: skip
+        self.watch.start(self.total, facts)
+        for occasion in self._occasions(rounds):
+            for name in self.scope.adversaries:
+                for target in self._targets(occasion):
+                    adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
+                    self._on_target(occasion, name, adversary, target)
+        return self.summary()
+
+    def summary(self) -> dict[str, Any]:
+        """Writes the summary of what is finished, and gives it."""
+        return attack_results.write_summary(self.folder, self.adversaries)
+
+    # -- what there is to attack ---------------------------------------------------------------------------------------
+
+    def _rounds(self) -> list[int]:
+        """0-based, in order."""
+        if self.scope.rounds is not None:
+            return [round - 1 for round in self.scope.rounds]
+        return [self.recipe.rounds if set(self.scope.adversaries) == {"released"} else 0]
+
+    def _require(self, rounds: list[int]) -> None:
+        """Refuses what the run folder cannot answer, before anything is tried."""
+        if self.scope.probe is None and set(self.scope.adversaries) != {"released"}:
+            there = {message.round for message in self.recorded if message.phase == "upload"}
+            if missing := [round + 1 for round in rounds if round not in there]:
+                has = f"of rounds {sorted(round + 1 for round in there)} only" if there else "none"
+                raise ViewError(
+                    f"{self.run_dir} holds recorded messages {has}, and round {missing[0]} is to be attacked; run the "
+                    "recipe with --record-wire, or with attacks in it, and attack that run; or probe single batches, "
+                    "for which the checkpoint before the round is enough: --probe 30"
+                )
+        else:
+            for round in rounds:
+                self.checkpoints.read(round)
+
+    def _count(self, rounds: list[int]) -> int:
+        batches = self.scope.probe.batches if self.scope.probe else 1
+        targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
+        return len(rounds) * batches * targets * len(self.scope.adversaries) * len(self.recipe.attack)
+
+    def _occasions(self, rounds: list[int]) -> Iterator[Occasion]:
+        probe, released = self.scope.probe, "released" in self.scope.adversaries
+        for round in rounds:
+            before = [message for message in self.recorded if message.round < round]
+            if probe is not None:
+                for number in range(probe.batches):
+                    batch = OneBatch(probe.batch_size, number, probe.classes)
+                    moment = self.rewound.probe(round, batch)
+                    clients = sorted(moment.batches)
+                    yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
+                continue
+            now = [message for message in self.recorded if message.round == round]
+            clients = sorted({int(m.sender.partition(":")[2]) for m in now if m.phase == "upload"} - {-1})
+            kept = self.checkpoints.path(round + 1)
+            moment_now = self.rewound.before(round) if released else None
+            everyone = clients or list(range(self.recipe.data.clients))
+            yield Occasion(round, None, [*before, *now], kept if kept.is_dir() else None, everyone, moment_now)
+
+    def _targets(self, occasion: Occasion) -> list[int]:
+        return occasion.clients if self.scope.targets is None else list(self.scope.targets)
+
+    # -- one target ----------------------------------------------------------------------------------------------------
+
+    def _on_target(self, occasion: Occasion, name: str, adversary: Adversary | None, target: int) -> None:
+        batch, size = occasion.batch, self.scope.probe.batch_size if self.scope.probe else None
+        known: Known | None = None
+        for use in self.recipe.attack:
+            key = attack_results.key_of(use.name, name, occasion.round, target, size, batch.number if batch else 0)
+            scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
+            settings = [use.to_plain(), scope, [m.to_plain() for m in self.recipe.metrics]]
+            digest = attack_results.digest_of(self.ran.digest, key, settings)
+            self.done += 1
+            earlier = attack_results.read_result(self.folder, key)
+            if earlier is not None and earlier.get("digest") == digest:
+                self.watch.skipped(key)
+                continue
+            if adversary is not None and known is None:
+                known = self._known(occasion, adversary, target)
+                self.adversaries[name] = adversary.sentence()
+            truth = self._truth(occasion, target, known)
+            result, truth, reports = self._attacked(use.name, key, name, occasion, target, known, truth)
+            result |= {"use": use.use, "options": use.options.model_dump(mode="json"), "digest": digest}
+            self._draw(result, truth, reports)
+            attack_results.write_result(self.folder, result)
+            self.watch.target_done(result)
+
+    def _known(self, occasion: Occasion, adversary: Adversary, target: int) -> Known:
+        if "released" in adversary.roles:
+            assert occasion.moment is not None
+            theirs = read_client(occasion.moment.folder, target)
+            return Known((), None, theirs.vector, theirs.personal)
+        size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
+        return self.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
+
+    def _attacked(
+        self, attack: str, key: str, adversary: str, occasion: Occasion, target: int, known: Known | None, truth: Truth
+    ) -> tuple[dict[str, Any], Truth, dict[str, AttackReport]]:
+        """Calls an attack in each form, and scores it."""
+        component = self.composition.components[attack]
+        seed = int(stream(self.recipe.seed, "attack", key).integers(2**31))
+        view = View(adversary, target=target, round=occasion.round, seed=seed)
+        if known is not None:
+            view, truth = self._view(view, known, truth, component)
+        update = view.update
+        hides = update is not None and not bool(update.visible.all())
+        forms = {getattr(component.options, "form", ADAPTIVE): attack}
+        if self.scope.compare_forms and hides and attack in self.twins:
+            forms = {ADAPTIVE: attack, NAIVE: self.twins[attack]}
+            if component.options.form == NAIVE:
+                forms = {ADAPTIVE: self.twins[attack], NAIVE: attack}
+        finds = frozenset(getattr(component, "finds", ()))
+        headline = tuple(getattr(component, "headline", ("", "high")))
+        success = tuple(getattr(component, "success", ("", ">=", float("inf"))))
+        entries, reports = {}, {}
+        for form, name in forms.items():
+            self.watch.target(key, form, self.done, self.total)
+            started = time.process_time()
+            report = self._call(name, view, "the adversary is the target itself" if known is None else "")
+            spent = time.process_time() - started
+            numbers, undefined = self.scorer.score(report, truth)
+            status = self.scorer.verdict(report, numbers, success) if success[0] else report.status
+            entries[form] = {
+                "status": status, "reason": report.reason, "metrics": numbers, "undefined": undefined,
+                "own": {name: float(value) for name, value in report.metrics.items()}, "seed": report.seed,
+                "gradient_evaluations": report.gradient_evaluations, "seconds": spent, "losses": list(report.losses),
+            }  # fmt: skip
+            reports[form] = report
+        result = {
+            "key": key, "attack": attack, "adversary": adversary, "round": occasion.round + 1, "client": target,
+            "probe": None if occasion.batch is None else
+            {"batch_size": len(truth.labels), "batch": occasion.batch.number + 1, "classes": occasion.batch.classes},
+            "states": update.shares() if update else {},
+            "meaning": dataclasses.asdict(update.meaning) if update else {},
+            "finds": sorted(finds), "forms": entries,
+            "headline": attack_results.stronger(entries, headline[0], headline[1]), "headline_metric": list(headline),
+            "success": list(success), "baselines": self.scorer.baselines(finds, truth), "better": self.scorer.better,
+            "found": {form: _plain(report) for form, report in reports.items()},
+            "truth": {"counts": truth.counts.tolist(), "labels": truth.labels.tolist()}, "picture": f"{key}.png",
+        }  # fmt: skip
+        return result, truth, reports
+
+    def _view(self, view: View, known: Known, truth: Truth, component: Any) -> tuple[View, Truth]:
+        """Fills in what the adversary knows, and for a challenge the candidates."""
+        data = self.rewound.client(0).data
+        model: Model | None = None
+        if known.vector is not None:
+            model = self.model
+            model.set_vector(known.vector)
+            model.set_buffers(known.buffers or self.buffers)
+        view = dataclasses.replace(
+            view,
+            messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
+            num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
+            segmentation=data.train.targets is not None,
+        )  # fmt: skip
+        if getattr(component, "needs", Needs(update=False, model=False)).candidates and view.target is not None:
+            candidates, members = self._challenge(view.target, view.seed)
+            view = dataclasses.replace(view, candidates=candidates)
+            truth = dataclasses.replace(truth, members=members)
+        return view, truth
+
+    def _call(self, name: str, view: View, unmet: str) -> AttackReport:
+        """Runs one form of an attack, if the view has what it needs."""
+        component = self.composition.components[name]
+        needs: Needs = getattr(component, "needs", Needs(update=False, model=False, loss=None, classification=False))
+        if reason := unmet or needs.unmet(view, self.rewound.public):
+            return AttackReport(NOT_APPLICABLE, reason=reason)
+        try:
+            report = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
+        except FedplugError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        except Exception as error:  # of a plugin; the other targets still count
+            self.watch.note(f"{name} stopped with an error: {describe(error)}")
+            return AttackReport(FAILED, reason=f"the attack stopped with an error: {describe(error)}")
+        if not isinstance(report, AttackReport):
+            return AttackReport(FAILED, reason=f"the attack gave a {type(report).__name__}, not an AttackReport")
+        return report
+
+    def _context(self, round: int, component: Any) -> Context:
+        """The public facts, without the components of the run: they could lead to data."""
+        attacker = Attacker(device=self.device, progress=self.watch.progress)
+        public = self.rewound.public
+        ctx = make_context(self.recipe, self.composition, self.model.layout, round, attacker, public)
+        attacker.ctx = dataclasses.replace(ctx, components={component.name: component})
+        return attacker.ctx
+
+    # -- the truth, for the scorer alone -------------------------------------------------------------------------------
+
+    def _truth(self, occasion: Occasion, target: int, known: Known | None) -> Truth:
+        client = self.rewound.client(target)
+        data, moment = client.data, occasion.moment
+        examples = moment.batches[target] if moment and target in moment.batches else data.train
+        update = moment.updates.get(target) if moment else None
+        wanted = any(metric.kind == "update" for metric in self.scorer.metrics.values())
+        observed = known.update if known else None
+        if update is None and wanted and observed is not None and len(observed.contributors) == 1:
+            try:
+                update = self.rewound.update(occasion.round, target)
+            except FedplugError as error:
+                self.watch.note(f"the update of client {target} cannot be made again: {error}")
+        return Truth(
+            images=pixels(examples),
+            labels=examples.labels,
+            num_classes=max(len(data.classes), int(examples.labels.max(initial=0)) + 1),
+            regions=examples.regions,
+            region_names=tuple(data.region_names),
+            update=update,
+            observed=observed,
+        )
+
+    def _challenge(self, target: int, seed: int) -> tuple[Examples, Any]:
+        """Candidates, half of them the target's own and half test examples of the same class mix, and which are its."""
+        data = self.rewound.client(target).data
+        rng = stream(seed, "challenge")
+        half = min(self.scope.candidates // 2, len(data.train))
+        mine = data.train.take(rng.permutation(len(data.train))[:half])
+        others = data.shared_test.take(matched_test(mine.labels, data.shared_test.labels, half, rng))
+        both = Examples(np.concatenate([mine.inputs, others.inputs]), np.concatenate([mine.labels, others.labels]))
+        order = rng.permutation(len(both))
+        return both.take(order), (np.arange(len(both)) < len(mine))[order]
+
+    def _draw(self, result: dict[str, Any], truth: Truth, reports: dict[str, AttackReport]) -> None:
+        images = {form: report.images for form, report in reports.items()}
+        scores = {form: report.members for form, report in reports.items() if report.members is not None}
+        if not any(report.images is not None or report.counts is not None or report.labels is not None
+                   or report.members is not None for report in reports.values()):  # fmt: skip
+            result["picture"] = None  # nothing was found that could be shown
+            return
+        members = {"scores": scores, "members": truth.members} if scores else None
+        self.folder.mkdir(exist_ok=True)
+        try:
+            attack_pictures.draw(self.folder / f"{result['key']}.png", result, truth.images, images, members)
+        except Exception as error:  # a picture is worth less than the numbers it shows
+            self.watch.note(f"the picture of {result['key']} is left out: {describe(error)}")
+            result["picture"] = None
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _parties(self, data_root: str | None, key_server: bool, catalog: Catalog | None) -> Any:
+        """Builds the parties of the run and the attacker's own model; gives a client's data, for its public facts."""
+        from fedplug.client_data import load_data
+
+        components = self.composition.components
+        data, public = load_data(self.recipe, components, data_root)
+        build = components[self.recipe.model.name].build
+        self.model = build(data.shape, len(data.classes), self.recipe.seed, self.device)
+        self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
+        self.rewound = Rewound(
+            self.ran, catalog, self.run_dir, data_root, self.device, key_server, self.model, public
+        )
+        return data
+
+    def _recorded(self) -> list[Message]:
+        files = sorted((self.run_dir / "wire").glob("round-*.wire"))
+        return [message for file in files for message in read_wire(file)]
+
+    def _twins(self) -> dict[str, str]:
+        """For each attack with a form, the name of the same attack in the other form."""
+        twins = {}
+        for use in self.recipe.attack:
+            options = use.options
+            form = getattr(options, "form", None)
+            if form not in (ADAPTIVE, NAIVE) or use.is_reference:
+                continue
+            other = NAIVE if form == ADAPTIVE else ADAPTIVE
+            entry = self.catalog.get(use.group, use.use)
+            assert entry is not None  # it was composed
+            name = twins[use.name] = f"{use.name}/{other}"
+            self.composition.add(entry.load()(options.model_copy(update={"form": other})), name)
+        return twins
+
+    def _metrics(self) -> dict[str, Any]:
+        """The recipe's metrics, or else every installed one that is computed by default."""
+        if self.recipe.metrics:
+            return {use.name: self.composition.components[use.name] for use in self.recipe.metrics}
+        found = {}
+        for entry in self.catalog.groups["metric"].values():
+            metric: Any = entry.load()
+            if metric.default:
+                found[entry.name] = metric(metric.Options())
+                found[entry.name].name = entry.name
+        return found
+
+
+def _plain(report: AttackReport) -> dict[str, Any]:
+    """What an attack found, without images and scores."""
+    counts = None if report.counts is None else np.asarray(report.counts).tolist()
+    labels = None if report.labels is None else np.asarray(report.labels).tolist()
+    return {"counts": counts, "labels": labels}

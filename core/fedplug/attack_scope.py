@@ -1,0 +1,95 @@
+"""What the section `attack` of a recipe says besides its attacks: who attacks whom, in which rounds, on what."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from fedplug.component import Options
+
+ROLES = ("server", "eavesdropper", "client", "key_server", "released")
+_ROLE = re.compile(r"server|eavesdropper|client(:\d+)?|key_server|released")
+
+
+class Probe(Options):
+    """A question to the clients of a finished run: what would you have sent for this one batch?
+
+    The parties are taken back to the checkpoint before the round, train one step on one batch instead of their data,
+    and score, negotiate and protect it through the very same hooks. Nobody adopts anything, and the run is not touched:
+    these messages never existed, so the ledger has nothing to charge.
+    """
+
+    batch_size: int = Field(ge=1, le=100_000, description="examples in the batch; a client with fewer takes all it has")
+    batches: int = Field(1, ge=1, le=1000, description="how many batches each target is asked about, one after another")
+    classes: int | None = Field(
+        None, ge=1, description="draw the batch from this many classes only, at random (skewed data); null: from all"
+    )
+
+
+class AttackScope(Options):
+    """Adversaries, targets and rounds of a recipe's attacks."""
+
+    adversaries: list[str] = Field(
+        ["server"],
+        min_length=1,
+        description="each one of server, eavesdropper, client, key_server, released, or several that collude: "
+        "server+client; client:2 names a client, client is one that is not the target",
+    )
+    targets: list[Annotated[int, Field(ge=0)]] | None = Field(
+        None, min_length=1, description="clients that are attacked; null: every client that took part"
+    )
+    rounds: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None,
+        min_length=1,
+        description="rounds whose updates are attacked, from 1; a probe, or released, may name one more than there "
+        "are, for the final model; null: the first, of released models the final one",
+    )
+    probe: Probe | None = Field(None, description="attack single batches instead of the updates of the run itself")
+    compare_forms: bool = Field(
+        True, description="run attacks in both forms, adaptive and naive (zero-filled), where entries are hidden"
+    )
+    protected_links: bool = Field(
+        False,
+        description="true: links are encrypted in transit (TLS), so an eavesdropper sees lengths only, and a client "
+        "its own messages only; false: whoever listens sees every message",
+    )
+    candidates: int = Field(
+        400, ge=2, le=100_000, description="examples of a membership challenge, half of them the target's own"
+    )
+
+    @field_validator("adversaries")
+    @classmethod
+    def _known(cls, adversaries: list[str]) -> list[str]:
+        for adversary in adversaries:
+            roles = adversary.split("+")
+            if wrong := [role for role in roles if not _ROLE.fullmatch(role)]:
+                raise ValueError(f"there is no adversary {wrong[0]!r}; there is {', '.join(ROLES)}, joined by +")
+            if "released" in roles and len(roles) > 1:
+                raise ValueError(f"{adversary}: released stands alone; it is who sees the published models only")
+        if len(set(adversaries)) < len(adversaries):
+            raise ValueError("an adversary is named twice")
+        return adversaries
+
+
+def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
+    """What of a scope does not fit its recipe, as sentences; empty if nothing."""
+    found = []
+    there_are = f"there are {clients}: 0 to {clients - 1}"
+    for target in scope.targets or ():
+        if target >= clients:
+            found.append(f"targets names client {target}, but {there_are}")
+    for adversary in scope.adversaries:
+        for role in adversary.split("+"):
+            number = role.partition(":")[2]
+            if number and int(number) >= clients:
+                found.append(f"adversary {adversary}: there is no client {number}; {there_are}")
+    extra = scope.probe is not None or set(scope.adversaries) == {"released"}
+    for round in scope.rounds or ():
+        if round > rounds + extra:
+            final = f", and {rounds + 1} stands for the final model" if extra else ""
+            found.append(f"rounds names round {round}, but the recipe has {rounds}{final}")
+    if clients < 2 and any("client" in adversary.split("+") for adversary in scope.adversaries):
+        found.append("adversary client: with one client there is no other one to attack it")
+    return found

@@ -1,0 +1,332 @@
+"""What an adversary makes of the recorded messages: the target's update entry by entry, and the model it was made from.
+
+Only what the adversary could read and open counts. Where a block's values belong follows from the block, from the plan
+of a client on the adversary's side, or from what was told to the target in the clear: everybody can run the public
+algorithm of the negotiation on it, without any secret. Values that are seen but cannot be placed stay absent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.adversaries import Adversary, Insider
+from fedplug.composition import Composition
+from fedplug.context import Client, Party, Server
+from fedplug.observation import Meaning, ObservedUpdate, Seen
+from fedplug.parties import make_context
+from fedplug.recipe import Recipe
+from fedplug.types import RETAINED, Block, Layout, Plan, PublicData
+from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+
+Vector = NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """What an adversary knows of one target in one round.
+
+    Attributes:
+        messages: those it could read.
+        update: the target's, or the sum that a key server opened; None if it saw none.
+        vector: the global model it was made from; None if the adversary cannot know it.
+        personal: a model of the target's own; None if the adversary has none.
+        buffers: batch-norm statistics that travelled with the model; empty where they stay at the clients.
+    """
+
+    messages: tuple[Message, ...]
+    update: ObservedUpdate | None = None
+    vector: Vector | None = None
+    personal: Vector | None = None
+    buffers: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Observer:
+    """Reads recorded messages as an adversary would.
+
+    Args:
+        recipe, composition: public; the adversary's own copies.
+        layout: of the model.
+        initial: float32 (P,), the public initial weights.
+        public: examples that everybody has.
+    """
+
+    def __init__(
+        self, recipe: Recipe, composition: Composition, layout: Layout, initial: Vector, public: PublicData | None
+    ) -> None:
+        self.recipe, self.composition, self.layout = recipe, composition, layout
+        self.initial, self.public = initial, public
+
+    def known(
+        self,
+        adversary: Adversary,
+        target: int,
+        round: int,
+        messages: Sequence[Message],
+        folder: Path | None,
+        batch_size: int | None = None,
+    ) -> Known:
+        """What the adversary knows of the target in a round.
+
+        Args:
+            adversary: who looks.
+            target: the client that is attacked.
+            round: 0-based.
+            messages: everything recorded up to that round.
+            folder: where every party saved its state in that round; None where nobody did.
+            batch_size: of a probe; None for an update of the run itself.
+
+        Raises:
+            CheckpointError: the state of a party on the adversary's side cannot be read.
+        """
+        read = tuple(message for message in messages if adversary.reads(message))
+        insiders = adversary.insiders(folder)
+        told = Bystander(self, target)
+        told.follow(_calls(read, client_address(target)), round)
+        inside = next((insider for insider in insiders if insider.vector is not None), None)
+        vector = inside.vector if inside else told.vector
+        upload = next(
+            (m for m in read if (m.round, m.phase, m.sender) == (round, "upload", client_address(target))), None
+        )
+        blocks = _value(upload).get("blocks") if upload else None
+        update: ObservedUpdate | None
+        if blocks is not None:
+            plans = [insider.plan for insider in insiders if insider.plan is not None]
+            plan = next(iter(plans), told.plan)
+            meaning = self.meaning(round, _examples(read, target), batch_size)
+            update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning)
+        else:
+            update = self._sum(round, read, insiders, batch_size)
+        return Known(read, update, vector, None, told.buffers)
+
+    def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
+        """What the numbers of an update are, from the public options of the trainer.
+
+        Args:
+            round: 0-based.
+            examples: how many the target has, where a message told; None if not.
+            batch_size: of a probe, which makes one step.
+        """
+        options = self.composition.components[self.recipe.train.name].options
+        lr: float | None = getattr(options, "lr", None)
+        epochs: int | None = getattr(options, "epochs", None)
+        size: int | None = getattr(options, "batch_size", None)
+        steps: int | None = None
+        if batch_size is not None:
+            steps, epochs, examples, size = 1, 1, batch_size, batch_size
+        elif epochs and size and examples:
+            steps, size = epochs * math.ceil(examples / size), min(size, examples)
+        clips = [
+            component.options.norm
+            for component in self.composition.components.values()
+            if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
+        ]
+        return Meaning(
+            lr=None if lr is None else lr * getattr(options, "lr_decay", 1.0) ** round,
+            steps=steps,
+            batch_size=size,
+            examples=examples,
+            epochs=epochs,
+            momentum=getattr(options, "momentum", 0.0),
+            weight_decay=getattr(options, "weight_decay", 0.0),
+            clip_norm=min((float(clip) for clip in clips if isinstance(clip, int | float)), default=None),
+        )
+
+    # -- an update, entry by entry -------------------------------------------------------------------------------------
+
+    def _update(
+        self,
+        round: int,
+        contributors: tuple[int, ...],
+        blocks: Sequence[Block],
+        plan: Plan | None,
+        insiders: Sequence[Insider],
+        meaning: Meaning,
+    ) -> ObservedUpdate:
+        states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
+        dense, sigma = np.zeros((2, self.layout.size), np.float32)
+        unplaced: list[bool] = []  # of each block whose place is not known, whether it is closed
+        for block in blocks:
+            opened = block if block.values is not None else self._opened(block, round, insiders)
+            where = self._place(block, plan)
+            if where is None:
+                unplaced.append(opened is None)
+            elif opened is None:
+                states[where] = Seen.ENCRYPTED
+            else:
+                std = self._sigma(block.zone, round)
+                states[where] = Seen.CLEAR if std == 0 else Seen.NOISED
+                dense[where], sigma[where] = _unweighted(opened), std
+        rest = states == Seen.ABSENT
+        keeps = RETAINED in getattr(self.composition.components[self.recipe.negotiate_mask.name], "zones", (RETAINED,))
+        if keeps and not unplaced:
+            states[rest] = Seen.RETAINED
+        elif not keeps and unplaced and all(unplaced):  # what is left can only be what is closed
+            states[rest] = Seen.ENCRYPTED
+        visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
+        return ObservedUpdate(round, contributors, self.layout, states, dense[visible], sigma[visible], meaning)
+
+    def _place(self, block: Block, plan: Plan | None) -> Any:
+        """Where in the model a block's values belong; None if that cannot be known."""
+        if block.positions is not None:
+            return block.positions
+        if block.size == self.layout.size:
+            return slice(None)
+        if plan is None or block.zone not in plan.zones or block.zone not in plan.shared:
+            return None
+        where = plan.positions(block.zone)
+        return where if len(where) == block.size else None
+
+    def _opened(self, block: Block, round: int, insiders: Sequence[Insider]) -> Block | None:
+        """The block as opened with a key on the adversary's side; None if no key fits."""
+        for insider in insiders:
+            # The least number of updates in a sum is a rule that honest parties keep; an adversary does not.
+            ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
+            insider.party.ctx = ctx
+            for alone in (False, True):  # some components open sums only: then the sum of this upload alone
+                try:
+                    opened = self._added(block, ctx) if alone else block
+                    for use in self.recipe.postprocess.get(block.zone, ()):
+                        if getattr(self.composition.components[use.name], "must_undo", False):
+                            opened = self.composition.one("postprocess", use.name, block=opened, ctx=ctx)
+                except Exception:  # another key, or none: it stays closed
+                    continue
+                if opened.values is not None:
+                    return opened
+        return None
+
+    def _added(self, block: Block, ctx: Any) -> Block:
+        """The sum of one upload alone, for components that open sums only."""
+        added: Block = self.composition.components[block.sealed_by or ""].add_blocks({0: block}, ctx)
+        return added
+
+    def _sigma(self, zone: str, round: int) -> float:
+        """Standard deviation of the noise in a zone, as the recipe gives it: 0 none, NaN unknown or not one number."""
+        trainer = self.composition.components[self.recipe.train.name]
+        variance = math.nan if hasattr(trainer, "record_release") else 0.0
+        for use in self.recipe.protect.get(zone, ()):
+            component = self.composition.components[use.name]
+            if "noise" not in getattr(component, "provides", ()) and not hasattr(component, "release"):
+                continue
+            try:
+                release = component.release(round, self._context(round, Server()))
+            except Exception:  # it follows from what this adversary does not have
+                release = None
+            if release is None or not release.adds_up or release.mechanism == "pure":
+                return math.nan
+            factor = 2.0 if release.mechanism == "laplace" else 1.0  # the variance of Laplace noise is 2 b^2
+            variance += factor * (release.noise_multiplier * release.clipping_norm) ** 2
+        return math.sqrt(variance)
+
+    def _sum(
+        self, round: int, read: Sequence[Message], insiders: Sequence[Insider], batch_size: int | None
+    ) -> ObservedUpdate | None:
+        """The sums that the key server was asked to open in a round, as one observed update; None if there are none."""
+        blocks: dict[str, Block] = {}
+        for message in read:
+            if message.round == round and message.receiver == KEY_SERVER:
+                for _, _, name, method, payload in message.decode()["calls"]:
+                    if (name, method) == ("fedplug", "open"):
+                        blocks[payload[1].zone] = payload[1]
+        if not blocks or not any(insider.vector is None for insider in insiders):
+            return None
+        count = max(block.contributors for block in blocks.values())
+        meaning = self.meaning(round, None, batch_size)
+        return self._update(round, (-1,) * count, list(blocks.values()), None, insiders, meaning)
+
+    def _context(self, round: int, party: Party) -> Any:
+        return make_context(self.recipe, self.composition, self.layout, round, party, self.public)
+
+
+class Bystander:
+    """What follows from the calls that a client was sent, for whoever read them and has no secret of the clients.
+
+    Runs the negotiation's own methods at a client that has no data, no scores and no secret; where they need one of
+    these they fail, and the plan is not known.
+
+    Attributes:
+        plan: the client's plan of the last round that was followed; None where it cannot be known.
+        vector: its global model; None once a sum moved it that cannot be read or placed.
+        buffers: batch-norm statistics it was sent last.
+    """
+
+    def __init__(self, observer: Observer, client_id: int) -> None:
+        self._observer, self._client = observer, Client(client_id=client_id, state={"fedplug": {}})
+        self.vector: Vector | None = observer.initial
+        self.buffers: dict[str, Any] = {}
+        self._done: set[int] = set()
+
+    @property
+    def plan(self) -> Plan | None:
+        return self._client.plan
+
+    def follow(self, calls: Iterator[tuple[int, int, str, str, list[Any]]], round: int) -> None:
+        """Follows the calls up to a round."""
+        recipe = self._observer.recipe
+        for sequence, when, name, method, payload in calls:
+            if when > round or (sequence and sequence in self._done):
+                continue
+            self._done.add(sequence)
+            self._client.ctx = self._observer._context(when, self._client)
+            if (name, method) == ("fedplug", "train"):
+                self._client.plan = None
+            elif (name, method) == ("fedplug", "adopt"):
+                self._adopt(*payload)
+            elif name == recipe.negotiate_mask.name:
+                try:
+                    getattr(self._observer.composition.components[name], method)(self._client, *payload)
+                except Exception:  # it needs what only the client has
+                    continue
+
+    def _adopt(self, blocks: dict[str, Block], buffers: dict[str, Any] | None) -> None:
+        observer = self._observer
+        self.buffers = buffers or self.buffers
+        moved = None if self.vector is None else self.vector.copy()
+        for zone, block in blocks.items():
+            where = observer._place(block, self.plan)
+            if moved is None or where is None:
+                moved = None
+                break
+            try:
+                for use in observer.recipe.postprocess.get(zone, ()):
+                    if getattr(observer.composition.components[use.name], "site", "client") == "client":
+                        block = observer.composition.one("postprocess", use.name, block=block, ctx=self._client.ctx)
+                moved[where] += block.mean()
+            except Exception:  # it stays closed
+                moved = None
+                break
+        self.vector = moved
+
+
+def _calls(messages: Sequence[Message], receiver: str) -> Iterator[tuple[int, int, str, str, list[Any]]]:
+    for message in messages:
+        if message.receiver == receiver:
+            yield from message.decode()["calls"]
+
+
+def _value(message: Message) -> dict[str, Any]:
+    value = message.decode().get("value")
+    return value if isinstance(value, dict) else {}
+
+
+def _examples(messages: Sequence[Message], target: int) -> int | None:
+    """How many examples the target has, if it said so before round 1."""
+    for message in messages:
+        if message.round == -1 and message.sender == client_address(target) and message.receiver == SERVER:
+            size = _value(message).get("num_examples")
+            if isinstance(size, int):
+                return size
+    return None
+
+
+def _unweighted(block: Block) -> Vector:
+    """A client's values without its weight."""
+    if not block.weighted:
+        return block.plain()
+    return np.divide(block.plain(), block.divisor, dtype=np.float32, casting="unsafe")

@@ -1,0 +1,370 @@
+"""The report's section on attacks, from the files in the folder `attacks` of a run.
+
+`summary.json` has a row for each attack, adversary and form; every other JSON file is one target, and the PNG it names
+is its picture. The files may be damaged, incomplete, or of an older format: what can be read is shown, what cannot is
+named. Everything they say is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from fedplug import units
+from fedplug.attack_display import is_stronger, summary_rows, tried
+from fedplug.attack_words import (
+    examples,
+    forms,
+    guess_words,
+    headline_form,
+    headline_metric,
+    mean_words,
+    metric_names,
+    metric_title,
+    metric_words,
+    outcome_words,
+    shares_words,
+    status_words,
+    success_words,
+    target_words,
+    trivial_guesses,
+)
+from fedplug.errors import CheckpointError
+from fedplug.report_tables import render, table, text
+
+SHOWN, LISTED = 24, 500
+"""How many pictures the page embeds, and how many forms of targets it lists."""
+SUMMARY = "summary.json"
+_CAUTION = (
+    "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
+)
+_LARGEST = 4_000_000  # bytes of a picture that is embedded
+_WIDE = 1100  # pixels from which on a picture fills the width of the page
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclasses.dataclass
+class _Folder:
+    """What the folder holds: targets, the summary, results without forms as earlier versions wrote them, damage."""
+
+    path: Path
+    results: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    older: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    damaged: list[str] = dataclasses.field(default_factory=list)
+
+
+def attacks_section(run_dir: Path) -> str:
+    """The section as HTML; empty where the run has no attacks.
+
+    Args:
+        run_dir: the folder of the run.
+    """
+    folder = _read(Path(run_dir) / "attacks")
+    if not (folder.results or folder.summary or folder.older or folder.damaged):
+        return ""
+    parts = [f"<p>{_CAUTION}</p>"]
+    if folder.results or folder.summary:
+        if not summary_rows(folder.summary):
+            parts.append("<p>There is no summary: the attacks were interrupted, or are still going on.</p>")
+        parts += [_summary_table(folder), _differences(folder), _reasons(folder), _adversaries(folder)]
+        parts += [_undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
+    parts += [_older(folder), _damage(folder)]
+    return "".join(parts)
+
+
+def rewrite_report(run_dir: Path) -> Path:
+    """Writes `report.html` of a finished run again, from its files, with the attacks that are there now.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        CheckpointError: a file that the report is made from is missing or damaged; the old report stays.
+    """
+    # `report` shows the section above.
+    from fedplug.pictures import Pictures
+    from fedplug.report import write_report
+
+    run_dir = Path(run_dir)
+    lines = _contents(run_dir / "metrics.jsonl").splitlines() if (run_dir / "metrics.jsonl").is_file() else []
+    rows = [_parsed(run_dir / "metrics.jsonl", line, f", line {number}") for number, line in enumerate(lines, 1)]
+    ledger, summary = (_parsed(file, _contents(file)) for file in (run_dir / "ledger.json", run_dir / "summary.json"))
+    pictures = Pictures(lambda note: None)  # what cannot be used was said when the run was
+    pictures.load(run_dir / "figures.json")
+    return write_report(run_dir, rows, ledger, summary, pictures.kept)
+
+
+# ---- reading
+
+
+def _read(path: Path) -> _Folder:
+    folder = _Folder(path)
+    for file in sorted(path.glob("*.json")) if path.is_dir() else ():
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("it is no object")
+        except (OSError, ValueError, RecursionError) as error:
+            folder.damaged.append(f"{file.name} cannot be read: {error}")
+            continue
+        if file.name == SUMMARY:
+            folder.summary = content
+            if not summary_rows(content):
+                folder.damaged.append(f"{SUMMARY} has no rows")
+        elif isinstance(content.get("forms"), Mapping):
+            folder.results.append({"key": file.stem, **content})
+        elif "status" in content:
+            folder.older[file.stem] = content
+        else:
+            folder.damaged.append(f"{file.name} holds no result of an attack")
+    return folder
+
+
+def _contents(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}); {_remedy(file)}") from error
+
+
+def _parsed(file: Path, written: str, where: str = "") -> dict[str, Any]:
+    try:
+        content = json.loads(written)
+        if not isinstance(content, dict):
+            raise ValueError("it is no object")
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}{where} is damaged ({error}); {_remedy(file)}") from error
+    return content
+
+
+def _remedy(file: Path) -> str:
+    return f"the report is made from it: put it back as it was, or resume the run: fedplug resume {file.parent}"
+
+
+# ---- all targets together
+
+
+def _summary_table(folder: _Folder) -> str:
+    rules = {result.get("attack"): result for result in reversed(folder.results)}
+    body, rows = [], summary_rows(folder.summary)
+    for row in rows:
+        rule = rules.get(row["attack"], {}) if isinstance(row.get("attack"), str) else {}
+        ranking = headline_metric(row) or headline_metric(rule)
+        metrics = units.mapping(row, "metrics")
+        first = ranking[0] if ranking else ""
+        form = text(row.get("form") or "?")
+        stronger = f'<strong>{form}</strong> <span class="note">stronger</span>'
+        others = [text(mean_words(metrics, name)) for name in metric_names(metrics, first) if name != first]
+        body.append([
+            text(row.get("attack") or "?"), text(row.get("adversary") or "?"), text(_what(row)),
+            stronger if is_stronger(row, rows) else form,
+            _succeeded(row), text(success_words(row) or success_words(rule) or units.NOTHING),
+            _whole(row, "not_applicable"), _whole(row, "diverged"),
+            text(mean_words(metrics, first)) if first in metrics else units.NOTHING,
+            "<br>".join(text(f"{guess} {metric_words(first, reached)}")
+                        for guess, reached in trivial_guesses(row, first).items()) or units.NOTHING,
+            "<br>".join(others) or units.NOTHING,
+            units.duration(row.get("seconds")), _whole(row, "gradient_evaluations"),
+        ])  # fmt: skip
+    caption = (
+        "What the targets came to. The naive form takes hidden entries for 0, the adaptive one uses only what is "
+        "visible; the stronger of the two counts. Successes are among the targets the attack applied to, below them the "
+        "95% Wilson interval of their share. Numbers are means ± standard deviation over targets, times and gradient evaluations are sums."
+    )
+    header = ["attack", "adversary", "on", "form", "succeeded", "success is", "not applicable", "diverged", "number",
+              "trivial guess", "more numbers", "CPU time", "gradients"]  # fmt: skip
+    return table(caption, header, body, numeric=11)
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    when = f"round {row['round']}" if row.get("round") is not None else "several rounds"
+    size = row.get("probe_batch_size")
+    return when if size is None else f"{when}, probes with {examples(size)}"
+
+
+def _succeeded(row: Mapping[str, Any]) -> str:
+    """Successes among the targets it applied to, with the interval of that share."""
+    wilson = row.get("wilson")
+    if tried(row) == units.NOTHING or not isinstance(wilson, list | tuple) or len(wilson) != 2:
+        return tried(row)
+    return f"{tried(row)}<br><small>{units.percent(wilson[0])} to {units.percent(wilson[1])}</small>"
+
+
+def _whole(row: Mapping[str, Any], key: str) -> str:
+    value = units.read(row, key)
+    return f"{value:.0f}" if abs(value) < 1e15 else units.NOTHING
+
+
+def _differences(folder: _Folder) -> str:
+    """A sentence wherever one form succeeds more often than the other."""
+    pairs: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in summary_rows(folder.summary):
+        name = f"{row.get('attack')}, {row.get('adversary')}, {_what(row)}"
+        pairs.setdefault(name, {})[str(row.get("form"))] = row
+    sentences = []
+    for name, pair in pairs.items():
+        naive, adaptive = (pair.get(form, {}) for form in ("naive", "adaptive"))
+        poor, good = units.read(naive, "succeeded"), units.read(adaptive, "succeeded")
+        if good > poor:
+            sentences.append(
+                f"{name}: zero-filling made it look protected. Taking hidden entries for 0, the attack succeeded on "
+                f"{tried(naive)} targets; using only what is visible, on {tried(adaptive)}."
+            )
+        elif poor > good:
+            sentences.append(
+                f"{name}: here the naive form succeeded more often, on {tried(naive)} targets against {tried(adaptive)} "
+                "of the adaptive form."
+            )
+    items = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
+    return f'<h3>Where the forms differ</h3><ul class="warnings">{items}</ul>' if items else ""
+
+
+def _reasons(folder: _Folder) -> str:
+    """Why attacks could not be tried, or broke off: from the summary, else from the targets."""
+    counted: Counter[tuple[str, str, str, str]] = Counter()
+    for row in summary_rows(folder.summary):
+        reasons = units.mapping(row, "reasons")
+        for reason in reasons:
+            key = (str(row.get("attack")), str(row.get("adversary")), str(row.get("form")), str(reason))
+            counted[key] += int(units.as_float(reasons[reason])) if units.as_float(reasons[reason]) > 0 else 1
+    for result in () if summary_rows(folder.summary) else folder.results:
+        for form, outcome in forms(result).items():
+            if isinstance(outcome.get("reason"), str) and outcome["reason"]:
+                counted[str(result.get("attack")), str(result.get("adversary")), form, outcome["reason"]] += 1
+    body = [[*map(text, key), str(count)] for key, count in counted.items()]
+    caption = "Where an attack did not apply or broke off. That it did not apply is no protection against others."
+    return table(caption, ["attack", "adversary", "form", "reason", "targets"], body, numeric=4)
+
+
+def _adversaries(folder: _Folder) -> str:
+    known = units.mapping(folder.summary, "adversaries")
+    body = [[text(name), text(known[name])] for name in known]
+    return table("What each adversary sees and holds.", ["adversary", "sees and holds"], body)
+
+
+def _undefined(folder: _Folder) -> str:
+    """Which numbers are missing because they are not defined for these targets."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for result in folder.results:
+        pairs = {
+            (str(metric), str(reason))
+            for outcome in forms(result).values() for metric, reason in units.mapping(outcome, "undefined").items()
+        }  # fmt: skip
+        counted.update(sorted(pairs))
+    body = [[text(metric), text(reason), str(count)] for (metric, reason), count in counted.items()]
+    return table("Numbers that are not defined here.", ["metric", "reason", "targets"], body, numeric=2)
+
+
+def _notes(folder: _Folder) -> str:
+    notes = folder.summary.get("notes") or []
+    items = "".join(f"<li>{text(note)}</li>" for note in (notes if isinstance(notes, list) else [notes]))
+    return f"<ul>{items}</ul>" if items else ""
+
+
+# ---- target by target
+
+
+def _targets(folder: _Folder) -> str:
+    body = []
+    for result in folder.results:
+        metric = headline_metric(result)
+        for form, outcome in forms(result).items():
+            value = units.mapping(outcome, "metrics").get(metric[0]) if metric else None
+            body.append([
+                text(result.get("attack") or result["key"]), text(target_words(result)),
+                text(shares_words(result) or units.NOTHING),
+                f"<strong>{text(form)}</strong>" if form == headline_form(result) else text(form),
+                text(status_words(outcome)),
+                text(metric_words(metric[0], value)) if metric and value is not None else units.NOTHING,
+                text(guess_words(result, *metric).strip(" ()") or units.NOTHING) if metric else units.NOTHING,
+                units.duration(outcome.get("seconds")), _whole(outcome, "gradient_evaluations"),
+                text(outcome.get("seed") if outcome.get("seed") is not None else units.NOTHING),
+            ])  # fmt: skip
+    if not body:
+        return ""
+    header = ["attack", "target", "entries it saw", "form", "status", "number", "best trivial guess", "CPU time",
+              "gradients", "seed"]  # fmt: skip
+    more = f" {len(body) - LISTED} more lines are in the folder attacks." if len(body) > LISTED else ""
+    listed = table(f"Each target, in each form.{more}", header, body[:LISTED], numeric=7)
+    opened = "" if summary_rows(folder.summary) else " open"
+    return f"<details{opened}><summary>Every target, {len(folder.results)}</summary>{listed}</details>"
+
+
+def _pictures(folder: _Folder) -> str:
+    """The first pictures of every attack and adversary, in turn, until there are enough; the rest by name."""
+    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for result in folder.results:
+        if isinstance(result.get("picture"), str):
+            kinds.setdefault((str(result.get("attack")), str(result.get("adversary"))), []).append(result)
+    in_turn = [result for turn in zip_longest(*kinds.values()) for result in turn if result is not None]
+    shown = in_turn[:SHOWN]
+    figures = "".join(_figure(folder, number, result) for number, result in enumerate(shown, 1))
+    rest = in_turn[SHOWN:]
+    names = ", ".join(f"<code>{text(result['picture'])}</code>" for result in rest)
+    more = (f"<details><summary>{len(rest)} more pictures are in the folder attacks</summary><p>{names}</p></details>"
+            if rest else "")  # fmt: skip
+    return f'<div class="targets">{figures}</div>{more}' if figures else ""
+
+
+def _figure(folder: _Folder, number: int, result: Mapping[str, Any]) -> str:
+    title = f"{result.get('attack') or result['key']}: {target_words(result)}"
+    said = alternative(result)
+    data = _png(folder, str(result["picture"]))
+    if data is None:
+        return f"<figure><h3>{text(title)}</h3><p>{text(result['picture'])} is missing or is no picture.</p>" \
+               f"<figcaption>{text(said)}</figcaption></figure>"  # fmt: skip
+    width, height = struct.unpack(">II", data[16:24])
+    wide = " class=wide" if width > _WIDE else ""
+    encoded = base64.b64encode(data).decode("ascii")
+    return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
+            f'<img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" alt="{text(said)}">'
+            f"<figcaption>{text(said)}</figcaption></figure>")  # fmt: skip
+
+
+def alternative(result: Mapping[str, Any]) -> str:
+    """What a person who sees a target's picture would take from it, in words."""
+    tried = forms(result)
+    said = [f"{form.capitalize()}: {outcome_words(result, form).rstrip('.')}." for form in tried]
+    seen = shares_words(result)
+    return " ".join([*said, f"Entries it saw: {seen}." if seen else ""]).strip() or "No form was tried."
+
+
+def _png(folder: _Folder, name: str) -> bytes | None:
+    """The picture, if the name is that of a PNG in this very folder."""
+    file = folder.path / name
+    if Path(name).name != name or not file.is_file() or file.stat().st_size > _LARGEST:
+        return None
+    data = file.read_bytes()
+    return data if data.startswith(_PNG) and len(data) >= 24 else None
+
+
+# ---- what is not of this format
+
+
+def _older(folder: _Folder) -> str:
+    body = [
+        [text(name), text(status_words(result)), _numbers(result), text(result.get("reason") or units.NOTHING)]
+        for name, result in folder.older.items()
+    ]
+    return table("Attacks without a scored target.", ["attack", "status", "numbers", "reason"], body)
+
+
+def _numbers(result: Mapping[str, Any]) -> str:
+    metrics = units.mapping(result, "metrics")
+    return render({metric_title(name): metrics[name] for name in metrics}) if metrics else units.NOTHING
+
+
+def _damage(folder: _Folder) -> str:
+    items = "".join(f"<li>{text(problem)}; it is left out here.</li>" for problem in folder.damaged)
+    return f'<h3>Damaged files</h3><ul class="warnings">{items}</ul>' if items else ""
+
+
+__all__: Sequence[str] = ["alternative", "attacks_section", "rewrite_report"]

@@ -1,0 +1,189 @@
+"""The parties of a finished run, taken back to a checkpoint: for probes, released models, and the truth of an update.
+
+They are built anew in this process and know nothing of the run they came from but what they had saved, and nothing they
+do goes back into it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.catalog import Catalog
+from fedplug.checkpoint import Checkpoints
+from fedplug.context import Client
+from fedplug.display import PlainDisplay
+from fedplug.engines.base import Job
+from fedplug.engines.local import LocalEngine
+from fedplug.errors import CheckpointError, TooFewClients
+from fedplug.model import Model
+from fedplug.protocol import Protocol
+from fedplug.recipe import Recipe
+from fedplug.steps import OneBatch
+from fedplug.types import Examples, PublicData
+from fedplug.views import Message, Wire
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moment:
+    """What the parties had, and what crossed the wire, at one moment.
+
+    Attributes:
+        folder: where every party saved its state; it disappears with the `Rewound` it came from.
+        messages: those since the checkpoint.
+        batches: what each client trained on, if it did.
+        updates: float32 (P,), of each client, before any protection.
+    """
+
+    folder: Path
+    messages: list[Message]
+    batches: dict[int, Examples] = dataclasses.field(default_factory=dict)
+    updates: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+
+
+class Rewound:
+    """The parties of a run, taken back as often as needed. Use it as a context manager.
+
+    Args:
+        recipe: of the run.
+        catalog: the components on offer; those installed if None.
+        run_dir: the run folder.
+        data_root: folder of data sets, or None.
+        device: torch device name.
+        key_server: whether the protocol needs one.
+        model: with its initial weights.
+        public: examples that everybody has.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        catalog: Catalog | None,
+        run_dir: Path,
+        data_root: str | None,
+        device: str,
+        key_server: bool,
+        model: Model,
+        public: PublicData | None,
+    ) -> None:
+        self.recipe, self.model, self.public = recipe, model, public
+        self.checkpoints = Checkpoints(run_dir)
+        job = Job(recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog)
+        self._job, self._engine = job, LocalEngine(job)
+        self._composition = job.build()[1]
+        self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
+        self._moments = 0
+
+    def __enter__(self) -> Rewound:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+        self._scratch.cleanup()
+
+    def before(self, round: int) -> Moment:
+        """The parties as they were when a round (0-based) began; `recipe.rounds` is the end of the run.
+
+        Raises:
+            CheckpointError: the run kept no checkpoint of that moment, or it is damaged.
+        """
+        protocol, wire = self._restored(round)
+        everyone = protocol._cohort(protocol.client_ids)
+        protocol._begin(round, "finish")
+        everyone.ask(protocol.steps.ready)  # delivers the last aggregate
+        return Moment(self._saved(), wire.take())
+
+    def probe(self, round: int, batch: OneBatch) -> Moment:
+        """What the parties would have done in a round, if each client had had this one batch.
+
+        Raises:
+            CheckpointError: as in `before`.
+            TooFewClients: clients failed.
+        """
+        protocol, wire = self._restored(round)
+        steps = self._engine.clients.steps
+        steps.probe = batch
+        try:
+            uploads = protocol.probe(round)
+            batches = {c: client.data.train.take(batch.indices(client)) for c, client in self._clients().items()}
+        except TooFewClients as error:
+            raise TooFewClients(f"{error}. Dropped out: {protocol.office.reasons()}") from error
+        finally:
+            steps.probe = None
+        updates = {c: client.update for c, client in self._clients().items() if c in uploads}
+        return Moment(self._saved(), wire.take(), batches, {c: u for c, u in updates.items() if u is not None})
+
+    def update(self, round: int, client_id: int) -> NDArray[np.float32]:
+        """The update of a client in a round of the run, trained once more and equal to the last bit.
+
+        Raises:
+            CheckpointError: as in `before`.
+        """
+        protocol, _ = self._restored(round)
+        protocol._begin(round, "negotiate")
+        protocol._context(round)
+        cohort = protocol._cohort([client_id])
+        cohort.tell_now(protocol.steps.train)
+        protocol.office.min_clients = 1
+        cohort.ask(protocol.steps.ready)
+        update: NDArray[np.float32] | None = self._clients()[client_id].update
+        if update is None:
+            why = protocol.office.reasons()
+            raise CheckpointError(f"client {client_id} did not train round {round + 1} again: {why}")
+        return update
+
+    def client(self, client_id: int) -> Client:
+        """A client of this process, with its data: for the scorer alone."""
+        return self._clients()[client_id]
+
+    def _clients(self) -> dict[int, Client]:
+        return {client.client_id: client for client in self._engine.clients.clients.values()}
+
+    def _restored(self, round: int) -> tuple[Protocol, Wire]:
+        found = self.checkpoints.read(round)
+        if found is None:
+            raise CheckpointError(f"{self.checkpoints.folder} holds no checkpoint")
+        _, state, folder = found
+        self._engine.load(folder)
+        wire = Wire(keep=True)
+        watch = PlainDisplay(_Nowhere(), quiet=True)  # type: ignore[arg-type]
+        protocol = Protocol(
+            self.recipe, self._composition, self._engine, self.model.layout, wire, _NoLedger(), watch,  # type: ignore[arg-type]
+            self.model, self.public,
+        )  # fmt: skip
+        protocol.restore(state)
+        return protocol, wire
+
+    def _saved(self) -> Path:
+        self._moments += 1
+        folder = Path(self._scratch.name) / f"moment-{self._moments}"
+        folder.mkdir()
+        self._engine.save(folder)
+        return folder
+
+
+class _NoLedger:
+    """Nothing is charged: what is done here never happened."""
+
+    def state(self) -> None:
+        return None
+
+    def restore(self, state: Any) -> None:
+        return None
+
+
+class _Nowhere:
+    """A stream for what nobody needs to read."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        return None

@@ -1,0 +1,153 @@
+"""Compares what an attack found with the truth, which the attack never sees, and with trivial guesses.
+
+A number without the score of a guess that looks at nothing says little: with 30 examples of 10 classes, "every class is
+there" is right for 96% of the classes. So every metric is computed for the trivial guesses too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.calls import describe
+from fedplug.context import stream
+from fedplug.truth import Truth
+from fedplug.types import Examples, PublicData
+from fedplug.views import FAILED, FINISHED, SUCCESS, AttackReport
+
+GUESSES = 20
+"""How many random guesses are averaged."""
+
+
+def pixels(examples: Examples) -> NDArray[np.float32]:
+    """Stored inputs as float32 in [0, 1]; (n, C, H, W)."""
+    inputs = examples.inputs
+    return inputs.astype(np.float32) / np.float32(255) if inputs.dtype == np.uint8 else inputs.astype(np.float32)
+
+
+class Scorer:
+    """Scores reports with metric components.
+
+    Args:
+        metrics: by name; see `fedplug.truth.MetricComponent`.
+        public: examples that everybody has, for the trivial guesses; or None.
+        mean: per channel, of the data set: the trivial image where there are no public examples.
+        seed: of the recipe, for random guesses.
+    """
+
+    def __init__(
+        self, metrics: Mapping[str, Any], public: PublicData | None, mean: tuple[float, ...], seed: int
+    ) -> None:
+        self.metrics, self.public, self.mean, self.seed = metrics, public, mean, seed
+
+    @property
+    def better(self) -> dict[str, str]:
+        """For each number, whether `high` or `low` means that the attack learnt more."""
+        return {name: way for metric in self.metrics.values() for name, way in metric.better.items()}
+
+    def score(self, found: AttackReport, truth: Truth) -> tuple[dict[str, float], dict[str, str]]:
+        """The numbers of every metric that compares something the attack found.
+
+        Returns:
+            The numbers by name, and for each metric that is not defined here the reason.
+        """
+        numbers: dict[str, float] = {}
+        undefined: dict[str, str] = {}
+        matched, true = matched_images(found, truth)
+        if matched.counts is None and matched.labels is not None:
+            counts = np.bincount(matched.labels, minlength=truth.num_classes)
+            matched = dataclasses.replace(matched, counts=counts)
+        there = {
+            "images": matched.images is not None,
+            "labels": matched.counts is not None,
+            "members": matched.members is not None and truth.members is not None,
+            "update": truth.update is not None and truth.observed is not None,
+        }
+        for name, metric in self.metrics.items():
+            if there[metric.kind]:
+                try:
+                    about_images = metric.kind == "images"
+                    scored = metric.score(matched, true if about_images else truth)
+                    numbers |= {str(key): float(value) for key, value in scored.items()}
+                except Exception as error:  # a metric of a plugin; the others still count
+                    undefined[name] = describe(error)
+        return numbers, undefined
+
+    def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> str:
+        """`success` or `failed` of an attack that finished; other statuses stay."""
+        if found.status != FINISHED:
+            return found.status
+        name, relation, threshold = success
+        value = numbers.get(name, math.nan)
+        reached = value <= threshold if relation == "<=" else value >= threshold
+        return SUCCESS if reached else FAILED
+
+    def baselines(self, finds: frozenset[str], truth: Truth) -> dict[str, dict[str, float]]:
+        """What guesses reach that look at nothing: by the guess, the same numbers as `score`."""
+        rng = stream(self.seed, "guess", len(truth.labels))
+        size, classes = len(truth.labels), truth.num_classes
+        guesses: dict[str, list[AttackReport]] = {}
+        if "images" in finds:
+            guesses["mean image"] = [AttackReport(FINISHED, images=np.repeat(self._mean_image(truth), size, axis=0))]
+        if "labels" in finds:
+            each = max(1, round(size / classes))
+            guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
+            draws = rng.multinomial(size, np.full(classes, 1 / classes), size=GUESSES)
+            guesses["random guess"] = [AttackReport(FINISHED, counts=draw) for draw in draws]
+        if "members" in finds and truth.members is not None:
+            scores = rng.random((GUESSES, len(truth.members)))
+            guesses["random guess"] = [AttackReport(FINISHED, members=draw) for draw in scores]
+        blind = dataclasses.replace(truth, update=None)
+        averaged = {}
+        for name, reports in guesses.items():
+            rows = [self.score(report, blind)[0] for report in reports]
+            averaged[name] = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+        return averaged
+
+    def _mean_image(self, truth: Truth) -> NDArray[np.float32]:
+        """The mean of the public examples; without any, the data set's mean colour, which is public too."""
+        shape = truth.images.shape[1:]
+        mean: NDArray[np.float32]
+        if self.public is not None and tuple(self.public.shape) == shape:
+            mean = pixels(self.public.examples).mean(0, keepdims=True, dtype=np.float32)
+            return mean
+        colour = np.asarray(self.mean, np.float32).reshape(1, -1, *[1] * (len(shape) - 1))
+        return np.broadcast_to(colour, (1, *shape)).astype(np.float32)
+
+
+def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Truth]:
+    """Both with as many images, each beside the one it comes nearest to in all (least total squared error).
+
+    An attack does not know in which order a batch was, so its images come in any order; what it found too much, and
+    what it did not find, is left out.
+    """
+    if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
+        return found, truth
+    from scipy.optimize import linear_sum_assignment
+
+    a = truth.images.reshape(len(truth.images), -1).astype(np.float64)
+    b = np.nan_to_num(found.images.reshape(len(found.images), -1).astype(np.float64))
+    distances = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)[None]
+    true, guessed = linear_sum_assignment(distances)
+    truth = dataclasses.replace(
+        truth,
+        images=truth.images[true],
+        labels=truth.labels[true],
+        regions=None if truth.regions is None else truth.regions[true],
+    )
+    return dataclasses.replace(found, images=found.images[guessed]), truth
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """95% interval of a share (Wilson 1927); (0, 1) where nothing was tried."""
+    if not trials:
+        return 0.0, 1.0
+    share, n = successes / trials, trials
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(0.0, centre - half), min(1.0, centre + half)

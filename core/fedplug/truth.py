@@ -1,0 +1,65 @@
+"""What was true of a target: held by the scorer alone, after an attack has given its answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.observation import ObservedUpdate
+from fedplug.views import AttackReport
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Truth:
+    """The private data behind one update. No attack receives it; metrics compare what an attack found with it.
+
+    Attributes:
+        images: float32 (n, C, H, W) in [0, 1]: what the client's update was made from.
+        labels: int64 (n,).
+        num_classes: K.
+        regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows (0 none); None where the data has none.
+        region_names: names of the fields 1, 2, ...
+        members: bool (m,), which of the candidates the client had; None without a challenge.
+        update: float32 (P,), the update before any protection; None where it was not made again.
+        observed: what the adversary saw of it; None where it saw none.
+    """
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    num_classes: int
+    regions: NDArray[np.uint8] | None = None
+    region_names: tuple[str, ...] = ()
+    members: NDArray[np.bool_] | None = None
+    update: NDArray[np.float32] | None = None
+    observed: ObservedUpdate | None = None
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many examples of each class there are; (K,)."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+
+class MetricComponent(Protocol):
+    """A component of the group `fedplug.metric`: one or a few numbers about what an attack found.
+
+    Attributes:
+        kind: what it compares: `images`, `labels`, `members` or `update` (what was visible of it).
+        better: name of each number -> `high` or `low`, whichever means that the attack learnt more.
+        conventions: one line: range of the values, smallest image, padding, how colour is treated.
+        default: True where it is computed unless the recipe names metrics.
+    """
+
+    kind: ClassVar[str]
+    better: ClassVar[dict[str, str]]
+    conventions: ClassVar[str]
+    default: ClassVar[bool]
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
+        """The numbers, by name. Images are in the order of `truth.images`: the scorer has matched them.
+
+        Raises:
+            MetricError: it is not defined for these images, counts or scores.
+        """
