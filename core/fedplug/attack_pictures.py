@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MOST_IMAGES, MOST_CLASSES = 8, 100
 """How many images, and how many classes, one picture shows."""
 _METRICS, _BESIDE = 6, 2  # numbers below a form, and beside each trivial guess
+_COLUMN, _WRAP = 1.8, 27  # inches of a column of images, and characters that fit below it
 _DOTS_PER_INCH, _COARSE = 144, 96  # images of fewer pixels than this keep their squares
 _INK, _MUTED, _GRID = "#1b1f27", "#5a6372", "#e3e6eb"
 COLOURS = {"truth": "#8b94a3", "naive": "#e39a2d", "adaptive": "#8661c1"}
@@ -103,11 +104,11 @@ def _images(result: Mapping[str, Any], truth_images: NDArray[np.float32] | None,
     columns |= {form: found.get(form) for form in forms(result)}
     most = max((len(images) for images in columns.values() if images is not None), default=0)
     shown = min(most, MOST_IMAGES)
-    side = 1.9 if shown <= 1 else 1.25 if shown <= 4 else 1.0
+    side = 1.5 if shown <= 1 else 1.2 if shown <= 4 else 1.0
     lines = {name: _lines(result, name) for name in columns}
     below = 0.17 * max(map(len, lines.values())) + 0.2
     rows = max(shown, 1)
-    width = max(2.3, side + 0.5) * len(columns) + 0.3
+    width = _COLUMN * len(columns) + 0.2
     figure = _figure(result, width, rows * (side + 0.28) + below, note=_more(most, shown))
     grid = figure.subplots(rows + 1, len(columns), squeeze=False, height_ratios=[side + 0.28] * rows + [below])
     for column, (name, images) in enumerate(columns.items()):
@@ -184,6 +185,7 @@ def _labels(result: Mapping[str, Any]) -> Figure:
             ax.bar(places, counts[classes], 0.4, color=colour, linewidth=0, label="found")
             ax.legend(loc="upper right", ncols=2, frameon=False, fontsize=7, borderaxespad=0, handlelength=1)
         ax.set_ylim(0, highest)
+        ax.yaxis.get_major_locator().set_params(integer=True, nbins=5)
         ax.set_ylabel("examples")
         said = f"{_column_title(result, form)}: {', '.join(_lines(result, form))}" if form in found else "truth"
         ax.set_title(textwrap.fill(said, 75 if width < 6 else 155), fontsize=8)
@@ -257,7 +259,7 @@ def _members(result: Mapping[str, Any], members: Mapping[str, Any]) -> Figure:
     roc.set_ylim(floor, 1.2)
     roc.set_xlabel("false positive rate")
     roc.set_ylabel("true positive rate")
-    roc.set_title("ROC (dashed: guessing)", fontsize=8)
+    roc.set_title("\n".join([*_lines(result, "truth"), "ROC (dashed: guessing)"]), fontsize=8)
     if scores:
         roc.legend(loc="lower right", frameon=False, fontsize=7, borderaxespad=0.2)
     for ax, (form, values) in zip(histograms, scores.items(), strict=True):
@@ -344,7 +346,7 @@ def _lines(result: Mapping[str, Any], name: str) -> list[str]:
         for guess in guesses:
             reached = units.mapping(guesses, guess)
             numbers = [metric_words(metric, reached[metric]) for metric in metric_names(reached, first)[:_BESIDE]]
-            said += textwrap.wrap(f"{guess}: {', '.join(numbers) or units.NOTHING}", 34)
+            said += textwrap.wrap(f"{guess}: {', '.join(numbers) or units.NOTHING}", _WRAP)
         return said
     outcome = forms(result)[name]
     metrics = units.mapping(outcome, "metrics")
@@ -352,5 +354,5 @@ def _lines(result: Mapping[str, Any], name: str) -> list[str]:
     said = [status_words(outcome), *(metric_words(metric, metrics[metric]) for metric in ordered[:_METRICS])]
     reason = outcome.get("reason")
     if isinstance(reason, str) and reason:
-        said += textwrap.wrap(textwrap.shorten(reason, 180, placeholder=" …"), 30)
+        said += textwrap.wrap(textwrap.shorten(reason, 180, placeholder=" …"), _WRAP)
     return said

@@ -38,7 +38,7 @@ from fedplug.scorer import Scorer, pixels
 from fedplug.steps import OneBatch
 from fedplug.truth import Truth
 from fedplug.types import Examples
-from fedplug.views import FAILED, NOT_APPLICABLE, AttackReport, Message, View, read_wire
+from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, AttackReport, Message, View, read_wire
 
 ADAPTIVE, NAIVE = "adaptive", "naive"
 
@@ -143,7 +143,7 @@ class AttackRun:
     def _require(self, rounds: list[int]) -> None:
         """Refuses what the run folder cannot answer, before anything is tried."""
         if self.scope.probe is None and set(self.scope.adversaries) != {"released"}:
-            there = {message.round for message in self.recorded if message.phase == "upload"}
+            there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
             if missing := [round + 1 for round in rounds if round not in there]:
                 has = f"of rounds {sorted(round + 1 for round in there)} only" if there else "none"
                 raise ViewError(
@@ -172,7 +172,8 @@ class AttackRun:
                     yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
                 continue
             now = [message for message in self.recorded if message.round == round]
-            clients = sorted({int(m.sender.partition(":")[2]) for m in now if m.phase == "upload"} - {-1})
+            senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
+            clients = sorted(int(sender.partition(":")[2]) for sender in senders)
             kept = self.checkpoints.path(round + 1)
             moment_now = self.rewound.before(round) if released else None
             everyone = clients or list(range(self.recipe.data.clients))
@@ -251,7 +252,7 @@ class AttackRun:
             "key": key, "attack": attack, "adversary": adversary, "round": occasion.round + 1, "client": target,
             "probe": None if occasion.batch is None else
             {"batch_size": len(truth.labels), "batch": occasion.batch.number + 1, "classes": occasion.batch.classes},
-            "states": update.shares() if update else {},
+            "states": update.shares() if update else {}, "unplaced": update.unplaced if update else 0,
             "meaning": dataclasses.asdict(update.meaning) if update else {},
             "finds": sorted(finds), "forms": entries,
             "headline": attack_results.stronger(entries, headline[0], headline[1]), "headline_metric": list(headline),

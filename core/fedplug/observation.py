@@ -106,6 +106,7 @@ class ObservedUpdate:
         values: float32 (n,), of the visible entries, in ascending order of position; local model minus global model.
         sigma: float32 (n,), standard deviation of the noise on each: 0 clear, NaN unknown.
         meaning: what the numbers are.
+        unplaced: how many values were seen whose place in the model the adversary does not know; they count as absent.
 
     Raises:
         ViewError: the arrays do not fit each other.
@@ -118,6 +119,7 @@ class ObservedUpdate:
     values: NDArray[np.float32]
     sigma: NDArray[np.float32]
     meaning: Meaning
+    unplaced: int = 0
 
     def __post_init__(self) -> None:
         seen = int(np.count_nonzero(self.visible))
@@ -312,5 +314,6 @@ def _hidden(update: ObservedUpdate, name: str, how: str, num_classes: int) -> st
     if how == "all" and not visible.all():
         return f"{np.count_nonzero(~visible)} of {visible.size} entries of {name} are hidden"
     if not visible.any():
-        return f"all {visible.size} entries of {name} are hidden"
+        seen = f"; {update.unplaced} values are seen, but not where they belong" if update.unplaced else ""
+        return f"all {visible.size} entries of {name} are hidden{seen}"
     return ""

@@ -152,11 +152,13 @@ class Observer:
         states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
         dense, sigma = np.zeros((2, self.layout.size), np.float32)
         unplaced: list[bool] = []  # of each block whose place is not known, whether it is closed
+        lost = 0
         for block in blocks:
             opened = block if block.values is not None else self._opened(block, round, insiders)
             where = self._place(block, plan)
             if where is None:
                 unplaced.append(opened is None)
+                lost += 0 if opened is None else block.size
             elif opened is None:
                 states[where] = Seen.ENCRYPTED
             else:
@@ -170,7 +172,9 @@ class Observer:
         elif not keeps and unplaced and all(unplaced):  # what is left can only be what is closed
             states[rest] = Seen.ENCRYPTED
         visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
-        return ObservedUpdate(round, contributors, self.layout, states, dense[visible], sigma[visible], meaning)
+        return ObservedUpdate(
+            round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, unplaced=lost
+        )
 
     def _place(self, block: Block, plan: Plan | None) -> Any:
         """Where in the model a block's values belong; None if that cannot be known."""

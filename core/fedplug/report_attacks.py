@@ -27,6 +27,7 @@ from fedplug.attack_words import (
     headline_metric,
     mean_words,
     metric_names,
+    metric_number,
     metric_title,
     metric_words,
     outcome_words,
@@ -162,40 +163,54 @@ def _summary_table(folder: _Folder) -> str:
         first = ranking[0] if ranking else ""
         form = text(row.get("form") or "?")
         stronger = f'<strong>{form}</strong> <span class="note">stronger</span>'
-        others = [text(mean_words(metrics, name)) for name in metric_names(metrics, first) if name != first]
+        others = [mean_words(metrics, name) for name in metric_names(metrics, first) if name != first]
+        guesses = [f"{guess}: {metric_number(first, value)}" for guess, value in trivial_guesses(row, first).items()]
+        gradients = units.read(row, "gradient_evaluations")
+        cost = [units.duration(row.get("seconds")), f"{gradients:.0f} gradients" if gradients > 0 else ""]
         body.append([
-            text(row.get("attack") or "?"), text(row.get("adversary") or "?"), text(_what(row)),
+            text(row.get("attack") or "?"), _lines([str(row.get("adversary") or "?"), *_what(row).split(", ")]),
             stronger if is_stronger(row, rows) else form,
-            _succeeded(row), text(success_words(row) or success_words(rule) or units.NOTHING),
-            _whole(row, "not_applicable"), _whole(row, "diverged"),
-            text(mean_words(metrics, first)) if first in metrics else units.NOTHING,
-            "<br>".join(text(f"{guess} {metric_words(first, reached)}")
-                        for guess, reached in trivial_guesses(row, first).items()) or units.NOTHING,
-            "<br>".join(others) or units.NOTHING,
-            units.duration(row.get("seconds")), _whole(row, "gradient_evaluations"),
+            _lines([tried(row), *_fate(row, success_words(row) or success_words(rule))]),
+            _beside(mean_words(metrics, first) if first in metrics else "", guesses), _lines(others), _lines(cost),
         ])  # fmt: skip
     caption = (
         "What the targets came to. The naive form takes hidden entries for 0, the adaptive one uses only what is "
-        "visible; the stronger of the two counts. Successes are among the targets the attack applied to, below them the "
-        "95% Wilson interval of their share. Numbers are means ± standard deviation over targets, times and gradient evaluations are sums."
+        "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
+        "Wilson interval of their share. Numbers are means ± standard deviation over targets; times (of the CPU) and "
+        "gradient evaluations are sums."
     )
-    header = ["attack", "adversary", "on", "form", "succeeded", "success is", "not applicable", "diverged", "number",
-              "trivial guess", "more numbers", "CPU time", "gradients"]  # fmt: skip
-    return table(caption, header, body, numeric=11)
+    header = ["attack", "adversary, on", "form", "succeeded", "number beside trivial guesses", "more numbers", "cost"]
+    return table(caption, header, body)
+
+
+def _beside(number: str, guesses: Sequence[str]) -> str:
+    """The number, and under it what guesses reach."""
+    below = f'<br><span class="note">{_lines(guesses)}</span>' if guesses else ""
+    return f"{_lines([number])}{below}"
+
+
+def _lines(lines: Sequence[str]) -> str:
+    """A line each, none of which is broken."""
+    return "<br>".join(f'<span class="whole">{text(line)}</span>' for line in lines if line) or units.NOTHING
+
+
+def _fate(row: Mapping[str, Any], rule: str) -> list[str]:
+    """Below the number of successes: the interval of their share, the rule, and the targets without a result."""
+    wilson, said = row.get("wilson"), []
+    if tried(row) != units.NOTHING:
+        if isinstance(wilson, list | tuple) and len(wilson) == 2:
+            said.append(f"{units.percent(wilson[0])} to {units.percent(wilson[1])}")
+        said.append(f"if {rule}" if rule else "")
+    return said + [
+        f"{count:.0f} {key.replace('_', ' ')}"
+        for key in ("not_applicable", "diverged") if (count := units.read(row, key)) > 0
+    ]  # fmt: skip
 
 
 def _what(row: Mapping[str, Any]) -> str:
     when = f"round {row['round']}" if row.get("round") is not None else "several rounds"
     size = row.get("probe_batch_size")
     return when if size is None else f"{when}, probes with {examples(size)}"
-
-
-def _succeeded(row: Mapping[str, Any]) -> str:
-    """Successes among the targets it applied to, with the interval of that share."""
-    wilson = row.get("wilson")
-    if tried(row) == units.NOTHING or not isinstance(wilson, list | tuple) or len(wilson) != 2:
-        return tried(row)
-    return f"{tried(row)}<br><small>{units.percent(wilson[0])} to {units.percent(wilson[1])}</small>"
 
 
 def _whole(row: Mapping[str, Any], key: str) -> str:
@@ -220,8 +235,8 @@ def _differences(folder: _Folder) -> str:
             )
         elif poor > good:
             sentences.append(
-                f"{name}: here the naive form succeeded more often, on {tried(naive)} targets against {tried(adaptive)} "
-                "of the adaptive form."
+                f"{name}: here the naive form succeeded more often, on {tried(naive)} targets; the adaptive one on "
+                f"{tried(adaptive)}."
             )
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
     return f'<h3>Where the forms differ</h3><ul class="warnings">{items}</ul>' if items else ""

@@ -207,8 +207,10 @@ class Run:
         from fedplug.attack_command import execute
 
         again = shlex.join(["fedplug", "attack", str(self.run_dir)])
+        # A sweep has a display of its own, a line a run.
+        settings = self.settings if self.watch is None else self.settings.replace({"quiet": True})
         try:
-            return execute(self.recipe, self.recipe, self.run_dir, self.settings, self.injected, again)
+            return execute(self.recipe, self.recipe, self.run_dir, settings, self.injected, again)
         except FedplugError as error:
             raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug import units
+from fedplug.attack_results import read_result
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.errors import RecipeError, SetupError
@@ -104,7 +105,7 @@ def result_of(run_dir: Path) -> Line:
         rounds, accuracy, loss, segmentation figures and epsilons of the last round, the best accuracy, personal
         accuracies over clients (None where there are no personal models), zone shares and logs of the last round,
         seconds per phase and bytes per direction over the run, simulated seconds (None without profiles), the verdict,
-        assessments.
+        assessments, what attacks reached in each form and what trivial guesses do.
     """
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     ledger = json.loads((run_dir / "ledger.json").read_text(encoding="utf-8"))
@@ -128,7 +129,25 @@ def result_of(run_dir: Path) -> Line:
         "record_epsilon": last.get("record_epsilon"),
         "verdict": ledger.get("verdict"),
         "assessments": summary.get("assessments", {}),
+        "attacks": _attacks(run_dir),
     }
+
+
+def _attacks(run_dir: Path) -> dict[str, Any]:
+    """Attack and adversary -> form, or trivial guess -> mean of each number over the targets; empty without attacks."""
+    summary = read_result(run_dir / "attacks", "summary") or {}
+    found: dict[str, Any] = {}
+    for row in summary.get("rows", []):
+        size = row.get("probe_batch_size")
+        name = f"{row['attack']} {row['adversary']}" + (f" probe {size}" if size else "")
+        entry = found.setdefault(name, {"headline": row["headline_metric"][0], "guess": row["baselines"]})
+        tried = row["targets"] - row["not_applicable"]
+        entry[row["form"]] = {
+            **{metric: mean for metric, (mean, _) in row["metrics"].items()},
+            "targets": row["targets"], "applicable": tried,
+            "succeeded": row["succeeded"] / tried if tried else None, "seconds": row["seconds"],
+        }  # fmt: skip
+    return found
 
 
 def _spread(row: Mapping[str, Any], key: str) -> dict[str, float] | None:
