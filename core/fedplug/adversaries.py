@@ -1,6 +1,6 @@
 """Who an adversary is: which recorded messages it can read, and which keys it holds.
 
-    server          every message, no secret key
+    server          every message, and what keys the aggregation server has (none that opens ciphertexts)
     eavesdropper    every message on links that are not protected
     client          its own messages, keys and plan; and what an eavesdropper sees
     key_server      the messages of its line, and its secret key
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug import codec
-from fedplug.context import Client, KeyServer, Party
+from fedplug.context import Client, KeyServer, Party, Server
 from fedplug.errors import CheckpointError
 from fedplug.state_files import file_name, read_file
 from fedplug.types import Plan
@@ -31,8 +31,8 @@ class Insider:
     """A party on the adversary's side, with what it has saved: keys, its plan and its model; never its data.
 
     Attributes:
-        party: a client or the key server, for opening what its keys open.
-        plan: the client's plan of the round; None at the key server.
+        party: a client, the key server or the aggregation server, for opening what its keys open.
+        plan: the client's plan of the round; None at a server.
         vector, personal: float32 (P,), the client's global model and its own, if it has one.
     """
 
@@ -103,6 +103,9 @@ class Adversary:
         found = []
         if self.insider is not None:
             found.append(read_client(folder, self.insider))
+        if "server" in self.roles:
+            state = codec.decode(read_file(folder / file_name(SERVER)))
+            found.append(Insider(Server(state=state["server"])))
         if "key_server" in self.roles and (folder / file_name(KEY_SERVER)).is_file():
             found.append(Insider(KeyServer(state=codec.decode(read_file(folder / file_name(KEY_SERVER))))))
         return found
@@ -111,7 +114,7 @@ class Adversary:
         """What it sees and holds, for people."""
         links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
         says = {
-            "server": "the aggregation server: every message, no secret key",
+            "server": "the aggregation server: every message, and no secret key of an encryption",
             "eavesdropper": f"an eavesdropper: {links}",
             "client": f"client {self.insider if self.insider is not None else ''} with its keys and its plan; of the "
             f"others, {'nothing: the links are protected' if self.protected_links else links}",

@@ -79,7 +79,8 @@ def success_words(result: Mapping[str, Any]) -> str:
     if not isinstance(rule, list | tuple) or len(rule) != 3:
         return ""
     sign = {"<=": "≤", ">=": "≥"}.get(str(rule[1]), str(rule[1]))
-    return f"{metric_title(rule[0])} {sign} {metric_number(rule[0], rule[2])}"
+    unit = " dB" if metric_number(rule[0], rule[2]).endswith(" dB") else ""
+    return f"{metric_title(rule[0])} {sign} {units.as_float(rule[2]):g}{unit}"
 
 
 def target_words(result: Mapping[str, Any]) -> str:

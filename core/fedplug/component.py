@@ -95,6 +95,8 @@ def at_key_server(method: F) -> F:
 #   side_channels(ctx) -> list[SideChannel]  what it makes visible that no guarantee covers
 #   describe() -> str                        one line for the plan that `fedplug run` prints
 #   limits(num_clients) -> tuple[float, float]   of an encryption: largest magnitude and grid step it holds
+#   open_upload(block, ctx) -> Block         of an encryption whose `postprocess` reads sums only: one upload opened by
+#                                            a party with the key, for the views of insiders
 #   add_blocks(blocks, ctx) -> Block         sum of ciphertext blocks that this component sealed
 #   client_weight(num_examples, max_examples) -> float   an aggregator's weight of a client, in (0, 1]
 #   personalise(client, ctx) -> None         of a trainer: sets `client.personal` whenever the global model has moved

@@ -22,6 +22,7 @@ from fedplug.context import Client, Party, Server
 from fedplug.observation import Meaning, ObservedUpdate, Seen
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
+from fedplug.steps import Steps, site_of, unsealed
 from fedplug.types import RETAINED, Block, Layout, Plan, PublicData
 from fedplug.views import KEY_SERVER, SERVER, Message, client_address
 
@@ -87,7 +88,7 @@ class Observer:
         """
         read = tuple(message for message in messages if adversary.reads(message))
         insiders = adversary.insiders(folder)
-        told = Bystander(self, target)
+        told = Bystander(self, target, insiders)
         told.follow(_calls(read, client_address(target)), round)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
         vector = inside.vector if inside else told.vector
@@ -154,7 +155,7 @@ class Observer:
         unplaced: list[bool] = []  # of each block whose place is not known, whether it is closed
         lost = 0
         for block in blocks:
-            opened = block if block.values is not None else self._opened(block, round, insiders)
+            opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
             where = self._place(block, plan)
             if where is None:
                 unplaced.append(opened is None)
@@ -187,17 +188,28 @@ class Observer:
         where = plan.positions(block.zone)
         return where if len(where) == block.size else None
 
-    def _opened(self, block: Block, round: int, insiders: Sequence[Insider]) -> Block | None:
-        """The block as opened with a key on the adversary's side; None if no key fits."""
+    def _opened(self, block: Block, round: int, insiders: Sequence[Insider], sender: int = -1) -> Block | None:
+        """The block as opened with a key on the adversary's side; None if no key fits.
+
+        Args:
+            block: an upload, or a sum.
+            round: 0-based.
+            insiders: whose keys are tried.
+            sender: of an upload, the client; -1 of a sum.
+        """
         for insider in insiders:
-            # The least number of updates in a sum is a rule that honest parties keep; an adversary does not.
-            ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
-            insider.party.ctx = ctx
-            for alone in (False, True):  # some components open sums only: then the sum of this upload alone
+            ctx = self._unbound(round, insider)
+            # As it is; or, for components that open sums only, the sum of this upload alone, which others may make.
+            for adder in (None, *insiders):
                 try:
-                    opened = self._added(block, ctx) if alone else block
+                    opened = block if adder is None else self._added(block, sender, self._unbound(round, adder))
+                    if opened.sealed_by == Steps.name:
+                        opened = unsealed(opened, insider.party)
                     for use in self.recipe.postprocess.get(block.zone, ()):
-                        if getattr(self.composition.components[use.name], "must_undo", False):
+                        component = self.composition.components[use.name]
+                        if hasattr(component, "open_upload") and adder is None and sender >= 0:
+                            opened = component.open_upload(opened, ctx)
+                        elif getattr(component, "must_undo", False):
                             opened = self.composition.one("postprocess", use.name, block=opened, ctx=ctx)
                 except Exception:  # another key, or none: it stays closed
                     continue
@@ -205,10 +217,29 @@ class Observer:
                     return opened
         return None
 
-    def _added(self, block: Block, ctx: Any) -> Block:
+    def _unbound(self, round: int, insider: Insider) -> Any:
+        """The context of a party that keeps no rule: honest ones open no sum of fewer than `min_clients` updates."""
+        ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
+        insider.party.ctx = ctx
+        return ctx
+
+    def _added(self, block: Block, sender: int, ctx: Any) -> Block:
         """The sum of one upload alone, for components that open sums only."""
-        added: Block = self.composition.components[block.sealed_by or ""].add_blocks({0: block}, ctx)
+        added: Block = self.composition.components[block.sealed_by or ""].add_blocks({sender: block}, ctx)
         return added
+
+    def _sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
+        """A sum as its receiver opens it: by public steps, or with a key on the adversary's side; None if it cannot."""
+        try:
+            opened = block
+            for use in self.recipe.postprocess.get(zone, ()):
+                if site_of(self.composition.components[use.name]) == "client":
+                    opened = self.composition.one("postprocess", use.name, block=opened, ctx=client.ctx)
+            if opened.values is not None:
+                return opened
+        except Exception:  # it is sealed, and the receiver's key is needed
+            pass
+        return self._opened(block, client.ctx.round, insiders) if block.values is None else None
 
     def _sigma(self, zone: str, round: int) -> float:
         """Standard deviation of the noise in a zone, as the recipe gives it: 0 none, NaN unknown or not one number."""
@@ -260,7 +291,8 @@ class Bystander:
         buffers: batch-norm statistics it was sent last.
     """
 
-    def __init__(self, observer: Observer, client_id: int) -> None:
+    def __init__(self, observer: Observer, client_id: int, insiders: Sequence[Insider] = ()) -> None:
+        self._insiders = insiders
         self._observer, self._client = observer, Client(client_id=client_id, state={"fedplug": {}})
         self.vector: Vector | None = observer.initial
         self.buffers: dict[str, Any] = {}
@@ -294,17 +326,11 @@ class Bystander:
         moved = None if self.vector is None else self.vector.copy()
         for zone, block in blocks.items():
             where = observer._place(block, self.plan)
-            if moved is None or where is None:
+            opened = observer._sum_opened(zone, block, self._client, self._insiders)
+            if moved is None or where is None or opened is None:
                 moved = None
                 break
-            try:
-                for use in observer.recipe.postprocess.get(zone, ()):
-                    if getattr(observer.composition.components[use.name], "site", "client") == "client":
-                        block = observer.composition.one("postprocess", use.name, block=block, ctx=self._client.ctx)
-                moved[where] += block.mean()
-            except Exception:  # it stays closed
-                moved = None
-                break
+            moved[where] += opened.mean()
         self.vector = moved
 
 

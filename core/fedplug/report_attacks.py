@@ -154,10 +154,10 @@ def _remedy(file: Path) -> str:
 
 
 def _summary_table(folder: _Folder) -> str:
-    rules = {result.get("attack"): result for result in reversed(folder.results)}
+    rules = {str(result.get("attack")): result for result in reversed(folder.results)}
     body, rows = [], summary_rows(folder.summary)
     for row in rows:
-        rule = rules.get(row["attack"], {}) if isinstance(row.get("attack"), str) else {}
+        rule = rules.get(str(row.get("attack")), {})
         ranking = headline_metric(row) or headline_metric(rule)
         metrics = units.mapping(row, "metrics")
         first = ranking[0] if ranking else ""
@@ -249,7 +249,8 @@ def _reasons(folder: _Folder) -> str:
         reasons = units.mapping(row, "reasons")
         for reason in reasons:
             key = (str(row.get("attack")), str(row.get("adversary")), str(row.get("form")), str(reason))
-            counted[key] += int(units.as_float(reasons[reason])) if units.as_float(reasons[reason]) > 0 else 1
+            number = units.as_float(reasons[reason])
+            counted[key] += int(number) if 1 <= number < 1e9 else 1
     for result in () if summary_rows(folder.summary) else folder.results:
         for form, outcome in forms(result).items():
             if isinstance(outcome.get("reason"), str) and outcome["reason"]:
@@ -355,9 +356,12 @@ def alternative(result: Mapping[str, Any]) -> str:
 def _png(folder: _Folder, name: str) -> bytes | None:
     """The picture, if the name is that of a PNG in this very folder."""
     file = folder.path / name
-    if Path(name).name != name or not file.is_file() or file.stat().st_size > _LARGEST:
+    try:
+        if Path(name).name != name or not file.is_file() or file.stat().st_size > _LARGEST:
+            return None
+        data = file.read_bytes()
+    except (OSError, ValueError):
         return None
-    data = file.read_bytes()
     return data if data.startswith(_PNG) and len(data) >= 24 else None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug import codec
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.context import Client
@@ -24,9 +25,10 @@ from fedplug.errors import CheckpointError, TooFewClients
 from fedplug.model import Model
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
+from fedplug.state_files import file_name, write_file
 from fedplug.steps import OneBatch
 from fedplug.types import Examples, PublicData
-from fedplug.views import Message, Wire
+from fedplug.views import SERVER, Message, Wire
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,7 +98,7 @@ class Rewound:
         everyone = protocol._cohort(protocol.client_ids)
         protocol._begin(round, "finish")
         everyone.ask(protocol.steps.ready)  # delivers the last aggregate
-        return Moment(self._saved(), wire.take())
+        return Moment(self._saved(protocol), wire.take())
 
     def probe(self, round: int, batch: OneBatch) -> Moment:
         """What the parties would have done in a round, if each client had had this one batch.
@@ -116,7 +118,7 @@ class Rewound:
         finally:
             steps.probe = None
         updates = {c: client.update for c, client in self._clients().items() if c in uploads}
-        return Moment(self._saved(), wire.take(), batches, {c: u for c, u in updates.items() if u is not None})
+        return Moment(self._saved(protocol), wire.take(), batches, {c: u for c, u in updates.items() if u is not None})
 
     def update(self, round: int, client_id: int) -> NDArray[np.float32]:
         """The update of a client in a round of the run, trained once more and equal to the last bit.
@@ -159,11 +161,12 @@ class Rewound:
         protocol.restore(state)
         return protocol, wire
 
-    def _saved(self) -> Path:
+    def _saved(self, protocol: Protocol) -> Path:
         self._moments += 1
         folder = Path(self._scratch.name) / f"moment-{self._moments}"
         folder.mkdir()
         self._engine.save(folder)
+        write_file(folder / file_name(SERVER), codec.encode({"server": protocol.server.state}))
         return folder
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.composition import Composition
-    from fedplug.context import Client
+    from fedplug.context import Client, Party
     from fedplug.parties import HostedClient
     from fedplug.recipe import Recipe
 
@@ -244,7 +244,7 @@ class Steps:
                         raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                     where = client.plan.positions(zone)
                 try:
-                    block = _unsealed(block, client)
+                    block = unsealed(block, client)
                     for use in self.recipe.postprocess.get(zone, []):
                         if site_of(self.composition.components[use.name]) == "client":
                             block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
@@ -371,12 +371,12 @@ def answers_clients(component: Any) -> bool:
     return site_of(component) == "key_server" and bool(getattr(component, "answers_clients", False))
 
 
-def _unsealed(block: Block, client: HostedClient) -> Block:
+def unsealed(block: Block, party: Party) -> Block:
     """What the key server locked for the clients; other blocks as they are."""
     if block.sealed_by != Steps.name:
         return block
-    key = client.state["fedplug"]["answer_key"]
-    inside = codec.decode(secrets.unlock(key, block.ciphertexts[0], _box_purpose(client.ctx.round, block.zone)))
+    key = party.state["fedplug"]["answer_key"]
+    inside = codec.decode(secrets.unlock(key, block.ciphertexts[0], _box_purpose(party.ctx.round, block.zone)))
     if not isinstance(inside, Block) or (inside.zone, inside.size) != (block.zone, block.size):
         raise MessageError(f"the key server's answer for zone {block.zone} holds something else")
     return inside.replace(positions=block.positions, divisor=block.divisor)

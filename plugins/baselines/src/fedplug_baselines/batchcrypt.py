@@ -192,6 +192,17 @@ class BatchCrypt(Encryption):
             raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
         return Encryption.postprocess(self._packing(block, ctx.party, clips, sizes), block, ctx)
 
+    def open_upload(self, block: Block, ctx: Context) -> Block:
+        """One upload as a party with the secret key could open it: what an attack by an insider does.
+
+        Only sums are opened in the protocol; they come with the clips that the server says they were made under. A
+        client knows the clips of its own group.
+        """
+        clips, sizes = ctx.party.memory(self).get("clips"), np.array(tensor_sizes(ctx.layout))
+        if self.options.clip == "daciq":
+            block = block.replace(meta={**block.meta, "clips": clips, "sizes": sizes})
+        return self.postprocess(block, ctx)
+
     def _packing(self, block: Block, party: Party, clips: Any, sizes: Any) -> BatchCrypt:
         """This component with the fields of its keys, and with this round's clip of each scalar.
 
