@@ -222,10 +222,10 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
             why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
             assert not why, why
             continue
-        running = command.startswith(("fedplug run ", "fedplug resume "))
+        running = command.startswith(("fedplug run ", "fedplug resume ", "fedplug attack "))
         if extra := block.directives.get("set"):
             command += f" --set {shlex.quote(extra)}"
-        if plain_run and command.startswith("fedplug resume "):
+        if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
             command = re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
         code, output = call(command)
         assert code == int(block.directives.get("exit", 0)), f"{block.id}: {command} exits with {code}:\n{output}"
@@ -274,7 +274,7 @@ def test_the_example_plugin_passes_its_own_tests(acme: Path) -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for name in ("acme.secret_layers", "acme.round"):
+    for name in ("acme.secret_layers", "acme.round", "acme.bias_counts", "acme.most_common"):
         module.test_conforms(name)
     module.test_rounds_to_the_step()
 
@@ -312,7 +312,7 @@ def test_python_on_pages_runs(
 # ---- names, links, tables, numbers
 
 
-PLUGINS = ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "baselines", "borda")
+PLUGINS = ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "borda")
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])

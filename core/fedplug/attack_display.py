@@ -154,9 +154,11 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 def is_stronger(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether this is the stronger of several forms of one attack by one adversary."""
-    rivals = [other for other in rows if other is not row and all(other.get(key) == row.get(key) for key in _SAME)]
-    return row.get("headline") is True and bool(rivals)
+    """Whether this form learnt more than another of the same attack by the same adversary; not so among equals."""
+    rivals = [other for other in rows if all(other.get(key) == row.get(key) for key in _SAME)]
+    metric = (headline_metric(row) or ("", ""))[0]
+    means = {str(units.mapping(other, "metrics").get(metric)) for other in rivals}
+    return row.get("headline") is True and len(means) > 1
 
 
 def tried(row: Mapping[str, Any]) -> str:

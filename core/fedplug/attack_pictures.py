@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from fedplug import units
 from fedplug.attack_words import (
     forms,
-    headline_form,
     headline_metric,
+    is_stronger,
     metric_names,
     metric_words,
     shares_words,
     status_words,
     target_words,
+    trivial_guesses,
 )
 from fedplug.report_canvas import STYLE
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_IMAGES, MOST_CLASSES = 8, 100
 """How many images, and how many classes, one picture shows."""
-_METRICS, _BESIDE = 6, 2  # numbers below a form, and beside each trivial guess
+_METRICS, _BESIDE = 4, 2  # numbers below a form, and beside each trivial guess
 _COLUMN, _WRAP = 1.8, 27  # inches of a column of images, and characters that fit below it
 _DOTS_PER_INCH, _COARSE = 144, 96  # images of fewer pixels than this keep their squares
 _INK, _MUTED, _GRID = "#1b1f27", "#5a6372", "#e3e6eb"
@@ -191,8 +192,8 @@ def _labels(result: Mapping[str, Any]) -> Figure:
         ax.set_title(textwrap.fill(said, 75 if width < 6 else 155), fontsize=8)
     step = math.ceil(len(classes) / (20 if width < 6 else 40))
     grid[-1].set_xticks(places[::step], [str(c) for c in classes[::step]], fontsize=8 if len(classes) <= 40 else 7)
-    guesses = _lines(result, "truth")
-    grid[-1].set_xlabel("\n".join(["class", " ".join(guesses)]) if guesses else "class")
+    guesses = textwrap.wrap(" ".join(_lines(result, "truth")), 70 if width < 6 else 150)
+    grid[-1].set_xlabel("\n".join(["class", *guesses]), fontsize=8)
     return figure
 
 
@@ -332,8 +333,7 @@ def _figure(result: Mapping[str, Any], width: float, height: float, note: str = 
 def _column_title(result: Mapping[str, Any], name: str) -> str:
     if name == "truth":
         return "truth"
-    stronger = " (the stronger)" if headline_form(result) == name and len(forms(result)) > 1 else ""
-    return f"{name}{stronger}"
+    return f"{name} (the stronger)" if is_stronger(result, name) else name
 
 
 def _lines(result: Mapping[str, Any], name: str) -> list[str]:
@@ -341,7 +341,9 @@ def _lines(result: Mapping[str, Any], name: str) -> list[str]:
     ranking = headline_metric(result)
     first = ranking[0] if ranking else ""
     if name == "truth":
-        guesses = units.mapping(result, "baselines")
+        known = units.mapping(result, "baselines")
+        # Of an attack that finds images and labels, only the guesses that are rivals in what ranks it.
+        guesses = {guess: known[guess] for guess in trivial_guesses(result, first) or known}
         said = ["trivial guesses:"] if guesses else []
         for guess in guesses:
             reached = units.mapping(guesses, guess)

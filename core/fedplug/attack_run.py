@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedplug import attack_pictures, attack_results
+from fedplug import attack_answers, attack_pictures, attack_results
 from fedplug.adversaries import Adversary, read_client
 from fedplug.attack_display import AttackDisplay
 from fedplug.calls import describe
@@ -98,7 +99,7 @@ class AttackRun:
         self.recorded = self._recorded()
         data = self._parties(data_root, key_server, catalog)
         self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
-        self.observer = Observer(recipe, self.composition, self.model.layout, self.initial, self.rewound.public)
+        self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, self.rewound.public)
         self.adversaries: dict[str, str] = {}
         self.done = self.total = 0
 
@@ -145,11 +146,11 @@ class AttackRun:
         if self.scope.probe is None and set(self.scope.adversaries) != {"released"}:
             there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
             if missing := [round + 1 for round in rounds if round not in there]:
-                has = f"of rounds {sorted(round + 1 for round in there)} only" if there else "none"
+                only = f"recorded uploads of rounds {sorted(round + 1 for round in there)} only"
                 raise ViewError(
-                    f"{self.run_dir} holds recorded messages {has}, and round {missing[0]} is to be attacked; run the "
-                    "recipe with --record-wire, or with attacks in it, and attack that run; or probe single batches, "
-                    "for which the checkpoint before the round is enough: --probe 30"
+                    f"{self.run_dir} holds {only if there else 'no recorded messages'}, and round {missing[0]} is to "
+                    "be attacked; run the recipe with --record-wire, or with attacks in it, and attack that run; or "
+                    "probe single batches, for which the checkpoint before the round is enough: --probe 30"
                 )
         else:
             for round in rounds:
@@ -238,7 +239,7 @@ class AttackRun:
         for form, name in forms.items():
             self.watch.target(key, form, self.done, self.total)
             started = time.process_time()
-            report = self._call(name, view, "the adversary is the target itself" if known is None else "")
+            report = self._call(name, _apart(view), "the adversary is the target itself" if known is None else "")
             spent = time.process_time() - started
             numbers, undefined = self.scorer.score(report, truth)
             status = self.scorer.verdict(report, numbers, success) if success[0] else report.status
@@ -267,7 +268,7 @@ class AttackRun:
         data = self.rewound.client(0).data
         model: Model | None = None
         if known.vector is not None:
-            model = self.model
+            model = copy.deepcopy(self.model)
             model.set_vector(known.vector)
             model.set_buffers(known.buffers or self.buffers)
         view = dataclasses.replace(
@@ -289,15 +290,17 @@ class AttackRun:
         if reason := unmet or needs.unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
-            report = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
+            answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
         except FedplugError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         except Exception as error:  # of a plugin; the other targets still count
             self.watch.note(f"{name} stopped with an error: {describe(error)}")
             return AttackReport(FAILED, reason=f"the attack stopped with an error: {describe(error)}")
-        if not isinstance(report, AttackReport):
-            return AttackReport(FAILED, reason=f"the attack gave a {type(report).__name__}, not an AttackReport")
-        return report
+        try:
+            return attack_answers.checked(answer, view)
+        except ViewError as error:
+            self.watch.note(f"{name}: {error}")
+            return AttackReport(FAILED, reason=str(error))
 
     def _context(self, round: int, component: Any) -> Context:
         """The public facts, without the components of the run: they could lead to data."""
@@ -403,6 +406,21 @@ class AttackRun:
                 found[entry.name] = metric(metric.Options())
                 found[entry.name].name = entry.name
         return found
+
+
+def _apart(view: View) -> View:
+    """The view with arrays and a model of its own: an attack that works in place must not change what others get."""
+    update, candidates = view.update, view.candidates
+    if update is not None:
+        own = {name: getattr(update, name).copy() for name in ("states", "values", "sigma")}
+        update = dataclasses.replace(update, **own)
+    if candidates is not None:
+        candidates = Examples(candidates.inputs.copy(), candidates.labels.copy())
+    vector, personal = (None if array is None else array.copy() for array in (view.vector, view.personal))
+    model = copy.deepcopy(view.model)
+    return dataclasses.replace(
+        view, update=update, candidates=candidates, vector=vector, personal=personal, model=model
+    )  # fmt: skip
 
 
 def _plain(report: AttackReport) -> dict[str, Any]:

@@ -18,7 +18,7 @@ FORMS = ("naive", "adaptive")
 
 _TITLES = {
     "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "mssim": "MSSIM", "ms_ssim": "MS-SSIM", "vifp": "VIFp",
-    "lpips": "LPIPS", "leacc": "LeAcc", "lnacc": "LnAcc", "membership_auc": "membership AUC",
+    "lpips": "LPIPS", "le_acc": "LeAcc", "ln_acc": "LnAcc", "membership_auc": "membership AUC",
     "tpr_at_1_fpr": "TPR at 1% FPR",
 }  # fmt: skip
 _DECIBELS = "psnr"
@@ -38,6 +38,8 @@ def metric_number(name: Any, value: Any) -> str:
     x = units.as_float(value)
     if str(name).rpartition(".")[2].startswith(_DECIBELS) and math.isfinite(x):
         return f"{x:.1f} dB"
+    if 10 <= abs(x) < 1e6 and x == int(x):
+        return str(int(x))  # a count
     return units.number(0.0 if abs(x) < 1e-15 else x)
 
 
@@ -63,6 +65,15 @@ def headline_form(result: Mapping[str, Any]) -> str | None:
     """The stronger form, if the result names one of those it has."""
     form = result.get("headline")
     return form if isinstance(form, str) and form in units.mapping(result, "forms") else None
+
+
+def is_stronger(result: Mapping[str, Any], form: str) -> bool:
+    """Whether the form learnt more than another that was tried; equals are no stronger than each other."""
+    metric = headline_metric(result)
+    if headline_form(result) != form or metric is None:
+        return False
+    reached = [units.read(outcome, "metrics", metric[0]) for outcome in forms(result).values()]
+    return any(value != units.read(forms(result)[form], "metrics", metric[0]) for value in reached)
 
 
 def headline_metric(result: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -115,9 +126,12 @@ def trivial_guesses(holder: Mapping[str, Any], metric: str) -> dict[str, float]:
 
 
 def metric_names(metrics: Mapping[str, Any], first: str) -> list[str]:
-    """Names of the numbers, `first` first; the ends of an interval, `x_low` and `x_high` beside `x`, are left out."""
+    """Names of the numbers: `first`, then those that papers report, then the rest.
+
+    The ends of an interval, `x_low` and `x_high` beside `x`, are left out.
+    """
     ends = {f"{name}{end}" for name in metrics for end in ("_low", "_high")}
-    return sorted((name for name in metrics if name not in ends), key=lambda name: name != first)
+    return sorted((name for name in metrics if name not in ends), key=lambda name: (name != first, name not in _TITLES))
 
 
 def guess_words(holder: Mapping[str, Any], metric: str, better: str) -> str:

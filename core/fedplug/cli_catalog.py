@@ -94,6 +94,8 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from fedplug.observation import Needs
+
     out = console()
     out.print(Text.assemble((name, "bold"), f"  ({', '.join(groups)})"))
     out.print(Text("\n" + (inspect.getdoc(found) or "(no documentation)") + "\n"))
@@ -103,6 +105,11 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
         value = getattr(found, what, None)
         if value and not isinstance(value, property):
             facts.append((label, value if isinstance(value, str) else ", ".join(sorted(value))))
+    needs = getattr(found, "needs", None)
+    if isinstance(needs, Needs):
+        facts.append(("needs of a view", needs.describe()))
+    if isinstance(getattr(found, "conventions", None), str):
+        facts.append(("conventions", found.conventions))  # type: ignore[attr-defined]
     for label, text in facts:
         out.print(Text(f"{label + ':':<21}{text}"), soft_wrap=True)
     options = getattr(found, "Options", None)  # engines have none

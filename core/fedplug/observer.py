@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug import codec
 from fedplug.adversaries import Adversary, Insider
 from fedplug.composition import Composition
 from fedplug.context import Client, Party, Server
@@ -91,15 +92,21 @@ class Observer:
         told = Bystander(self, target, insiders)
         told.follow(_calls(read, client_address(target)), round)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
-        vector = inside.vector if inside else told.vector
+        like = _Likeness(read, inside.party, target, round) if inside else None
+        # Who hears nothing of what the target is told knows the public model that the first round starts from only.
+        hears = adversary.reads(Message(SERVER, client_address(target), round, "negotiate", b"", 0, {}))
+        vector = told.vector if hears or not round else None
+        if inside and like and like.trained and (like.adopted or not hears):
+            vector = inside.vector
         upload = next(
             (m for m in read if (m.round, m.phase, m.sender) == (round, "upload", client_address(target))), None
         )
         blocks = _value(upload).get("blocks") if upload else None
         update: ObservedUpdate | None
         if blocks is not None:
-            plans = [insider.plan for insider in insiders if insider.plan is not None]
-            plan = next(iter(plans), told.plan)
+            plan = told.plan
+            if inside and inside.plan is not None and like and like.trained and like.negotiated:
+                plan = inside.plan
             meaning = self.meaning(round, _examples(read, target), batch_size)
             update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning)
         else:
@@ -332,6 +339,36 @@ class Bystander:
                 break
             moved[where] += opened.mean()
         self.vector = moved
+
+
+class _Likeness:
+    """What a client on the adversary's side has in common with the target, as far as messages show it.
+
+    Attributes:
+        trained: it took part in the round; otherwise its plan and its model are of an earlier one.
+        adopted: both were told the same sums before, so that they hold the same global model.
+        negotiated: the round's negotiation told both the same, so that they share a plan; groups negotiate apart.
+    """
+
+    def __init__(self, messages: Sequence[Message], insider: Any, target: int, round: int) -> None:
+        self.trained = insider.state["fedplug"].get("trained", -1) == round
+        told = []
+        for client_id in (insider.client_id, target):
+            adopted, lasting, negotiated = set(), set(), []
+            for message in messages:
+                if message.receiver != client_address(client_id):
+                    continue
+                for body in codec.decode(codec.unframe(message.data))["calls"]:
+                    sequence, when, name, method, _ = codec.decode(body)
+                    if (name, method) == ("fedplug", "adopt") and when < round:
+                        adopted.add(sequence)
+                    elif name != "fedplug" and when == round:
+                        negotiated.append(body)
+                        lasting |= {sequence} - {0}
+            told.append((adopted, lasting, negotiated))
+        (adopted, lasting, negotiated), (their_adopted, their_lasting, their_negotiated) = told
+        self.adopted = adopted == their_adopted
+        self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
 
 
 def _calls(messages: Sequence[Message], receiver: str) -> Iterator[tuple[int, int, str, str, list[Any]]]:

@@ -46,6 +46,7 @@ SUMMARY = "summary.json"
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
 )
+_UNFOLDED = 3  # lines of numbers in a row of the summary that are seen at once
 _LARGEST = 4_000_000  # bytes of a picture that is embedded
 _WIDE = 1100  # pixels from which on a picture fills the width of the page
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -171,7 +172,7 @@ def _summary_table(folder: _Folder) -> str:
             text(row.get("attack") or "?"), _lines([str(row.get("adversary") or "?"), *_what(row).split(", ")]),
             stronger if is_stronger(row, rows) else form,
             _lines([tried(row), *_fate(row, success_words(row) or success_words(rule))]),
-            _beside(mean_words(metrics, first) if first in metrics else "", guesses), _lines(others), _lines(cost),
+            _beside(mean_words(metrics, first) if first in metrics else "", guesses), _folded(others), _lines(cost),
         ])  # fmt: skip
     caption = (
         "What the targets came to. The naive form takes hidden entries for 0, the adaptive one uses only what is "
@@ -192,6 +193,14 @@ def _beside(number: str, guesses: Sequence[str]) -> str:
 def _lines(lines: Sequence[str]) -> str:
     """A line each, none of which is broken."""
     return "<br>".join(f'<span class="whole">{text(line)}</span>' for line in lines if line) or units.NOTHING
+
+
+def _folded(lines: Sequence[str]) -> str:
+    """The first lines, and the others folded away where they are many."""
+    if len(lines) <= _UNFOLDED + 1:
+        return _lines(lines)
+    rest = lines[_UNFOLDED:]
+    return f"{_lines(lines[:_UNFOLDED])}<details><summary>{len(rest)} more</summary>{_lines(rest)}</details>"
 
 
 def _fate(row: Mapping[str, Any], rule: str) -> list[str]:

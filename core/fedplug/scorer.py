@@ -106,7 +106,8 @@ class Scorer:
         averaged = {}
         for name, reports in guesses.items():
             rows = [self.score(report, blind)[0] for report in reports]
-            averaged[name] = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+            known = dict.fromkeys(key for row in rows for key in row)  # some metrics are not defined for every guess
+            averaged[name] = {key: float(np.mean([row[key] for row in rows if key in row])) for key in known}
         return averaged
 
     def _mean_image(self, truth: Truth) -> NDArray[np.float32]:

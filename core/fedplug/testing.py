@@ -16,14 +16,18 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import BaseModel
 
 from fedplug.catalog import Catalog
 from fedplug.component import Options
 from fedplug.composition import hook_problems, implemented_hooks
+from fedplug.observation import Needs
+from fedplug.truth import KINDS
 
-HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe")
+HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
+         "torchmetrics", "lpips")  # fmt: skip
 """Libraries that a component's module must import inside its methods: `fedplug check` and `show` import the module."""
 
 
@@ -49,6 +53,7 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
         members = [(component, found) for found in groups]
     problems = [problem for found, _ in members[:1] for problem in _class_problems(found)]
     problems += [problem for found, member_of in members for problem in hook_problems(found, member_of)]
+    problems += [problem for found, member_of in members for problem in _leakage_problems(found, member_of)]
     name = component if isinstance(component, str) else component.__qualname__
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
 
@@ -66,6 +71,31 @@ def _class_problems(found: type) -> Iterator[str]:
         yield f"must be built from its options alone: __init__(self, options), not {inspect.signature(found)}"
     yield from _payload_problems(found)
     yield from import_problems(found.__module__)
+
+
+def _leakage_problems(found: type, group: str) -> Iterator[str]:
+    """What an attack or a metric must declare, so that its results can be scored, ranked and read."""
+    declared: Any = found
+    if group == "metric":
+        if getattr(declared, "kind", None) not in KINDS:
+            yield f"kind must say what it compares: {', '.join(KINDS)}"
+        better = getattr(declared, "better", None)
+        if not isinstance(better, dict) or not better or not set(better.values()) <= {"high", "low"}:
+            yield "better must map each number that says how much was learnt to high or low"
+        if not str(getattr(declared, "conventions", "") or "").strip():
+            yield "conventions must say in one line: range, smallest image, padding, how colour is treated"
+        if not isinstance(getattr(declared, "default", None), bool):
+            yield "default must say whether it is computed unless the recipe names metrics: True or False"
+    if group == "attack":
+        finds: frozenset[str] = getattr(declared, "finds", frozenset())
+        if not set(finds) <= {"images", "labels", "members"}:
+            yield f"finds holds {sorted(set(finds))}; there is images, labels, members"
+        if finds and not isinstance(getattr(declared, "needs", None), Needs | property):
+            yield "needs must be a fedplug.Needs: what it needs of a view"
+        if finds and len(getattr(declared, "headline", ())) != 2:
+            yield "headline must be (number, high or low): what ranks its forms"
+        if finds and len(getattr(declared, "success", ())) != 3:
+            yield "success must be (number, <= or >=, threshold)"
 
 
 def _options_problems(found: type) -> Iterator[str]:

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from fedplug.observation import ObservedUpdate
 from fedplug.views import AttackReport
 
+KINDS = ("images", "labels", "members", "update")
+"""What a metric may compare."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Truth:

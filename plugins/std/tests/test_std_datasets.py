@@ -13,7 +13,7 @@ import pytest
 from fedplug.errors import DataError
 from fedplug.types import Dataset
 from fedplug_std import datasets
-from fedplug_std._torchvision import torchvision
+from fedplug_std.torchvision_import import torchvision
 from PIL import Image
 from pydantic import ValidationError
 

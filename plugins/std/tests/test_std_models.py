@@ -28,6 +28,10 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         (models.Cnn, (1, 28, 28), {"hidden": 8}, 320 + 64 + 18_496 + 128 + 25_096 + 90),
         (models.LeNet5, (1, 28, 28), {}, 61_706),
         (models.LeNet5, (3, 32, 32), {"activation": "sigmoid"}, 62_006),
+        # The published DLG network: 3x12 and twice 12x12 kernels of 5x5, 768 features.
+        (models.LeNet5, (3, 32, 32), {"variant": "dlg"}, 912 + 2 * 3_612 + 7_690),
+        (models.LeNet5, (1, 8, 8), {"variant": "dlg", "activation": "sigmoid"}, 312 + 2 * 3_612 + 490),
+        (models.LeNet5, (1, 9, 30), {"variant": "dlg"}, 312 + 2 * 3_612 + 12 * 3 * 8 * 10 + 10),
         (models.AlexNet, (3, 32, 32), {}, 23_272_266),
         (models.AlexNet, (1, 28, 28), {"channels": [2, 3, 4, 5, 6], "hidden": []}, 20 + 57 + 112 + 185 + 276 + 250),
         # Published sizes with 1,000 classes (torchvision's model cards).
@@ -60,6 +64,16 @@ def test_number_of_parameters(component: Any, shape: tuple[int, ...], options: d
 
 def test_layer_names_of_the_mlp() -> None:
     assert build(models.Mlp, (1, 28, 28)).layout.layers == ("fc1", "fc2", "fc3")
+    assert build(models.LeNet5, (1, 28, 28)).layout.layers == ("conv1", "conv2", "fc1", "fc2", "fc3")
+
+
+def test_the_dlg_variant_has_large_weights_and_the_activation_it_is_given() -> None:
+    model = build(models.LeNet5, (1, 28, 28), variant="dlg", activation="sigmoid")
+    assert model.layout.layers == ("conv1", "conv2", "conv3", "fc1")
+    assert {type(part).__name__ for part in model.module} == {"Conv2d", "Sigmoid", "Flatten", "Linear"}
+    largest = {p.name: float(np.abs(model.get_vector()[p.slice]).max()) for p in model.layout.parameters}
+    assert max(largest.values()) <= 0.5
+    assert all(value > 0.3 for value in largest.values())  # torch's own bound for fc1.weight would be 0.04
     assert build(models.LeNet5, (1, 28, 28)).layout.layers == ("conv1", "conv2", "fc1", "fc2", "fc3")
 
 
@@ -145,7 +159,7 @@ def test_component_modules_import_neither_torch_nor_torchvision_nor_sklearn() ->
 
 def test_torchvision_imports_beside_this_torch() -> None:
     """Also where its compiled operators do not fit, and a second import changes nothing."""
-    from fedplug_std._torchvision import torchvision
+    from fedplug_std.torchvision_import import torchvision
 
     assert torchvision() is torchvision()
     assert torchvision().datasets.MNIST.__name__ == "MNIST"

@@ -12,7 +12,7 @@ from fedplug.context import stream
 from numpy.typing import NDArray
 
 from fedplug_fedre.receipts import TamperingOptions
-from fedplug_fedre.tampering import CLASSES, Sheet, TextBox, builtin_font, tamper
+from fedplug_fedre.tampering import Sheet, TextBox, builtin_font, tamper
 
 if TYPE_CHECKING:
     from fedplug import Dataset
@@ -56,14 +56,14 @@ class Documents:
         """
         from fedplug.types import Dataset
 
+        chosen = self.options
         return Dataset(
-            train=self.examples(self.options.train_count, "train"),
-            test=self.examples(self.options.test_count, "test"),
-            classes=CLASSES,
+            train=chosen.asked(self.examples(chosen.train_count, "train")),
+            test=chosen.asked(self.examples(chosen.test_count, "test")),
             mean=(0.75,),
             std=(0.25,),
-            kinds=tuple(FORMATS),
             region_names=DOCUMENT_FIELDS,
+            **chosen.names(tuple(FORMATS)),
         )
 
     def examples(self, count: int, split: str) -> Examples:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import fedplug
 import numpy as np
@@ -42,6 +42,19 @@ class TamperingOptions(fedplug.Options):
     )
     areas: int = Field(3, ge=1, le=20, description="most lines of text tampered with in an example; at least one")
     seed: int = Field(0, ge=0, description="seed of the data set, apart from the recipe's: same seed, same examples")
+    task: Literal["pixels", "kinds"] = Field(
+        "pixels",
+        description="what a model is asked: pixels (which of them were tampered with), kinds (which kind of document "
+        "an image shows: one label an image, as most attacks on gradients want it)",
+    )
+
+    def asked(self, examples: Examples) -> Examples:
+        """The examples with the answers of `task`."""
+        return examples if self.task == "pixels" else dataclasses.replace(examples, targets=None)
+
+    def names(self, kinds: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """What the answers and the kinds are called, as a `Dataset` has it."""
+        return {"classes": CLASSES, "kinds": kinds} if self.task == "pixels" else {"classes": kinds}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,13 +98,12 @@ class Receipts:
         receipts = read_receipts(_files.data_folder(root, chosen.path, _WHAT), chosen.scale)
         train, test = split_receipts(receipts, chosen.test_share, chosen.seed)
         return Dataset(
-            train=self.examples(train, chosen.train_count, "train"),
-            test=self.examples(test, chosen.test_count, "test"),
-            classes=CLASSES,
+            train=chosen.asked(self.examples(train, chosen.train_count, "train")),
+            test=chosen.asked(self.examples(test, chosen.test_count, "test")),
             mean=(0.85,),
             std=(0.25,),
-            kinds=FORMATS,
             region_names=FIELDS,
+            **chosen.names(FORMATS),
         )
 
     def examples(self, receipts: Sequence[Receipt], count: int, split: str) -> Examples:

@@ -21,7 +21,7 @@ from fedplug.context import stream
 from fedplug.errors import DataError
 from fedplug.types import Dataset, Examples
 
-from fedplug_std._torchvision import torchvision
+from fedplug_std.torchvision_import import torchvision
 
 ENVIRONMENT = "FEDPLUG_DATA"
 _READ_ERRORS = (OSError, EOFError, zlib.error, pickle.UnpicklingError, ValueError, TypeError, KeyError, RuntimeError)

@@ -59,6 +59,30 @@ def lenet5(shape: tuple[int, ...], num_classes: int, activation: str) -> nn.Modu
     )
 
 
+def dlg_lenet(shape: tuple[int, ...], num_classes: int, activation: str) -> nn.Module:
+    """Three 5x5 convolutions with 12 channels and strides 2, 2, 1, then the logits; parameters uniform in +-0.5."""
+    channels, height, width = shape
+    act = _ACTIVATIONS[activation]
+    rows, columns = ((side + 3) // 4 for side in (height, width))
+    module = nn.Sequential(
+        OrderedDict(
+            [
+                ("conv1", nn.Conv2d(channels, 12, 5, stride=2, padding=2)),
+                ("act1", act()),
+                ("conv2", nn.Conv2d(12, 12, 5, stride=2, padding=2)),
+                ("act2", act()),
+                ("conv3", nn.Conv2d(12, 12, 5, padding=2)),
+                ("act3", act()),
+                ("flatten", nn.Flatten()),
+                *_dense(12 * rows * columns, [], num_classes),
+            ]
+        )
+    )
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return module
+
+
 def alexnet(
     shape: tuple[int, ...], num_classes: int, channels: Sequence[int], hidden: Sequence[int], dropout: float
 ) -> nn.Module:
@@ -96,7 +120,7 @@ def resnet(name: str, shape: tuple[int, ...], num_classes: int, small_input: boo
 
 def from_torchvision(name: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """A torchvision classifier without pretrained weights, its first convolution fitted to the image's channels."""
-    from fedplug_std._torchvision import torchvision
+    from fedplug_std.torchvision_import import torchvision
 
     module: nn.Module = torchvision().models.get_model(name, weights=None, num_classes=num_classes)
     if shape[0] != 3:

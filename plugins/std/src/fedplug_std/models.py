@@ -67,23 +67,32 @@ class LeNet5:
 
     As in most papers that attack it: average pooling, all connections between the feature maps, plain logits. Images
     narrower than 32 are padded by two pixels on each side, as LeCun does with 28x28.
+
+    `variant: dlg` with `activation: sigmoid` is the network that gradient inversion was first shown on (Zhu et al.
+    2019, Sec. 4): twice differentiable, strides in place of pooling, and large random weights.
     """
 
     class Options(fedplug.Options):
-        """Its non-linearity."""
+        """Its non-linearity and its make."""
 
         activation: Literal["relu", "sigmoid", "tanh"] = Field(
             "relu", description="tanh is the original's; sigmoid is what the first gradient-inversion papers use"
+        )
+        variant: Literal["lecun", "dlg"] = Field(
+            "lecun",
+            description="dlg: three 5x5 convolutions of 12 channels with strides 2, 2, 1, one fully connected layer, "
+            "initial parameters uniform in +-0.5",
         )
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 12x12."""
+        """Builds the model for images (C, H, W) of at least 12x12, and of any size where it is the dlg variant."""
         from fedplug_std import _networks
 
-        return _build(lambda: _networks.lenet5(shape, num_classes, self.options.activation), shape, seed, device)
+        network = _networks.dlg_lenet if self.options.variant == "dlg" else _networks.lenet5
+        return _build(lambda: network(shape, num_classes, self.options.activation), shape, seed, device)
 
 
 class AlexNet:

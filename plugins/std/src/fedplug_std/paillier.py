@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug import Field, hookimpl
 from fedplug.errors import MessageError, ProtectionError
+from pydantic import model_validator
 
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
@@ -188,14 +189,29 @@ class Paillier(Encryption):
             description="encrypt with random exponents of twice the bits of security, several times faster; needs an "
             "assumption more than Paillier does",
         )
+        values: int | None = Field(
+            None, ge=1,
+            description="values a ciphertext holds; default: as many as fit. 1: where clients have masks of their own, "
+            "each encrypts its mask and no more, at 0.1 to 1 ms and 512 bytes or more a value",
+        )  # fmt: skip
+
+        @model_validator(mode="after")
+        def _fit(self) -> Paillier.Options:
+            most = PackedPaillier(self.field_bytes, self.key_bits).most_slots() - 1
+            if self.values is not None and self.values > most:
+                raise ValueError(
+                    f"values={self.values} must be at most {most}, which {self.key_bits} bits have room for at "
+                    f"field_bytes={self.field_bytes}"
+                )
+            return self
 
     name: str = "std.paillier"
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self.backend: PackedPaillier = PackedPaillier(options.field_bytes, options.key_bits, options.short_exponents)
-        self.slots = self.backend.most_slots()
-        self.position_block = self.slots - 1
+        self.position_block = options.values or self.backend.most_slots() - 1
+        self.slots = self.position_block + 1  # one counts the clients
 
     def describe(self) -> str:
         """One line for the plan of a run."""

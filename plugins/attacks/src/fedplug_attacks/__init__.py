@@ -1,0 +1,1 @@
+"""Attacks on what truly crossed the wire, and the metrics that say what they learnt."""

@@ -1,0 +1,243 @@
+"""The last fully connected layer as label restoration sees it: what is visible of its gradient, and public features.
+
+With a batch of B examples, features e_n before the last layer, probabilities p_n after it and one-hot labels y_n, the
+mean gradient of the cross entropy is G_b = mean_n(p_n - y_n) and G_W = mean_n((p_n - y_n) e_n'). Hence the rows of G_W
+are nearly G_b[i] times a mean feature, and both sum to 0 over the classes: hidden entries can be estimated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fedplug.errors import ViewError
+from fedplug.observation import LAST_BIAS, LAST_WEIGHT, role
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug.observation import TensorView
+    from fedplug.types import Layout, PublicData
+    from fedplug.views import View
+
+PSEUDO_EXAMPLES = 128
+"""Random inputs that stand in for public examples where there are none."""
+
+# As many inputs go through the model at once as hold this many values, where the size of a batch does not matter.
+_VALUES = 1 << 21
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LastLayer:
+    """The last layer of the model and what is visible of its mean gradient; K classes, d features.
+
+    Attributes:
+        weight: float64 (K, d), of the model.
+        bias: float64 (K,), of the model; zeros where it has none.
+        has_bias: whether it has one.
+        grad_weight: float64 (K, d), NaN where hidden, infinite where a visible value is not finite.
+        grad_bias: float64 (K,), likewise.
+        sigma: the largest known standard deviation of noise on a visible entry; 0 if clear.
+        examples: B.
+    """
+
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    has_bias: bool
+    grad_weight: NDArray[np.float64]
+    grad_bias: NDArray[np.float64]
+    sigma: float
+    examples: int
+
+    @property
+    def hidden(self) -> int:
+        """Entries of the layer that are not visible."""
+        biases = np.count_nonzero(np.isnan(self.grad_bias)) if self.has_bias else 0
+        return int(np.count_nonzero(np.isnan(self.grad_weight)) + biases)
+
+    @property
+    def finite(self) -> bool:
+        """Whether every visible value is finite."""
+        return not (np.isinf(self.grad_weight).any() or np.isinf(self.grad_bias).any())
+
+
+def last_layer(view: View) -> LastLayer:
+    """Reads the last layer out of a view.
+
+    Raises:
+        ViewError: the model has no last layer that fits the number of classes, nothing of it is visible, or the scale
+            of the update is not known.
+    """
+    assert view.update is not None
+    assert view.vector is not None
+    layout, classes = view.update.layout, view.num_classes
+    weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
+    if weight is None:
+        raise ViewError(_no_last_weight(layout, classes))
+    places = {parameter.name: parameter.slice for parameter in layout.parameters}
+    gradient = view.update.as_gradient()
+    parts = [gradient.tensor(name) for name in (weight, bias) if name]
+    if not any(part.visible.any() for part in parts):
+        raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
+    return LastLayer(
+        weight=view.vector[places[weight]].reshape(classes, -1).astype(np.float64),
+        bias=view.vector[places[bias]].astype(np.float64) if bias else np.zeros(classes),
+        has_bias=bias is not None,
+        grad_weight=_marked(parts[0]),
+        grad_bias=_marked(parts[1]) if bias else np.full(classes, np.nan),
+        sigma=float(np.nan_to_num(np.concatenate([part.sigma for part in parts])).max()),
+        examples=int(view.update.meaning.examples or 0),
+    )
+
+
+def _marked(tensor: TensorView) -> NDArray[np.float64]:
+    """The tensor with NaN where hidden and infinity where a visible value is not finite."""
+    dense = np.full(tensor.states.shape, np.nan)
+    dense[tensor.visible] = np.where(np.isfinite(tensor.values), tensor.values, np.inf)
+    return dense
+
+
+def _no_last_weight(layout: Layout, classes: int) -> str:
+    matrices = [parameter for parameter in layout.parameters if len(parameter.shape) != 1]
+    if not matrices:
+        return "the model has no layer with weights"
+    name, shape = matrices[-1].name, "x".join(map(str, matrices[-1].shape))
+    return f"the last layer ({name}, {shape}) is not fully connected with one output for each of {classes} classes"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """Examples that the adversary put through the model itself; n of them.
+
+    Attributes:
+        features: float64 (n, d), what enters the last layer.
+        probabilities: float64 (n, K), what leaves the model.
+        labels: int64 (n,); None where the examples are random inputs.
+    """
+
+    features: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    labels: NDArray[np.int64] | None
+
+
+def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
+    """Puts public examples through the model; random inputs where there are none.
+
+    The random inputs are standard normal after standardisation: all that the mean and std of the data tell. The model
+    runs in the client's mode, in batches of the client's size where it trains (batch norm takes its statistics from
+    the batch); its buffers are left as they were.
+
+    Raises:
+        ViewError: the last layer's parameters belong to no module whose input is one vector an example.
+    """
+    import torch
+    from fedplug import stream
+    from fedplug.torch_model import seeded, to_tensor, use_one_thread
+
+    use_one_thread()
+    assert view.update is not None
+    model, meaning = view.model, view.update.meaning
+    if public is not None:
+        inputs = to_tensor(public.examples.inputs, view.mean, view.std)
+    else:
+        noise = stream(view.seed, "labels", "inputs").standard_normal((PSEUDO_EXAMPLES, *view.shape), np.float32)
+        inputs = torch.from_numpy(noise)
+    name = role(model.layout, LAST_WEIGHT, view.num_classes) or ""
+    module = dict(model.module.named_modules()).get(name.rpartition(".")[0])
+    if not isinstance(module, torch.nn.Linear):
+        raise ViewError(f"{name} belongs to no fully connected layer whose input could be read")
+    step = max(1, _VALUES // max(1, int(np.prod(view.shape))))
+    if meaning.training_mode:
+        step = min(step, max(2, meaning.batch_size or layer.examples))
+        # A smaller last batch would have other statistics; but one batch there must be.
+        inputs = inputs[: len(inputs) // step * step or len(inputs)]
+    entering: list[torch.Tensor] = []
+    hook = module.register_forward_pre_hook(lambda _, arguments: entering.append(arguments[0].detach().double().cpu()))
+    was_training, buffers = model.module.training, model.get_buffers()
+    model.module.train(meaning.training_mode)
+    try:
+        with torch.no_grad(), seeded(view.seed % 2**63, model.device):
+            logits = torch.cat(
+                [model.module(batch.to(model.device)).double().cpu() for batch in torch.split(inputs, step)]
+            )
+    finally:
+        hook.remove()
+        model.module.train(was_training)
+        model.set_buffers(buffers)
+    features = torch.cat(entering)
+    if features.shape != (len(logits), layer.weight.shape[1]):
+        raise ViewError(f"{name} takes inputs of shape {list(features.shape)}, not one vector an example")
+    labels = public.examples.labels[: len(logits)] if public is not None else None
+    return Known(features.numpy(), torch.softmax(logits, 1).numpy(), labels)
+
+
+def complete(layer: LastLayer, feature: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimates what is hidden of the last layer's gradient from what is visible of it.
+
+    A hidden G_b[i] is the least-squares factor between the visible part of row i and a mean feature e; a hidden
+    G_W[i, j] is G_b[i] e_j. Estimates are moved so that biases and columns sum to 0 over the classes; so the only
+    hidden entry of a column, or the only hidden bias, is exact.
+
+    Args:
+        layer: what is visible.
+        feature: (d,), the mean public feature e.
+
+    Returns:
+        G_W (K, d) and G_b (K,), visible entries as they were.
+    """
+    visible = ~np.isnan(layer.grad_weight)
+    grad_bias = _complete_bias(layer, feature, visible)
+    guess = np.outer(grad_bias, mean_of(layer, feature, grad_bias))
+    return _sum_to_zero(np.where(visible, layer.grad_weight, guess), ~visible), grad_bias
+
+
+def completed_columns(layer: LastLayer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """G_W and G_b where the only hidden entry of a column, or the only hidden bias, follows from the others' sum."""
+    found = []
+    for values in (layer.grad_weight, layer.grad_bias):
+        hidden = np.isnan(values)
+        single = hidden & (hidden.sum(0) == 1)
+        found.append(np.where(single, _sum_to_zero(np.nan_to_num(values), single), values))
+    return found[0], found[1]
+
+
+def zero_filled(layer: LastLayer) -> LastLayer:
+    """The layer as the naive attacker takes it: a hidden entry is 0."""
+    return dataclasses.replace(
+        layer, grad_weight=np.nan_to_num(layer.grad_weight), grad_bias=np.nan_to_num(layer.grad_bias)
+    )
+
+
+def mean_of(layer: LastLayer, feature: NDArray[np.float64], grad_bias: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The client's own mean feature, (d,): least squares of the visible G_W[i, j] on G_b[i]; public where none is."""
+    seen = np.nan_to_num(layer.grad_weight)
+    weights = (~np.isnan(layer.grad_weight) * grad_bias[:, None] ** 2).sum(0)
+    prior = bias_floor(layer)
+    own: NDArray[np.float64] = (seen.T @ grad_bias + prior * feature) / (weights + prior)
+    return own
+
+
+def bias_floor(layer: LastLayer) -> float:
+    """The square of G_b[i] below which G_W[i] / G_b[i] says little: a tenth of one example, and the noise."""
+    return (0.1 / layer.examples) ** 2 + layer.sigma**2
+
+
+def _complete_bias(layer: LastLayer, feature: NDArray[np.float64], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """G_b with estimates for what is hidden."""
+    hidden, seen = np.isnan(layer.grad_bias), np.nan_to_num(layer.grad_bias)
+    if np.count_nonzero(hidden) < 2:
+        return _sum_to_zero(seen, hidden)
+    energy = visible @ feature**2
+    telling = energy > 1e-3 * max(float(feature @ feature), 1e-30)
+    factor = np.divide(np.nan_to_num(layer.grad_weight) @ feature, energy, out=np.zeros_like(energy), where=telling)
+    estimate = np.where(hidden & telling, factor, seen)
+    # Rows of which nothing is visible take what is left of the sum in equal parts.
+    unknown = hidden & ~telling
+    return _sum_to_zero(estimate, unknown if unknown.any() else hidden)
+
+
+def _sum_to_zero(values: NDArray[np.float64], free: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Spreads over the free entries what the sum over classes (axis 0) lacks to 0."""
+    count = free.sum(0)
+    share = np.divide(-values.sum(0), count, out=np.zeros(values.shape[1:]), where=count > 0)
+    return np.where(free, values + share, values)

@@ -1,0 +1,150 @@
+"""Labels from what is visible of the last layer's gradient, for attacks that need labels before images."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fedplug.observation import role
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug import ObservedUpdate
+
+# A row whose mean is within so many standard deviations of its noise has no sign.
+_SURE = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelGuess:
+    """The classes that the label of a single example can have, most plausible first; one if it is told for sure."""
+
+    classes: tuple[int, ...]
+
+    @property
+    def told(self) -> bool:
+        """Whether there is no doubt."""
+        return len(self.classes) == 1
+
+
+def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGuess:
+    """The label of a batch of one (Zhao et al. 2020, eq. 4): the class whose row of the last layer has another sign.
+
+    Row i of the gradient is (p_i - [y = i]) times the features that enter the last layer. Where these are not negative
+    (after ReLU or sigmoid) only the row of the label is negative; where their sum is negative, only that row is
+    positive. The bias has p_i - [y = i] itself: where it is visible it decides.
+
+    The adaptive form takes the mean of a row over its visible entries and knows which rows say nothing: if no row is
+    the odd one out, the label is among those. The naive form takes hidden entries for 0 and the lowest row (argmin).
+
+    Args:
+        update: a gradient of one example (estimate), sign +1.
+        num_classes: K.
+        form: `adaptive` or `naive`.
+    """
+    bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
+    if form == "naive":
+        if weight is None:
+            return LabelGuess(tuple(range(num_classes)))
+        return LabelGuess((int(np.argmin(update.tensor(weight).dense(0.0).sum(1))),))
+    signs = np.zeros(num_classes, np.int64)
+    order = np.zeros(num_classes)
+    for name in (weight, bias):  # the bias last: it overrules
+        if name is not None:
+            scores, margins = _rows(update, name, num_classes)
+            sure = np.abs(scores) > margins
+            if name == bias and (sure & (scores < 0)).any():
+                # Its sign needs no assumption about the features.
+                return LabelGuess((int(np.argmin(np.where(sure, scores, np.inf))),))
+            if name == bias:
+                signs[sure & (scores > 0)], order[sure] = 1, np.inf
+                continue
+            signs, order = np.where(sure, np.sign(scores), 0).astype(np.int64), np.nan_to_num(scores)
+    positive, negative = (np.flatnonzero(signs == sign) for sign in (1, -1))
+    if len(negative) == 1:
+        return LabelGuess((int(negative[0]),))
+    if len(positive) == 1 and len(negative) > 1 and not np.isinf(order[positive[0]]):
+        return LabelGuess((int(positive[0]),))
+    open_classes = np.flatnonzero(signs == 0)
+    if not len(negative) and len(open_classes):
+        candidates = open_classes
+    else:
+        candidates = np.flatnonzero(~np.isinf(order))
+        candidates = candidates if len(candidates) else np.arange(num_classes)
+    return LabelGuess(tuple(int(k) for k in candidates[np.argsort(order[candidates], kind="stable")]))
+
+
+def batch_labels(
+    update: ObservedUpdate, batch: int, num_classes: int, form: str, probabilities: NDArray[np.float64]
+) -> list[int]:
+    """Labels of a batch, repeats among them, in ascending order.
+
+    The bias gradient of class i is the mean of p_n[i] over the examples minus n_i / B; with the model's mean
+    probabilities for p, n_i = B (p_i - G_b[i]). What is left of B goes in equal parts to classes whose bias is hidden,
+    if a visible entry of their row of weights is negative, or else if nothing of it is visible (after ReLU or sigmoid
+    the row of a class that is not in the batch has no negative entry). Counts are rounded by largest remainders.
+
+    Args:
+        update: a gradient (estimate), sign +1.
+        batch: B.
+        num_classes: K.
+        form: `adaptive` or `naive`, which takes hidden entries for 0.
+        probabilities: (K,), the model's mean answer to inputs like the batch's.
+    """
+    bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
+    gradient = np.full(num_classes, np.nan)
+    if bias is not None:
+        gradient = update.tensor(bias).dense(0.0 if form == "naive" else np.nan).astype(np.float64)
+    lowest = row_minima(update, num_classes, form) if weight is not None else np.full(num_classes, np.nan)
+    shares = np.clip(np.nan_to_num(batch * (probabilities - gradient)), 0, batch)
+    hidden = np.isnan(gradient)
+    if hidden.any():
+        choices = (hidden & (lowest < 0), hidden & np.isnan(lowest), hidden)
+        chosen = next(choice for choice in choices if choice.any())
+        shares[chosen] = max(0.0, batch - shares.sum()) / chosen.sum()
+    shares = shares * (batch / shares.sum()) if shares.sum() > 0 else np.full(num_classes, batch / num_classes)
+    counts = np.floor(shares + 1e-9).astype(np.int64)
+    # Equal remainders: the lower row first.
+    order = np.lexsort((np.nan_to_num(lowest), -(shares - counts).round(9)))
+    counts[order[: batch - int(counts.sum())]] += 1
+    return [int(k) for k in np.repeat(np.arange(num_classes), counts)]
+
+
+def distinct_labels(update: ObservedUpdate, batch: int, num_classes: int, form: str) -> list[int]:
+    """Labels of a batch without repeats (Yin et al. 2021, eq. 5): the B classes whose rows have the lowest minimum.
+
+    The adaptive form takes minima over visible entries; a row of which nothing is visible counts as 0, after all rows
+    that are negative somewhere. A batch larger than the number of classes goes through them again.
+
+    Args:
+        update: a gradient (estimate), sign +1.
+        batch: B.
+        num_classes: K.
+        form: `adaptive` or `naive`, which takes hidden entries for 0.
+    """
+    if role(update.layout, "last_weight", num_classes) is None:
+        order = np.arange(num_classes)
+    else:
+        order = np.argsort(np.nan_to_num(row_minima(update, num_classes, form)), kind="stable")
+    return sorted(int(k) for k in np.resize(order, batch))
+
+
+def row_minima(update: ObservedUpdate, num_classes: int, form: str) -> NDArray[np.float64]:
+    """The lowest visible entry of each row of the last layer's weight gradient, NaN where none is; (K,)."""
+    name = role(update.layout, "last_weight", num_classes)
+    assert name is not None
+    values = update.tensor(name).dense(0.0 if form == "naive" else np.inf).astype(np.float64).min(1)
+    return np.where(np.isinf(values), np.nan, values)
+
+
+def _rows(update: ObservedUpdate, name: str, num_classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean of the visible entries for each class (NaN without any), and how far from 0 it must be to have a sign."""
+    tensor = update.tensor(name)
+    values, sigma = np.full((2, *tensor.states.shape), 0.0)
+    values[tensor.visible], sigma[tensor.visible] = tensor.values, np.nan_to_num(tensor.sigma)
+    count = tensor.visible.reshape(num_classes, -1).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = values.reshape(num_classes, -1).sum(1) / count
+        margins = _SURE * np.sqrt(np.square(sigma).reshape(num_classes, -1).sum(1)) / count
+    return means, margins

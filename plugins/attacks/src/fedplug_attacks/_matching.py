@@ -1,0 +1,279 @@
+"""Gradients of the model at candidate inputs, and how far they are from what was seen of an update.
+
+Shared by the attacks that search for inputs whose gradient looks like the observed one. Imports torch: attack modules
+import it inside their methods.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from fedplug import AttackReport, Seen, View, stream
+from fedplug.torch_model import to_tensor, use_one_thread
+from numpy.typing import NDArray
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+if TYPE_CHECKING:
+    from fedplug import Context, ObservedUpdate, PublicData
+
+# Relative to the size of a gradient entry: how precisely a clear entry can be matched. It bounds the weight that an
+# entry without noise has over one with noise of a known standard deviation.
+_PRECISION = 1e-2
+# Examples that the model is asked about for its mean answer.
+_ANSWERED = 256
+# Losses that a report keeps.
+_KEPT = 200
+
+
+class Matcher:
+    """The attacker's copy of the model, the gradient it looks for, and the distance of candidates to that gradient.
+
+    Candidates are trials of whole batches: inputs (T, B, C, H, W), standardised, and label probabilities (T, B, K).
+    All trials are computed at once with `torch.func.vmap`, and do not influence each other.
+
+    In the adaptive form a distance is a sum over visible entries; where the noise on them differs, entry i has weight
+    1 / (sigma_i^2 + (0.01 r)^2), r being the root mean square of the visible gradient, relative to the largest weight.
+    In the naive form all entries count, and hidden ones are taken for 0.
+
+    The copy computes gradients in the mode that the update's meaning tells. In training mode batch norm uses the
+    statistics of the candidate batch, but for a batch of one, which std.sgd trains with the running statistics;
+    dropout is off in any case: nobody can guess which values were dropped.
+
+    Args:
+        view: with an update of one client and the model it was made from.
+        form: `adaptive` or `naive`.
+        batch: B, examples in a candidate batch.
+        device: torch device.
+        double: compute in float64.
+
+    Raises:
+        ViewError: the gradient cannot be estimated from the update: learning rate or number of steps are not known.
+
+    Attributes:
+        update: the estimate of the gradient, as it was observed.
+        target: (P,) the same, with 0 in hidden places.
+        weight: (P,) of each entry in a distance, 0 to 1.
+        low, high: (C, 1, 1) standardised values of a black and a white pixel.
+        floor: the squared distance that noise of the known size and float32 rounding leave at the true examples.
+        evaluations: gradients computed so far.
+    """
+
+    def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
+        use_one_thread()
+        assert view.update is not None  # the core has checked what the attack needs
+        self.view, self.form, self.batch, self.device = view, form, batch, torch.device(device)
+        self.dtype = torch.float64 if double else torch.float32
+        self.update: ObservedUpdate = view.update.as_gradient()
+        self.target = torch.from_numpy(self.update.dense(0.0)).to(self.device, self.dtype)
+        weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
+        self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
+        self._norm = (self.weight * self.target.square()).sum()
+        self.floor = float((weight * _variance(view, self.update)).sum() / self._norm)
+        per_channel = (-1, *[1] * (len(view.shape) - 1))
+        self.mean = torch.tensor(view.mean, device=self.device, dtype=self.dtype).view(per_channel)
+        self.std = torch.tensor(view.std, device=self.device, dtype=self.dtype).view(per_channel)
+        self.low, self.high = -self.mean / self.std, (1 - self.mean) / self.std
+        self.evaluations = 0
+        self._prepare(view.model.module, training=self.update.meaning.training_mode)
+
+    def _prepare(self, module: torch.nn.Module, training: bool) -> None:
+        self.module = copy.deepcopy(module).to(self.device, self.dtype).train(training)
+        self._parameters = {
+            name: tensor.detach() for name, tensor in self.module.named_parameters() if tensor.requires_grad
+        }
+        self._norms: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
+        self._penalties: list[torch.Tensor] = []
+        for part in self.module.modules():
+            if isinstance(part, _DropoutNd):
+                part.eval()
+            if not isinstance(part, _BatchNorm) or part.running_mean is None or part.running_var is None:
+                continue
+            public = part.running_mean.clone(), part.running_var.clone()
+            part.register_forward_pre_hook(self._statistics_hook(*public))
+            if training and self.batch > 1:
+                # The same outputs, without running statistics that would be written to.
+                part.track_running_stats = False
+                part.running_mean = part.running_var = part.num_batches_tracked = None
+            else:
+                part.eval()
+
+    def _statistics_hook(self, mean: torch.Tensor, variance: torch.Tensor) -> Any:
+        def compare(part: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
+            here = inputs[0].mean(axes), inputs[0].var(axes, unbiased=False)
+            self._penalties.append((here[0] - mean).norm() + (here[1] - variance).norm())
+
+        return compare
+
+    def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of the mean cross entropy with respect to the model, themselves differentiable.
+
+        Args:
+            inputs: (T, B, C, H, W).
+            labels: (T, B, K), probabilities.
+
+        Returns:
+            Gradients (T, P), and (T,) the distance of each trial's batch statistics from the public running ones: the
+            sum over batch norm layers of |mean - running mean| + |variance - running variance| (Yin et al. 2021,
+            eq. 9); 0 where the model has no such layers.
+        """
+        self.evaluations += len(inputs)
+        of_one = torch.func.grad(self._loss, has_aux=True)
+        if len(inputs) == 1:  # the same numbers, without the price of vmap
+            parts, penalty = of_one(self._parameters, inputs[0], labels[0])
+            return torch.cat([part.reshape(-1) for part in parts.values()])[None], penalty[None]
+        parts, penalties = torch.func.vmap(of_one, in_dims=(None, 0, 0))(self._parameters, inputs, labels)
+        return torch.cat([part.reshape(len(inputs), -1) for part in parts.values()], dim=1), penalties
+
+    def _loss(
+        self, parameters: Mapping[str, torch.Tensor], inputs: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self._penalties.clear()
+        logits = torch.func.functional_call(self.module, dict(parameters), (inputs,))
+        penalty = sum(self._penalties, logits.new_zeros(()))
+        self._penalties.clear()
+        return -(labels * logits.log_softmax(-1)).sum(-1).mean(), penalty
+
+    def squared(self, gradients: torch.Tensor) -> torch.Tensor:
+        """Sum of squared differences relative to the observed gradient's own sum of squares; (T, P) to (T,)."""
+        return (self.weight * (gradients - self.target).square()).sum(1) / self._norm
+
+    def cosine(self, gradients: torch.Tensor) -> torch.Tensor:
+        """One minus the cosine between candidate and observed gradient, over the entries that count; (T, P) to (T,)."""
+        along = (gradients * (self.weight * self.target)).sum(1)
+        return 1 - along / ((self.weight * gradients.square()).sum(1) * self._norm).sqrt()
+
+    def one_hot(self, labels: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Label probabilities (T, B, K) of labels that are taken for known."""
+        known = torch.tensor(labels, device=self.device)
+        return torch.nn.functional.one_hot(known, self.view.num_classes).to(self.dtype)
+
+    @torch.no_grad()
+    def probabilities(self, public: PublicData | None) -> NDArray[np.float64]:
+        """The model's mean answer (K,) to public examples, or to noise around the mean pixel if there are none."""
+        if public is None:
+            rng = stream(self.view.seed, "attacks.probabilities")
+            inputs = torch.from_numpy(rng.standard_normal((_ANSWERED, *self.view.shape)))
+        else:
+            inputs = to_tensor(public.examples.inputs[:_ANSWERED], self.view.mean, self.view.std)
+        logits = self.module(inputs.to(self.device, self.dtype))
+        self._penalties.clear()
+        mean: NDArray[np.float64] = logits.softmax(-1).mean(0).to("cpu", torch.float64).numpy()
+        return mean
+
+    def start(self, rng: np.random.Generator, init: str, public: PublicData | None) -> torch.Tensor:
+        """One batch (B, C, H, W) to start from.
+
+        Args:
+            rng: of this start.
+            init: `normal` (noise around the mean pixel), `uniform` (random pixels), or `public_mean` (the mean of the
+                public examples and a little noise; without public examples the same as `normal`).
+            public: what everybody has.
+        """
+        shape = (self.batch, *self.view.shape)
+        if init == "uniform":
+            drawn = torch.from_numpy(rng.random(shape)).to(self.device, self.dtype)
+            return self.low + drawn * (self.high - self.low)
+        noise = torch.from_numpy(rng.standard_normal(shape)).to(self.device, self.dtype)
+        if init == "normal" or public is None:
+            return noise
+        # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
+        mean = to_tensor(public.examples.inputs, self.view.mean, self.view.std).mean(0)
+        return mean.to(self.device, self.dtype) + 0.1 * noise
+
+    def images(self, inputs: torch.Tensor) -> NDArray[np.float32]:
+        """Standardised inputs (B, C, H, W) as images in [0, 1]."""
+        pixels = (inputs.detach() * self.std + self.mean).clamp(0, 1)
+        return pixels.to("cpu", torch.float32).numpy()
+
+
+def _weights(update: ObservedUpdate) -> NDArray[np.float64]:
+    """Weight of each entry, (P,): 0 where hidden, else inverse to the variance of its noise, the largest 1."""
+    weights = np.zeros(update.layout.size)
+    sigma = np.where(update.states[update.visible] == Seen.CLEAR, 0.0, update.sigma.astype(np.float64))
+    if np.isnan(sigma).any():  # of unknown size: as much as the largest known, or as the gradient itself
+        largest = np.nanmax(sigma) if np.nanmax(np.nan_to_num(sigma)) > 0 else _rms(update.values)
+        sigma = np.where(np.isnan(sigma), largest, sigma)
+    clear = sigma == 0
+    size = _rms(update.values[clear] if clear.any() else update.values)
+    variance = np.maximum(sigma**2 + (_PRECISION * size) ** 2, np.finfo(np.float64).tiny)
+    weights[update.visible] = variance.min(initial=np.inf) / variance
+    return weights
+
+
+def _variance(view: View, update: ObservedUpdate) -> NDArray[np.float64]:
+    """Variance of the error of each visible entry, as far as it is known; (P,), 0 where hidden."""
+    variance = np.zeros(update.layout.size)
+    variance[update.visible] = np.square(np.nan_to_num(update.sigma), dtype=np.float64)
+    if view.vector is not None and view.update is not None:
+        # A local model is stored in float32: half a spacing at most, which the division by lr x steps blows up.
+        meaning = view.update.meaning
+        rounding = np.spacing(np.abs(view.vector)).astype(np.float64) / ((meaning.lr or 1) * (meaning.steps or 1))
+        variance += np.where(update.visible, rounding**2 / 12, 0.0)
+    return variance
+
+
+def _rms(values: NDArray[np.float32]) -> float:
+    """Root mean square of the finite values; 0 without any."""
+    finite = values[np.isfinite(values)]
+    return float(np.sqrt(np.square(finite, dtype=np.float64).sum() / max(1, len(finite))))
+
+
+@dataclasses.dataclass
+class Record:
+    """What the searches of one attack came to: the best one, and the numbers of the report."""
+
+    matcher: Matcher
+    ctx: Context
+    total: int = 1
+    best: float = math.inf
+    inputs: torch.Tensor | None = None
+    labels: list[int] = dataclasses.field(default_factory=list)
+    losses: list[float] = dataclasses.field(default_factory=list)
+    searches: int = 0
+    diverged: int = 0
+
+    def progress(self, done: int, loss: float) -> None:
+        """Notes a loss and tells who watches; done of `total` steps of all searches."""
+        self.losses.append(loss)
+        self.ctx.party.progress(min(done, self.total), self.total, loss)  # type: ignore[attr-defined]
+
+    def offer(self, loss: float, inputs: torch.Tensor, labels: Sequence[int]) -> bool:
+        """Takes the result of one search; it is kept if its loss is the lowest so far. True if so."""
+        self.searches += 1
+        if not math.isfinite(loss):
+            self.diverged += 1
+            return False
+        if loss >= self.best:
+            return False
+        self.best, self.inputs, self.labels = loss, inputs.detach().clone(), list(labels)
+        return True
+
+    def report(self, seed: int, **metrics: float) -> AttackReport:
+        """What the attack answers. It is chosen by its own loss: the truth is not known here."""
+        losses = tuple(thinned(self.losses))
+        self.ctx.party.progress(self.total, self.total, losses[-1] if losses else None)  # type: ignore[attr-defined]
+        common: dict[str, Any] = {
+            "seed": seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
+            "metrics": {"searches": self.searches, "diverged": self.diverged, "loss": self.best, **metrics},
+        }  # fmt: skip
+        if self.inputs is None:
+            reason = f"the loss of every search ({self.searches}) became NaN or infinite"
+            return AttackReport("diverged", reason=reason, **common)
+        labels = np.array(self.labels, np.int64)
+        counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
+        return AttackReport("finished", images=self.matcher.images(self.inputs), labels=labels, counts=counts, **common)
+
+
+def thinned(losses: Sequence[float]) -> list[float]:
+    """At most 200 of the losses, evenly spaced, the first and the last among them."""
+    if len(losses) <= _KEPT:
+        return list(losses)
+    return [losses[place] for place in np.linspace(0, len(losses) - 1, _KEPT).round().astype(int)]

@@ -1,0 +1,190 @@
+"""DLG and iDLG: inputs whose gradient has the least squared distance to the observed one, found with L-BFGS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import fedplug
+from fedplug import AttackReport, Field, Needs, View, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug import Context
+
+    from fedplug_attacks._matching import Matcher, Record
+
+# Quasi-Newton iterations in one outer step, as in the published code (torch's own number).
+_INNER = 20
+# A search that has not got better by this share in so many outer steps has ended.
+_STALLED, _PATIENCE = 1e-3, 5
+# So many classes are tried one after the other where the label cannot be told; with more, labels are optimised.
+_MOST_LABELS = 16
+
+
+class _Search(fedplug.Options):
+    form: Literal["adaptive", "naive"] = Field(
+        "adaptive", description="adaptive: match visible entries only; naive: take hidden entries for 0"
+    )
+    iterations: int = Field(300, ge=1, description="outer steps of a search, each of up to 20 L-BFGS iterations")
+    restarts: int = Field(5, ge=1, description="searches at most, each from another random start")
+    line_search: Literal["strong_wolfe", "none"] = Field(
+        "strong_wolfe", description="none: fixed steps of size lr, as first published; fails on about a third of images"
+    )
+    lr: float = Field(1.0, gt=0, allow_inf_nan=False, description="step size of L-BFGS")
+    init: Literal["normal", "uniform", "public_mean"] = Field(
+        "normal",
+        description="where a search starts: normal (noise around the mean pixel), uniform (random pixels), public_mean "
+        "(mean of the public examples and a little noise; without public examples the same as normal)",
+    )
+    tolerance: float = Field(
+        1e-10, ge=0, description="a loss that ends the attack: squared distance relative to the observed gradient's own"
+    )
+    precision: Literal["double", "single"] = Field(
+        "double", description="floating point numbers of the search; double lets L-BFGS go on where single stalls"
+    )
+
+
+class Dlg:
+    """Deep leakage from gradients (Zhu et al. 2019, Alg. 1): inputs and label logits, optimised together.
+
+    Minimises the sum of squared differences between the gradient of dummy examples and the observed one, with L-BFGS.
+    Departures from the paper: the sum is relative to the observed gradient's own, so that one tolerance fits all; it
+    covers visible entries only, weighted by their noise where it differs (`form: adaptive`); a line search; restarts,
+    of which the lowest loss is the answer.
+
+    Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. An update of several steps
+    is taken for steps x lr times one gradient of all its examples, which is an estimate; momentum and weight decay are
+    not modelled.
+    """
+
+    class Options(_Search):
+        """How long and how often it searches."""
+
+    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 32))
+    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
+    headline: ClassVar[tuple[str, str]] = ("mse", "low")
+    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-3)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        chosen = self.options
+        return f"DLG, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Searches for the examples behind the update, labels and all."""
+        return _search(self.options, view, ctx, labels=None)
+
+
+class Idlg:
+    """Improved DLG (Zhao et al. 2020, Alg. 1) for a single example: the label from the last layer, then the input.
+
+    The label is the class whose row of the last layer's gradient has another sign than the others; of a row that is
+    partly hidden, its visible entries tell. Where the label cannot be told, each class that is possible gets a search,
+    most plausible first, and the lowest loss decides; with more than 16 of them the label is optimised as in DLG.
+    The input is found as in `attacks.dlg`.
+    """
+
+    class Options(_Search):
+        """How long and how often it searches."""
+
+    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 1))
+    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
+    headline: ClassVar[tuple[str, str]] = ("mse", "low")
+    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-4)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        chosen = self.options
+        return f"iDLG, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Tells the label, then searches for the one example behind the update."""
+        from fedplug.errors import ViewError
+
+        from fedplug_attacks._last_layer import single_label
+
+        assert view.update is not None  # the core has checked what the attack needs
+        try:
+            guess = single_label(view.update.as_gradient(), view.num_classes, self.options.form)
+        except ViewError as error:
+            return AttackReport("not_applicable", reason=str(error))
+        return _search(self.options, view, ctx, labels=guess.classes if len(guess.classes) <= _MOST_LABELS else None)
+
+
+def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] | None) -> AttackReport:
+    """Searches from several starts; all examples have one of `labels` in turn, or logits of their own if None."""
+    from fedplug.errors import ViewError
+
+    from fedplug_attacks._matching import Matcher, Record
+
+    assert view.update is not None  # the core has checked what the attack needs
+    batch = view.update.meaning.examples or 1
+    device: str = ctx.party.device  # type: ignore[attr-defined]
+    try:
+        matcher = Matcher(view, options.form, batch, device, options.precision == "double")
+    except ViewError as error:
+        return AttackReport("not_applicable", reason=str(error))
+    starts = max(options.restarts, len(labels or ()))
+    record = Record(matcher, ctx, starts * options.iterations)
+    for number in range(starts):
+        known = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
+        _one_search(options, matcher, record, number, known)
+        # Below what noise and rounding leave at the truth, another start cannot do better.
+        if record.best <= max(options.tolerance, matcher.floor):
+            break
+    return record.report(view.seed)
+
+
+def _one_search(options: _Search, matcher: Matcher, record: Record, number: int, known: torch.Tensor | None) -> None:
+    """One search with L-BFGS from a random start; its best state goes into the record."""
+    import math
+
+    import torch
+    from fedplug import stream
+
+    rng = stream(matcher.view.seed, "attacks.dlg", number)
+    inputs = matcher.start(rng, options.init, record.ctx.public)[None].requires_grad_()
+    logits = torch.from_numpy(rng.standard_normal((1, matcher.batch, matcher.view.num_classes)))
+    logits = logits.to(inputs.device, inputs.dtype).requires_grad_(known is None)
+    variables = [inputs] if known is not None else [inputs, logits]
+    optimiser = torch.optim.LBFGS(
+        variables,
+        lr=options.lr,
+        max_iter=_INNER,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe" if options.line_search == "strong_wolfe" else None,
+    )
+
+    def labels() -> torch.Tensor:
+        return logits.softmax(-1) if known is None else known
+
+    def closure() -> torch.Tensor:
+        loss = matcher.squared(matcher.gradients(inputs, labels())[0])[0]
+        for variable, gradient in zip(variables, torch.autograd.grad(loss, variables), strict=True):
+            variable.grad = gradient
+        return loss.detach()
+
+    best, kept, told, since, reference = math.inf, inputs.detach().clone(), labels().detach(), 0, math.inf
+    for step in range(options.iterations):
+        before: Any = inputs.detach().clone(), labels().detach()
+        loss = float(optimiser.step(closure))  # type: ignore[no-untyped-call]  # the loss before
+        record.progress(number * options.iterations + step + 1, loss)
+        if not math.isfinite(loss):
+            record.offer(math.nan, inputs, [])
+            return
+        if loss < best:
+            best, (kept, told) = loss, before
+        since = 0 if loss < (1 - _STALLED) * reference else since + 1
+        reference = min(reference, loss) if since == 0 else reference
+        if best <= options.tolerance or since >= _PATIENCE:
+            break
+    record.offer(best, kept[0], told[0].argmax(-1).tolist())

@@ -1,0 +1,255 @@
+"""How close the images an attack found are to the true ones: squared error, structural similarity, fidelity.
+
+Conventions differ between papers and libraries, and so do the numbers; each metric says its own, in `conventions`.
+All take images in [0, 1], measure each image by itself and give the mean over images. Colour counts as the mean over
+channels. What a metric is not defined for it refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import fedplug
+import numpy as np
+from fedplug import Field
+from fedplug.errors import MetricError
+from fedplug.scorer import wilson
+from fedplug.truth import Truth
+from fedplug.views import AttackReport
+from numpy.typing import NDArray
+
+from fedplug_attacks import _images
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CAP = 100.0
+"""PSNR of identical images, in dB, and the most that any can have."""
+WINDOW = 11
+"""Height and width of SSIM's Gaussian window, in pixels."""
+MARGIN = WINDOW // 2
+"""Pixels along each border that no window has as its centre, if it must lie in the image."""
+
+_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # of the five scales (Wang et al. 2003, Sec. 3.2)
+_SMALLEST = {"ms_ssim": (WINDOW - 1) * 2 ** (len(_WEIGHTS) - 1) + 1, "vifp": 41}
+
+
+class Mse:
+    """Mean squared error, and the share of images recovered, with its 95% interval."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {
+        "mse": "low",
+        "images_recovered": "high",
+        "images_recovered_low": "high",
+        "images_recovered_high": "high",
+    }
+    conventions: ClassVar[str] = (
+        "images in [0, 1], any size; mean over channels and pixels of an image, then over images; an image counts as "
+        "recovered below an MSE of 1e-3 (option recovered_below), 95% Wilson interval over the images"
+    )
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        recovered_below: float = Field(
+            1e-3, gt=0, le=1, description="an image whose MSE is below it counts as recovered; 1e-3 is a PSNR of 30 dB"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`mse`; `images_recovered` with `_low` and `_high`, the ends of its interval.
+
+        Raises:
+            MetricError: the images are none, not of one shape, not finite or not in [0, 1].
+        """
+        errors = squared_errors(*_images.both(found, truth, "mse")).mean(axis=(1, 2))
+        recovered = int(np.count_nonzero(errors < self.options.recovered_below))
+        low, high = wilson(recovered, len(errors))
+        return {
+            "mse": float(errors.mean()),
+            "images_recovered": recovered / len(errors),
+            "images_recovered_low": low,
+            "images_recovered_high": high,
+        }
+
+    def describe(self) -> str:
+        return f"an image counts as recovered below an MSE of {self.options.recovered_below:g}"
+
+
+class Psnr:
+    """Peak signal-to-noise ratio, in dB: -10 log10 of the mean squared error of each image."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {"psnr": "high"}
+    conventions: ClassVar[str] = (
+        "images in [0, 1], so the peak is 1; any size; MSE over channels and pixels of an image, at most 100 dB (equal "
+        "images have 100), then mean over images"
+    )
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`psnr`.
+
+        Raises:
+            MetricError: the images are none, not of one shape, not finite or not in [0, 1].
+        """
+        errors = squared_errors(*_images.both(found, truth, "psnr")).mean(axis=(1, 2))
+        return {"psnr": float(decibels(errors).mean())}
+
+
+class Ssim:
+    """Structural similarity (MSSIM): the mean of the SSIM map of each image (Wang et al. 2004)."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {"mssim": "high"}
+    conventions: ClassVar[str] = (
+        "images in [0, 1]; at least 11x11 pixels; Gaussian window 11x11, sigma 1.5, K1 0.01, K2 0.03, population "
+        "covariance, only windows that lie in the image (no padding); mean over channels; 1 for equal images, may be "
+        "negative"
+    )
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`mssim`, which is not MS-SSIM.
+
+        Raises:
+            MetricError: the images are none, not of one shape, not finite, not in [0, 1] or smaller than 11 pixels.
+        """
+        pair = _images.both(found, truth, "ssim", WINDOW, "its window")
+        return {"mssim": float(_images.per_channel(lambda *sides: ssim_map(*sides).mean((1, 2)), *pair).mean())}
+
+
+class MsSsim:
+    """Multi-scale structural similarity (MS-SSIM), over five scales (Wang et al. 2003, eq. 7)."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {"ms_ssim": "high"}
+    conventions: ClassVar[str] = (
+        "images in [0, 1]; at least 161x161 pixels; five scales, each half the last (2x2 means), SSIM as in "
+        "attacks.ssim without padding at every scale, negative terms count as 0; each channel by itself, then mean; "
+        "1 for equal images"
+    )
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`ms_ssim`, which is not MSSIM.
+
+        Raises:
+            MetricError: the images are none, not of one shape, not finite, not in [0, 1] or smaller than 161 pixels.
+        """
+        why = "its window fits into the fifth scale"
+        pair = _images.both(found, truth, "ms_ssim", _SMALLEST["ms_ssim"], why)
+        return {"ms_ssim": float(_images.per_channel(ms_ssim, *pair).mean())}
+
+
+class Vifp:
+    """Visual information fidelity in the pixel domain (VIFp; Sheikh & Bovik 2006), over four scales."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {"vifp": "high"}
+    conventions: ClassVar[str] = (
+        "images in [0, 1], scaled to [0, 255] for its noise variance of 2; at least 41x41 pixels, no padding; each "
+        "channel by itself, then mean; 1 for equal images, 0 where nothing is left, above 1 for raised contrast; not "
+        "defined for a true channel of one value"
+    )
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`vifp`.
+
+        Raises:
+            MetricError: the images are none, not of one shape, not finite, not in [0, 1] or smaller than 41 pixels, or
+                a channel of a true image is constant and so has no information that could be kept.
+        """
+        pair = _images.both(found, truth, "vifp", _SMALLEST["vifp"], "its windows fit into the fourth scale")
+        constant = np.argwhere(np.ptp(pair[1], axis=(2, 3)) == 0)
+        if len(constant):
+            raise MetricError(
+                f"vifp: {len(constant)} channels of the true images have one value only, first channel "
+                f"{constant[0][1]} of image {constant[0][0]}; they must vary, for it divides by their information; use "
+                "attacks.ssim or attacks.mse"
+            )
+        fidelity = _images.torchmetrics_image().visual_information_fidelity
+
+        # Its noise variance of 2 is in squared grey levels of 8 bits: on [0, 1] the same images seem nearly equal.
+        def measure(found: Tensor, truth: Tensor) -> Tensor:
+            values: Tensor = fidelity(255 * found, 255 * truth, reduction="none")
+            return values
+
+        return {"vifp": float(_images.per_channel(measure, *pair).mean())}
+
+
+def squared_errors(found: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Squared error of each pixel, the mean over its channels; (n, H, W)."""
+    errors: NDArray[np.float64] = np.square(found - truth).mean(axis=1)
+    return errors
+
+
+def decibels(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """PSNR of mean squared errors of images in [0, 1], at most `CAP` dB."""
+    capped: NDArray[np.float64] = -10 * np.log10(np.maximum(errors, 10 ** (-CAP / 10)))
+    return capped
+
+
+def ssim_map(found: Tensor, truth: Tensor) -> Tensor:
+    """SSIM of grey images at every centre of a window that lies in the image; (m, 1, H, W) to (m, H - 10, W - 10).
+
+    Wang et al. 2004, eq. 13. As in piq, pytorch-msssim and scikit-image with population covariance.
+    """
+    similarity = _images.torchmetrics_image().structural_similarity_index_measure
+    # torchmetrics pads by reflection; values within the margin are of padded windows, and are cut off.
+    _, whole = similarity(found, truth, data_range=1.0, return_full_image=True)
+    valid: Tensor = whole[:, 0, MARGIN:-MARGIN, MARGIN:-MARGIN]
+    return valid
+
+
+def ms_ssim(found: Tensor, truth: Tensor) -> Tensor:
+    """MS-SSIM of grey images (m, 1, H, W); (m,).
+
+    torchmetrics' own function refuses images below 176 pixels, and its last scale pads by reflection. So the scales are
+    put together here, as in piq: means of contrast and structure, and of the whole SSIM at the last scale.
+    """
+    import torch
+    from torch.nn.functional import avg_pool2d
+
+    similarity = _images.torchmetrics_image().structural_similarity_index_measure
+    terms = []
+    for _ in _WEIGHTS[:-1]:
+        _, contrast = similarity(found, truth, data_range=1.0, return_contrast_sensitivity=True)
+        terms.append(contrast)
+        # An odd last row or column is kept, as in the authors' code; piq and pytorch-msssim pad the first ones.
+        found, truth = (avg_pool2d(side, 2, ceil_mode=True, count_include_pad=False) for side in (found, truth))
+    terms.append(ssim_map(found, truth).mean((1, 2)))
+    weights = torch.tensor(_WEIGHTS, dtype=found.dtype, device=found.device)
+    return (torch.stack(terms, dim=1).clamp(min=0) ** weights).prod(dim=1)

@@ -1,0 +1,130 @@
+"""Inverting gradients: inputs whose gradient points the same way as the observed one, and that are smooth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import fedplug
+from fedplug import AttackReport, Field, Needs, View, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug import Context
+
+    from fedplug_attacks._matching import Matcher
+
+TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+# The learning rate falls to a tenth after these shares of the iterations.
+_MILESTONES = (3 / 8, 5 / 8, 7 / 8)
+# So many classes are tried where the label of a single example cannot be told.
+_MOST_LABELS = 16
+
+
+class InvertingGradients:
+    """Inverting gradients (Geiping et al. 2020, eq. 4): one minus the cosine of the gradients, plus total variation.
+
+    Adam on the sign of the objective's gradient, the learning rate cut to a tenth at 3/8, 5/8 and 7/8 of the
+    iterations, pixels kept in their valid range. The cosine is taken over visible entries only (`form: adaptive`).
+
+    The weight of the total variation decides how good images become, and the best one differs from model to model.
+    With several weights in `tv` all are tried, and so is each restart; the answer is the trial with the smallest
+    distance of gradients. An attacker cannot choose better: the truth is not known to it. As a larger weight takes
+    something away from the match, this leans to the smaller weights.
+
+    Labels are known beforehand, as in the paper: of one example from the last layer as in `attacks.idlg`, every
+    possible class being tried where it cannot be told; of a batch from the last layer's bias and the signs of its rows.
+    An update of several steps is taken for steps x lr times one gradient; momentum and weight decay are not modelled.
+    """
+
+    class Options(fedplug.Options):
+        """How long it searches, and how smooth images are."""
+
+        form: Literal["adaptive", "naive"] = Field(
+            "adaptive", description="adaptive: match visible entries only; naive: take hidden entries for 0"
+        )
+        iterations: int = Field(2400, ge=1, description="Adam steps of each trial")
+        restarts: int = Field(1, ge=1, description="random starts for each weight in tv")
+        tv: TvWeight | Annotated[tuple[TvWeight, ...], Field(min_length=1)] = Field(
+            0.01, description="weight of the total variation (mean over pixels); a list: try each"
+        )
+        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate, in standardised units")
+        init: Literal["normal", "uniform", "public_mean"] = Field(
+            "normal",
+            description="where a trial starts: normal (noise around the mean pixel), uniform (random pixels), "
+            "public_mean (mean of the public examples and a little noise; without public examples as normal)",
+        )
+        at_once: int | None = Field(
+            None, ge=1, description="trials computed together; null: as many as fit into about a gigabyte"
+        )
+
+    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 256))
+    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
+    headline: ClassVar[tuple[str, str]] = ("mse", "low")
+    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-2)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weights of the total variation that are tried."""
+        given = self.options.tv
+        return given if isinstance(given, tuple) else (given,)
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        chosen = self.options
+        trials = len(self.weights) * chosen.restarts
+        return f"inverting gradients, {chosen.form}: {trials} trials of {chosen.iterations} Adam steps, tv {chosen.tv}"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Searches for the examples behind the update, given their labels."""
+        import torch
+        from fedplug import stream
+        from fedplug.errors import ViewError
+
+        from fedplug_attacks._descent import descend, total_variation
+        from fedplug_attacks._matching import Matcher, Record
+
+        options = self.options
+        assert view.update is not None  # the core has checked what the attack needs
+        batch = view.update.meaning.examples or 1
+        try:
+            matcher = Matcher(view, options.form, batch, ctx.party.device)  # type: ignore[attr-defined]
+        except ViewError as error:
+            return AttackReport("not_applicable", reason=str(error))
+
+        trials = [
+            (number, weight, labels)
+            for labels in _labels(matcher, ctx)
+            for weight in self.weights
+            for number in range(options.restarts)
+        ]
+        inputs = torch.stack(
+            [matcher.start(stream(view.seed, "attacks.inverting", n), options.init, ctx.public) for n, _, _ in trials]
+        )
+        tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
+
+        def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+            distance = matcher.cosine(matcher.gradients(candidates, known)[0])
+            return distance + tv[part] * total_variation(candidates), distance
+
+        cuts = [share * options.iterations for share in _MILESTONES]
+        rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
+        record = Record(matcher, ctx)
+        order = descend(
+            matcher, record, inputs, [labels for _, _, labels in trials], objective, rates, True, options.at_once
+        )
+        return record.report(view.seed, tv=trials[order[0]][1])
+
+
+def _labels(matcher: Matcher, ctx: Context) -> list[list[int]]:
+    """The labels to try, for every example of the batch."""
+    from fedplug_attacks._last_layer import batch_labels, single_label
+
+    view, form = matcher.view, matcher.form
+    if matcher.batch == 1:
+        return [[label] for label in single_label(matcher.update, view.num_classes, form).classes[:_MOST_LABELS]]
+    return [batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(ctx.public))]

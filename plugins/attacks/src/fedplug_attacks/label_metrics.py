@@ -1,0 +1,100 @@
+"""How much of the labels an attack found: accuracies over the classes, recall and precision (Ma et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import fedplug
+import numpy as np
+from fedplug.errors import MetricError
+from fedplug.truth import Truth
+from fedplug.views import AttackReport
+from numpy.typing import NDArray
+
+
+class _NoOptions(fedplug.Options):
+    """No options."""
+
+
+class LabelAccuracy:
+    """LeAcc and LnAcc: share of the classes whose presence, and whose number, was found (Ma et al. 2023).
+
+    Both are means over all K classes: LeAcc of [(n_i > 0) = (t_i > 0)], LnAcc of [n_i = t_i], with the counts as the
+    attack gives them. A class that is absent and taken for absent counts as found.
+    """
+
+    Options = _NoOptions
+    kind: ClassVar[str] = "labels"
+    better: ClassVar[dict[str, str]] = {"le_acc": "high", "ln_acc": "high"}
+    conventions: ClassVar[str] = "0 to 1; mean over all classes, present or not; counts before renormalisation"
+    default: ClassVar[bool] = True
+
+    def __init__(self, options: _NoOptions) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`le_acc` and `ln_acc`.
+
+        Raises:
+            MetricError: the attack found neither counts nor labels, or its counts do not fit the classes.
+        """
+        counts = found_counts(found, truth.num_classes)
+        return {
+            "le_acc": float(np.mean((counts > 0) == (truth.counts > 0))),
+            "ln_acc": float(np.mean(counts == truth.counts)),
+        }
+
+
+class LabelRecall:
+    """Share of the classes present that were found, share of those found that are present, and of instances found.
+
+    `instance_recall` is the sum of min(n_i, t_i) over the number of examples (IRec of Ma et al. 2023).
+    """
+
+    Options = _NoOptions
+    kind: ClassVar[str] = "labels"
+    better: ClassVar[dict[str, str]] = {"label_recall": "high", "label_precision": "high", "instance_recall": "high"}
+    conventions: ClassVar[str] = "0 to 1; precision is 0 where no class was found; instances as a multiset"
+    default: ClassVar[bool] = True
+
+    def __init__(self, options: _NoOptions) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`label_recall`, `label_precision` and `instance_recall`.
+
+        Raises:
+            MetricError: the attack found neither counts nor labels, its counts do not fit the classes, or the target
+                had no examples.
+        """
+        counts = found_counts(found, truth.num_classes)
+        if not truth.counts.sum():
+            raise MetricError("label recall is not defined for a target without examples")
+        both = np.count_nonzero((counts > 0) & (truth.counts > 0))
+        instances = np.minimum(counts, truth.counts).clip(min=0)
+        return {
+            "label_recall": float(both / int(np.count_nonzero(truth.counts))),
+            "label_precision": float(both / max(1, int(np.count_nonzero(counts > 0)))),
+            "instance_recall": float(np.sum(instances) / np.sum(truth.counts)),
+        }
+
+
+def found_counts(found: AttackReport, num_classes: int) -> NDArray[Any]:
+    """The counts an attack found; those of its labels where it gives no counts.
+
+    Raises:
+        MetricError: it gives neither, or they do not fit the classes.
+    """
+    if found.counts is not None:
+        counts = np.asarray(found.counts)
+        if counts.shape != (num_classes,) or not np.isfinite(counts).all():
+            raise MetricError(
+                f"counts of shape {list(counts.shape)} must be one finite number for each of {num_classes} classes"
+            )
+        return counts
+    if found.labels is None:
+        raise MetricError("label metrics need counts or labels, and the attack found neither")
+    labels = np.asarray(found.labels)
+    if labels.size and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise MetricError(f"labels from {labels.min()} to {labels.max()} must lie in 0 to {num_classes - 1}")
+    return np.bincount(labels.astype(np.int64), minlength=num_classes)

@@ -1,0 +1,159 @@
+"""Label restoration that uses whatever is visible of the last layer's gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, hookimpl
+from fedplug.errors import ViewError
+from fedplug.observation import Needs
+from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug_attacks._label_layer import LastLayer
+
+# The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
+# where a model is trained and its probabilities are nearly the labels themselves.
+_PASSES = 2
+
+
+class Labels:
+    """Class counts from every visible entry of the last layer's gradient, by least squares against public examples.
+
+    Entry (i, j) of the gradient is mean_n(p_n[i] e_n[j]) - (n_i / B) f_i[j], where f_i is the mean feature of class i
+    and the bias is one more feature that is 1. With `rows`, both means come from labelled public examples, and n_i is
+    the weighted least-squares fit to the visible entries of row i: an entry counts less the more it differs between
+    examples and the more noise it carries, so a visible bias decides in a model with little training. The counts are
+    made to sum to B, where rows that say little give way, and rounded by largest remainder.
+
+    With `bias`, a hidden bias gradient is the fit of its row to one mean feature, and n = B (p_mean - G_b), p_mean
+    being the mean probabilities of public examples. With `simple`, n = B (1/K - G_b). Without public examples `rows`
+    does what `bias` does, and random inputs give the feature and the probabilities.
+
+    Naive: hidden entries are taken for 0.
+    """
+
+    name: str
+    needs: ClassVar[Needs] = Needs(batch_size=(1, 1_000_000))
+    finds: ClassVar[frozenset[str]] = frozenset({"labels"})
+    headline: ClassVar[tuple[str, str]] = ("ln_acc", "high")
+    success: ClassVar[tuple[str, str, float]] = ("ln_acc", ">=", 0.95)
+
+    class Options(fedplug.Options):
+        """How hidden entries are treated, and how counts follow from the gradient."""
+
+        form: Literal["adaptive", "naive"] = Field(
+            "adaptive", description="adaptive: hidden entries are left out; naive: they are taken for 0"
+        )
+        method: Literal["rows", "bias", "simple"] = Field(
+            "rows",
+            description="rows: every visible entry of a row, with labelled public examples; bias: the bias gradient "
+            "and mean public probabilities; simple: the bias gradient and equal probabilities",
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        return f"class counts from the last layer ({self.options.method}, {self.options.form})"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
+        from fedplug_attacks._label_layer import complete, known, last_layer, zero_filled
+
+        try:
+            layer = last_layer(view)
+            if not layer.finite:
+                return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+            hidden = float(layer.hidden)
+            if self.options.form == "naive":
+                layer = zero_filled(layer)
+            examples = known(view, layer, ctx.public)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        if self.options.method == "rows" and examples.labels is not None:
+            shares = _rows(layer, examples.features, examples.probabilities, examples.labels)
+        else:
+            equal = np.full(view.num_classes, 1 / view.num_classes)
+            expected = equal if self.options.method == "simple" else examples.probabilities.mean(0)
+            shares = expected - complete(layer, examples.features.mean(0))[1]
+        counts = largest_remainder(shares, layer.examples)
+        ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        return AttackReport(FINISHED, {"hidden_entries": hidden}, counts=counts, seed=view.seed)
+
+
+def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+    """Whole counts that sum to `total`, in proportion to the shares that are not negative; equal if there are none."""
+    positive = np.maximum(shares, 0.0)
+    if positive.sum() <= 0:
+        positive = np.ones_like(positive)
+    exact = positive / positive.sum() * total
+    counts: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    # A stable sort, so that ties go to the lower class.
+    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
+    return counts
+
+
+def _rows(
+    layer: LastLayer, features: NDArray[np.float64], probabilities: NDArray[np.float64], labels: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """n / B from the visible entries of each row, (K,).
+
+    Args:
+        layer: of K rows.
+        features: (m, d) of the public examples.
+        probabilities: (m, K) of the public examples.
+        labels: (m,) of the public examples.
+    """
+    from fedplug_attacks._label_layer import completed_columns
+
+    size, classes = layer.examples, probabilities.shape[1]
+    features = np.hstack([features, np.ones((len(features), 1))])
+    grad_weight, grad_bias = completed_columns(layer)
+    gradient = np.hstack([grad_weight, grad_bias[:, None]])
+    means, within = _class_means(features, labels, classes)
+    present = np.bincount(labels, minlength=classes)
+    # What one example adds to an entry varies by its feature, where it is of the row's class, and by p e otherwise.
+    varies = within / classes
+    varies = varies + (probabilities**2).T @ features**2 / len(features)
+    varies = varies - (probabilities.T @ features / len(features)) ** 2 + size * layer.sigma**2
+    weights = ~np.isnan(gradient) / (varies + 1e-9 * varies.mean() + 1e-30)
+    # Variance of n_i / B after the fit; before it, an equal share give or take everything.
+    doubt = 1 / (size * (weights * means**2).sum(1) + 1.0)
+    shares = np.full(classes, 1 / classes)
+    for _ in range(_PASSES):
+        each = shares[labels] / present[labels]
+        expected = (probabilities * (each / each.sum())[:, None]).T @ features
+        fit = size * (weights * (expected - np.nan_to_num(gradient)) * means).sum(1)
+        shares = (fit + 1 / classes) * doubt
+        shares = np.maximum(shares + doubt / doubt.sum() * (1 - shares.sum()), 1e-9)
+        shares /= shares.sum()
+    return shares
+
+
+def _class_means(
+    features: NDArray[np.float64], labels: NDArray[np.int64], classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean features of each class (K, d + 1), and the variance of features within a class (d + 1,).
+
+    A mean of few examples is drawn to that of all, the more the less classes differ (empirical Bayes); a class without
+    examples has that of all.
+    """
+    present, total = np.bincount(labels, minlength=classes), features.mean(0)
+    there = np.flatnonzero(present)
+    spare = len(labels) - len(there)
+    if not spare:
+        return np.tile(total, (classes, 1)), features.var(0)
+    sums = np.zeros((classes, features.shape[1]))
+    np.add.at(sums, labels, features)
+    raw = np.where(present[:, None] > 0, sums / np.maximum(present, 1)[:, None], total)
+    within = ((features - raw[labels]) ** 2).sum(0) / spare
+    error = within * (1 / present[there]).mean()
+    between = np.maximum(raw[there].var(0) - error, 0.0)
+    trust = between / (between + within / np.maximum(present, 1)[:, None] + 1e-30)
+    return total + trust * (raw - total), within

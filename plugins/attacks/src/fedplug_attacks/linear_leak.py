@@ -1,0 +1,238 @@
+"""Inputs that a first fully connected layer gives away: the gradient of a weight over that of its bias."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, hookimpl
+from fedplug.errors import ViewError
+from fedplug.observation import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
+from numpy.typing import NDArray
+
+# Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
+_STEPS = 50
+# Values outside [0, 1] by more than this are mixtures of examples, not one.
+_OUTSIDE = 1e-2
+
+
+class LinearLeak:
+    """The inputs of a first fully connected layer, read off its gradient (Phong et al. 2018; Geiping et al. 2020).
+
+    Row i of the gradient is G_W[i] = sum_n g_n[i] x_n' and G_b[i] = sum_n g_n[i]. With one example every row is
+    G_b[i] times the input, so the input is their quotient, exactly and after any number of local steps. With more, a
+    row that a single example activates still gives that example; rows that agree are taken for such, and found first.
+
+    Adaptive, one example: each pixel is the least-squares fit over all rows of which it and the bias are visible.
+    A row with a hidden bias joins in, as the pixels that others show tell its bias. If no bias is visible, the
+    gradient still has the input's direction; the scale is the largest that stays within the range of images, which is
+    right wherever both ends of that range occur. More examples: rows are compared where both are visible. Pixels
+    that no row shows are filled with the public mean image, or else with the mean of the others, and counted in
+    `hidden_pixels`. Naive: hidden entries are taken for 0, and the row with the largest bias is the one for a single
+    example.
+    """
+
+    name: str
+    needs: ClassVar[Needs] = Needs(
+        model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
+    )
+    finds: ClassVar[frozenset[str]] = frozenset({"images"})
+    headline: ClassVar[tuple[str, str]] = ("mse", "low")
+    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-4)
+
+    class Options(fedplug.Options):
+        """How hidden entries are treated, and which rows count as the same image."""
+
+        form: Literal["adaptive", "naive"] = Field(
+            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are taken for 0"
+        )
+        tolerance: float = Field(
+            0.01, gt=0, description="rows whose images differ by less (root mean square, of [0, 1]) show the same one"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        return f"inputs of a first fully connected layer ({self.options.form})"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Reads the images off; not applicable where the first layer does not take the image itself."""
+        try:
+            layer = _first_layer(view, naive=self.options.form == "naive")
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
+            return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
+        if self.options.form == "naive" and not layer.bias.any():
+            return AttackReport(DIVERGED, reason="every bias gradient it takes is 0, and 0/0 is no image")
+        if not np.nan_to_num(layer.weight).any():
+            return AttackReport(NOT_APPLICABLE, reason="every visible weight gradient of the first layer is 0")
+        assert view.update is not None
+        examples = int(view.update.meaning.examples or 1)
+        metrics: dict[str, float] = {}
+        if examples == 1:
+            images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
+        elif not np.nan_to_num(layer.bias).any():
+            reason = (
+                f"no bias of the first layer is visible and not 0, and {examples} examples have no common direction"
+            )
+            return AttackReport(NOT_APPLICABLE, reason=reason)
+        else:
+            images, agreeing = _distinct(layer, examples, self.options.tolerance)
+            metrics["agreeing_rows"] = float(agreeing)
+        metrics["hidden_pixels"] = float(np.isnan(images).sum(1).mean())
+        mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        images = _filled(images, mean, examples)
+        ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        found = images.clip(0, 1).astype(np.float32).reshape(examples, *view.shape)
+        return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _FirstLayer:
+    """Gradient of the first layer; h rows, d inputs. NaN where hidden; an input of 0 is `zero` in [0, 1]."""
+
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    zero: NDArray[np.float64]
+
+    def images(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standardised inputs (..., d) as images, unclipped."""
+        images: NDArray[np.float64] = inputs * self.scale + self.zero
+        return images
+
+
+def _first_layer(view: View, naive: bool) -> _FirstLayer:
+    assert view.update is not None
+    update = view.update
+    name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
+    size = int(np.prod(view.shape))
+    weight = update.tensor(name) if name else None
+    if weight is None or weight.states.shape[1] != size:
+        raise ViewError(
+            f"the first layer is not fully connected with an input for each of the {size} values of an image"
+        )
+    # Signs and learning rates cancel in a quotient, so the update need not become a gradient.
+    hidden = 0.0 if naive else np.nan
+    rows = _checked(weight.dense(hidden), weight.visible)
+    if bias is None and naive:
+        raise ViewError("the first layer has no bias, and the naive form divides by its gradient")
+    if bias is None:
+        biases = np.full(len(rows), np.nan)
+    else:
+        biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
+    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
+    return _FirstLayer(rows, biases, per_channel[0].astype(np.float64), per_channel[1].astype(np.float64))
+
+
+def _checked(values: NDArray[np.float32], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """In float64, with infinity where a visible value is not finite."""
+    checked: NDArray[np.float64] = np.where(visible & ~np.isfinite(values), np.inf, values.astype(np.float64))
+    return checked
+
+
+def _quotient(layer: _FirstLayer) -> NDArray[np.float64]:
+    """The image of the row with the largest bias; (d,)."""
+    row = int(np.argmax(np.abs(np.nan_to_num(layer.bias))))
+    return layer.images(layer.weight[row] / layer.bias[row])
+
+
+def _single(layer: _FirstLayer) -> NDArray[np.float64]:
+    """The image behind a gradient of rank 1, NaN where no row shows a pixel; (d,)."""
+    visible, weight = ~np.isnan(layer.weight), np.nan_to_num(layer.weight)
+    known = ~np.isnan(layer.bias)
+    factors = np.nan_to_num(layer.bias)
+    told = bool(factors.any())
+    if not told:
+        # Any row will do as a start: all are multiples of the same input.
+        factors = weight @ weight[int(np.argmax((weight**2).sum(1)))]
+    inputs = _fitted(weight.T, visible.T, factors)
+    if not known.all():
+        for _ in range(_STEPS):
+            factors = np.where(known, factors, _fitted(weight, visible, inputs))
+            inputs = _fitted(weight.T, visible.T, factors)
+    shown = (visible & (factors != 0)[:, None]).any(0)
+    if not told:
+        inputs = inputs * _largest_scale(layer, inputs, shown)
+    return np.where(shown, layer.images(inputs), np.nan)
+
+
+def _fitted(
+    values: NDArray[np.float64], visible: NDArray[np.bool_], factors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """For each row r the least-squares a with values[r] = a factors over its visible entries; 0 where nothing tells."""
+    energy = visible @ factors**2
+    return np.divide(values @ factors, energy, out=np.zeros_like(energy), where=energy > 0)
+
+
+def _largest_scale(layer: _FirstLayer, inputs: NDArray[np.float64], shown: NDArray[np.bool_]) -> float:
+    """The factor, of either sign, of largest size with which the inputs stay images in [0, 1]."""
+    steps, zero = (inputs * layer.scale)[shown], layer.zero[shown]
+    steps, zero = steps[steps != 0], zero[steps != 0]
+    if not steps.size:
+        return 1.0
+    up, down = ((1 - zero) / np.abs(steps), zero / np.abs(steps))
+    positive = float(np.where(steps > 0, up, down).min())
+    negative = float(np.where(steps > 0, down, up).min())
+    return positive if positive >= negative else -negative
+
+
+def _distinct(layer: _FirstLayer, count: int, tolerance: float) -> tuple[NDArray[np.float64], int]:
+    """Up to `count` images that rows show, those that most rows agree on first, and how many rows agree with another.
+
+    Rows are grouped greedily: a row joins the first row it agrees with where both are visible.
+    """
+    usable = np.flatnonzero(np.abs(np.nan_to_num(layer.bias)) > 1e-6 * np.nanmax(np.abs(layer.bias)))
+    images = layer.images(layer.weight[usable] / layer.bias[usable, None])
+    visible, values = (~np.isnan(images)).astype(np.float64), np.nan_to_num(images)
+    squares = (values**2) @ visible.T
+    common = visible @ visible.T
+    distances = np.maximum(squares + squares.T - 2 * values @ values.T, 0.0) / np.maximum(common, 1.0)
+    same = (distances < tolerance**2) & (common > 0.1 * values.shape[1])
+    np.fill_diagonal(same, True)
+    outside = np.maximum(-values, values - 1).clip(min=0).max(1)
+    inside = outside <= _OUTSIDE
+    # Means of several images have less contrast than one.
+    contrast = np.nan_to_num(np.nanvar(images, axis=1))
+    order = np.lexsort((-contrast, -(same & inside).sum(1), np.where(inside, 0.0, outside)))
+    taken = np.zeros(len(usable), bool)
+    found: list[NDArray[np.float64]] = []
+    for row in order:
+        if len(found) == count:
+            break
+        if not taken[row]:
+            group = same[row] & ~taken
+            taken |= group
+            found.append(_group_image(layer, usable[group], images[group]))
+    agreeing = int(np.count_nonzero((same & inside).sum(1)[inside] > 1))
+    return np.array(found), agreeing
+
+
+def _group_image(layer: _FirstLayer, rows: NDArray[np.int64], images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of images of the same example, weighted by their squared biases; NaN where none is visible."""
+    weights = ~np.isnan(images) * layer.bias[rows, None] ** 2
+    total = weights.sum(0)
+    mean: NDArray[np.float64] = (np.nan_to_num(images) * weights).sum(0) / np.where(total > 0, total, np.nan)
+    return mean
+
+
+def _in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Stored inputs in [0, 1]."""
+    scale = 255.0 if inputs.dtype == np.uint8 else 1.0
+    return inputs.astype(np.float64) / scale
+
+
+def _filled(images: NDArray[np.float64], mean: NDArray[np.float64] | None, count: int) -> NDArray[np.float64]:
+    """Exactly `count` images without NaN: gaps and missing images are the public mean, or the mean of what is known."""
+    shown = images[~np.isnan(images)]
+    fill = mean if mean is not None else np.full(images.shape[1], shown.mean() if shown.size else 0.5)
+    complete = np.where(np.isnan(images), fill, images)
+    missing = np.tile(fill, (count - len(complete), 1))
+    return np.concatenate([complete, missing])

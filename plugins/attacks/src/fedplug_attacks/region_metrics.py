@@ -1,0 +1,98 @@
+"""Image metrics inside and outside the privacy-sensitive regions of the true images, as FedRE judges attacks.
+
+The paper does not say how it cuts structural similarity to a region; here its map is averaged over the region.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import fedplug
+import numpy as np
+from fedplug import Field
+from fedplug.errors import MetricError
+from fedplug.truth import Truth
+from fedplug.views import AttackReport
+from numpy.typing import NDArray
+
+from fedplug_attacks import _images
+from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_errors, ssim_map
+
+
+class Regions:
+    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as FedRE's Table 2 compares attacks)."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {
+        "mse_inside": "low",
+        "mse_outside": "low",
+        "psnr_inside": "high",
+        "psnr_outside": "high",
+        "mssim_inside": "high",
+        "mssim_outside": "high",
+    }
+    conventions: ClassVar[str] = (
+        "images in [0, 1]; each number is the mean over a side's pixels, then over the images that have any; the SSIM "
+        "map is that of attacks.ssim, from 11x11 pixels, and a pixel counts where it is the centre of a window that "
+        "lies in the image: not within 5 pixels of the border; mean over channels"
+    )
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        ssim: bool = Field(
+            True, description="MSSIM as well; without it, images of any size and regions at the border are no problem"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`mse`, `psnr` and `mssim`, each with `_inside` and `_outside`.
+
+        Raises:
+            MetricError: the data has no regions, they leave nothing inside or outside, or the images are none, not of
+                one shape, not finite, not in [0, 1] or, for MSSIM, smaller than 11 pixels.
+        """
+        if truth.regions is None:
+            raise MetricError("regions: the data has no regions; a data set such as fedre.receipts knows them")
+        pair = _images.both(found, truth, "regions", WINDOW if self.options.ssim else 1, "SSIM's window; ssim: false")
+        if truth.regions.shape != (expected := (len(pair[1]), *pair[1].shape[2:])):
+            raise MetricError(
+                f"regions: they have the shape {list(truth.regions.shape)}, which must be {list(expected)}, a number "
+                "for each pixel of each image; resize them with the images"
+            )
+        inside = truth.regions > 0
+        numbers: dict[str, float] = {}
+        errors = squared_errors(*pair)
+        for side, mask in (("inside", inside), ("outside", ~inside)):
+            each = _means(errors, mask, side)
+            numbers |= {f"mse_{side}": float(each.mean()), f"psnr_{side}": float(decibels(each).mean())}
+        if self.options.ssim:
+            similarity = _images.per_channel(ssim_map, *pair).mean(axis=1)
+            centres = inside[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
+            for side, mask in (("inside", centres), ("outside", ~centres)):
+                each = _means(similarity, mask, side, "; for MSE and PSNR alone write ssim: false")
+                numbers[f"mssim_{side}"] = float(each.mean())
+        return numbers
+
+    def describe(self) -> str:
+        return "inside and outside the regions" + ("" if self.options.ssim else ", without MSSIM")
+
+
+def _means(values: NDArray[np.float64], mask: NDArray[np.bool_], side: str, more: str = "") -> NDArray[np.float64]:
+    """The mean over each image's pixels in the mask, of the images that have any.
+
+    Raises:
+        MetricError: none has.
+    """
+    pixels = mask.sum(axis=(1, 2))
+    has = pixels > 0
+    if not has.any():
+        where = f" at least {MARGIN} pixels from the border, where windows of SSIM have their centre" if more else ""
+        raise MetricError(
+            f"regions: 0 of the {len(mask)} true images have a pixel {side} the regions{where}; at least one must; "
+            f"attacks.mse, attacks.psnr and attacks.ssim judge whole images{more}"
+        )
+    means: NDArray[np.float64] = (values * mask).sum(axis=(1, 2))[has] / pixels[has]
+    return means

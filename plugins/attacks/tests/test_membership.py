@@ -1,0 +1,252 @@
+"""Membership inference: what is attacked and compared with what, the statistics, and what the view keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import fedplug_attacks.membership
+import numpy as np
+import pytest
+import torch
+from fedplug import Attacker, Context, Examples, Meaning, Truth
+from fedplug.observation import all_clear
+from fedplug.testing import check_component
+from fedplug.torch_model import TorchModel, seeded, to_tensor
+from fedplug.types import BASE_ZONES, PublicData
+from fedplug.views import AttackReport, View
+from fedplug_attacks.membership import Membership, above_non_members, local_model
+from fedplug_attacks.membership_metrics import MembershipRoc
+from fedplug_std.datasets import Digits
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import nn
+
+MEMBERS, OTHERS = 120, 400
+MEAN, STD = (0.3,), (0.4,)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Game:
+    """Digits, of which a target trained on the first `MEMBERS` candidates, from a model that others had trained."""
+
+    candidates: Examples
+    public: PublicData
+    start: NDArray[np.float32]
+    trained: NDArray[np.float32]
+
+    def view(self, **changes: Any) -> View:
+        model = network()
+        model.set_vector(self.start)
+        update = all_clear(0, 0, model.layout, self.trained - self.start, Meaning())
+        facts: dict[str, Any] = {"update": update, "vector": self.start, "candidates": self.candidates} | changes
+        facts.setdefault("model", model)
+        return View("server", target=0, num_classes=10, shape=(1, 8, 8), mean=MEAN, std=STD, seed=3, **facts)
+
+
+def network() -> TorchModel:
+    with seeded(0):
+        return TorchModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
+
+
+def train(model: TorchModel, examples: Examples, steps: int) -> NDArray[np.float32]:
+    inputs, labels = to_tensor(examples.inputs, MEAN, STD), torch.from_numpy(examples.labels)
+    optimiser = torch.optim.SGD(model.parameters, 0.2)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model.module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return model.get_vector()
+
+
+@pytest.fixture(scope="module")
+def game() -> Game:
+    digits = Digits(Digits.Options()).load(None).train
+    order = np.random.default_rng(1).permutation(len(digits))
+    candidates = digits.take(order[: MEMBERS + OTHERS])
+    public = digits.take(order[MEMBERS + OTHERS : MEMBERS + OTHERS + 200])
+    model = network()
+    start = train(model, digits.take(order[-500:]), 200)
+    trained = train(model, candidates.take(slice(0, MEMBERS)), 400)
+    return Game(candidates, PublicData(public, tuple("0123456789"), MEAN, STD), start, trained)
+
+
+def attack(view: View, public: PublicData | None = None, party: Attacker | None = None, **options: Any) -> AttackReport:
+    component = Membership(Membership.Options(**options))
+    party = party or Attacker()
+    return component.attack(view, Context(0, 1, view.model.layout, BASE_ZONES, 4, 2, 7, "digest", party, {}, public))
+
+
+def scores_of(report: AttackReport) -> NDArray[np.float64]:
+    assert report.status == "finished", report.reason
+    assert report.members is not None
+    return report.members
+
+
+def found(report: AttackReport) -> dict[str, Any]:
+    assert report.status == "finished", report.reason
+    truth = Truth(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64), 10,
+                  members=np.arange(MEMBERS + OTHERS) < MEMBERS)  # fmt: skip
+    return MembershipRoc(MembershipRoc.Options()).score(report, truth)
+
+
+def test_conforms() -> None:
+    check_component("attacks.membership")
+
+
+def test_the_released_model_that_never_saw_the_members_tells_nothing(game: Game) -> None:
+    assert found(attack(game.view(), method="loss", model="released"))["membership_auc"] == pytest.approx(0.5, abs=0.07)
+
+
+def test_the_model_before_training_is_a_strong_reference(game: Game) -> None:
+    loss = found(attack(game.view(), method="loss", model="local"))
+    ratio = found(attack(game.view(), model="local", reference="released"))
+    assert ratio["membership_auc"] > loss["membership_auc"] + 0.05
+    assert ratio["membership_auc"] > 0.62
+    assert ratio["tpr_at_1_fpr"] > loss["tpr_at_1_fpr"]
+
+
+def test_hidden_entries_protect_only_as_far_as_they_are_hidden(game: Game) -> None:
+    layout, update = network().layout, game.trained - game.start
+    shuffled = np.random.default_rng(5).permutation(layout.size)
+    areas = []
+    for share in (0.0, 0.5, 0.98):
+        hidden = np.isin(np.arange(layout.size), shuffled[: int(share * layout.size)])
+        report = attack(game.view(update=all_clear(0, 0, layout, update, Meaning(), hidden)), model="local")
+        assert report.metrics["visible_share"] == pytest.approx(1 - share, abs=1e-3)
+        areas.append(found(report)["membership_auc"])
+    assert areas[0] > 0.62
+    assert areas[1] > 0.55
+    assert areas[2] < areas[0] - 0.05
+
+
+def test_the_closest_model_is_attacked(game: Game) -> None:
+    nothing = all_clear(0, 0, network().layout, game.trained, Meaning(), np.ones(network().layout.size, np.bool_))
+    of_two = dataclasses.replace(game.view().update, contributors=(0, 1))  # type: ignore[type-var]
+    cases = {
+        "loss_under_personal": game.view(personal=game.trained),
+        "loss_under_local": game.view(),
+        "loss_under_released": game.view(update=None),
+    }
+    for name, view in cases.items():
+        for report in (attack(view, method="loss"), attack(view, game.public, reference="public")):
+            assert set(report.metrics) - {"visible_share", "public_examples"} == {name}
+    for update in (nothing, of_two):
+        assert "loss_under_released" in attack(game.view(update=update), method="loss").metrics
+    local, personal = attack(game.view()), attack(game.view(personal=game.trained, update=None))
+    np.testing.assert_allclose(scores_of(local), scores_of(personal), rtol=1e-3, atol=1e-3)
+
+
+def test_loss_and_log_odds_are_those_of_the_probabilities(game: Game) -> None:
+    view = game.view(update=None)
+    with torch.no_grad():
+        logits = view.model.module(to_tensor(game.candidates.inputs, MEAN, STD)).double().numpy()
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    right = p[np.arange(len(p)), game.candidates.labels]
+    others = p.sum(1) - right
+    losses = scores_of(attack(view, method="loss", model="released"))
+    np.testing.assert_allclose(losses, np.log(right), atol=1e-6)
+    single = PublicData(game.public.examples.take(slice(0, 1)), game.public.classes, MEAN, STD)
+    # With a single public example all class means are the same, and the statistic is only moved.
+    ratio = scores_of(attack(view, single, model="released", reference="public"))
+    expected = np.log(right) - np.log(others)
+    np.testing.assert_allclose(ratio - ratio[0], expected - expected[0], atol=1e-5)
+
+
+def test_certain_answers_keep_their_order(game: Game) -> None:
+    view = game.view(update=None)
+    view.model.set_vector(game.start * 1000)
+    scores = scores_of(attack(dataclasses.replace(view, vector=game.start * 1000), game.public, model="released"))
+    assert len(np.unique(scores)) > 0.99 * len(scores)
+
+
+def test_a_class_with_few_public_examples_leans_on_the_mean_of_all() -> None:
+    public = np.array([1.0, 3.0, 1.0, 3.0, 10.0])
+    classes = np.array([0, 0, 0, 0, 1])
+    mean = 3.6
+    means = np.array([(8 + 4 * mean) / 8, (10 + 4 * mean) / 5, mean])
+    spread = np.std(public - means[classes])
+    scores = above_non_members(np.array([5.0, 5.0, 5.0]), np.array([0, 1, 2]), public, classes, 3)
+    np.testing.assert_allclose(scores, (5.0 - means) / spread)
+
+
+def test_a_local_model_follows_the_sign_of_what_was_sent(game: Game) -> None:
+    layout, move = network().layout, np.full(network().layout.size, 0.5, np.float32)
+    hidden = np.arange(layout.size) % 2 == 0
+    local = local_model(game.start, all_clear(0, 0, layout, move, Meaning(), hidden))
+    np.testing.assert_array_equal(local[hidden], game.start[hidden])
+    np.testing.assert_allclose(local[~hidden], game.start[~hidden] + 0.5)
+    against = local_model(game.start, all_clear(0, 0, layout, move, Meaning(sign=1)))
+    np.testing.assert_allclose(against, game.start - 0.5)
+
+
+def test_the_model_is_in_evaluation_mode_and_left_as_it_was(game: Game) -> None:
+    model = TorchModel(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.BatchNorm1d(64), nn.Linear(64, 10)))
+    model.module.train()
+    vector, buffers = model.get_vector(), model.get_buffers()
+    view = game.view(model=model, vector=vector, personal=vector + 0.1, update=None)
+    first, second = attack(view, game.public), attack(view, game.public)
+    np.testing.assert_array_equal(scores_of(first), scores_of(second))
+    attack(view, game.public, reference="public")
+    assert model.module.training
+    np.testing.assert_array_equal(model.get_vector(), vector)
+    for name, values in model.get_buffers().items():
+        np.testing.assert_array_equal(values, buffers[name])
+
+
+def test_batches_change_nothing_but_the_progress(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = attack(game.view(), game.public)
+    told: list[tuple[int, int, float | None]] = []
+    monkeypatch.setattr(fedplug_attacks.membership, "_BATCH", 37)
+    parts = attack(game.view(), game.public, Attacker(progress=lambda *now: told.append(now)))
+    np.testing.assert_allclose(scores_of(whole), scores_of(parts), rtol=1e-4, atol=1e-4)
+    total = 2 * (MEMBERS + OTHERS + 200)
+    assert told[-1][:2] == (total, total)
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert all(loss is not None and np.isfinite(loss) for _, _, loss in told)
+
+
+def test_a_loss_that_is_not_a_number_is_told(game: Game) -> None:
+    broken = game.start.copy()
+    broken[0] = np.nan
+    report = attack(game.view(update=None, personal=broken), method="loss")
+    assert report.status == "diverged"
+    assert report.members is None
+    assert "520 examples under the personal model" in report.reason
+
+
+def test_what_is_missing_is_named(game: Game) -> None:
+    assert "model of the target's own" in attack(game.view(), model="personal").reason
+    itself = attack(game.view(update=None), game.public, reference="released")
+    assert itself.status == "not_applicable"
+    assert "cannot be its own reference" in itself.reason
+
+
+def test_without_any_reference_the_confidence_alone_ranks(game: Game) -> None:
+    view = game.view(update=None, vector=game.trained)
+    ratio, loss = attack(view), attack(view, method="loss")
+    assert ratio.metrics["public_examples"] == 0
+    assert attack(view, game.public).metrics["public_examples"] == 200
+    assert found(ratio)["membership_auc"] == pytest.approx(found(loss)["membership_auc"], abs=1e-3)
+
+
+def test_needs_follow_from_the_options(game: Game) -> None:
+    def unmet(view: View, public: PublicData | None = None, **options: Any) -> str:
+        return Membership(Membership.Options(**options)).needs.unmet(view, public)
+
+    assert not unmet(game.view(update=None))
+    assert "challenge" in unmet(game.view(candidates=None))
+    assert "model at that time" in unmet(game.view(vector=None))
+    assert "sees no update" in unmet(game.view(update=None), model="local")
+    assert "public examples" in unmet(game.view(), reference="public")
+    assert not unmet(game.view(), reference="public", method="loss")
+    assert not unmet(game.view(), game.public, reference="both", model="local")
+    with pytest.raises(ValidationError, match="cannot be compared with itself"):
+        Membership.Options(model="released", reference="both")
+    Membership.Options(model="released", reference="both", method="loss")
+
+
+def test_the_plan_says_what_is_attacked() -> None:
+    assert Membership(Membership.Options()).describe().endswith("closest model to the target's, reference: auto")
+    loss = Membership(Membership.Options(method="loss", model="released")).describe()
+    assert loss == "membership by the loss under the released model"

@@ -1,0 +1,361 @@
+"""Small attacks and metrics that behave in known ways, and ways to run attacks without the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, hookimpl, run_command
+from fedplug.adversaries import Adversary
+from fedplug.attack_command import attack, with_attacks
+from fedplug.attack_display import PlainAttackDisplay
+from fedplug.attack_run import AttackRun
+from fedplug.catalog import Catalog, Entry
+from fedplug.composition import Composition
+from fedplug.errors import MetricError, ViewError
+from fedplug.observation import Needs
+from fedplug.observer import Known
+from fedplug.recipe import Recipe, load_recipe
+from fedplug.settings import Settings
+from fedplug.steps import needs_key_server
+from fedplug.truth import Truth
+from fedplug.views import AttackReport, View
+from toy_components import Toy, toy_catalog
+
+Deed = Literal[
+    "finish", "raise", "refuse", "diverge", "interrupt", "dictionary", "nan_images", "strange_numbers", "text", "spoil"
+]
+
+
+class Echo(Toy):
+    """Keep what it is given, and give back what the options say."""
+
+    class Options(fedplug.Options):
+        """What it does, and at which targets."""
+
+        form: Literal["adaptive", "naive"] = Field("adaptive", description="how hidden entries are taken")
+        does: Deed = Field("finish", description="what it does at the targets in `at`")
+        at: tuple[int, ...] | None = Field(None, description="targets; null: all of them")
+        grey: float = Field(0.5, description="of the images that it finds; the naive form finds them darker by 0.2")
+        finds: tuple[str, ...] = Field(("images", "labels"), description="what it finds")
+
+    headline = ("toy_distance", "low")
+    success = ("toy_distance", "<=", 0.3)
+    heard: ClassVar[list[tuple[View, Context]]] = []
+
+    @property
+    def needs(self) -> Needs:
+        """A challenge, if it is to find members."""
+        members = "members" in self.options.finds
+        return Needs(update=not members, model=False, candidates=members, loss=None, classification=False)
+
+    @property
+    def finds(self) -> frozenset[str]:
+        """As the options say."""
+        return frozenset(self.options.finds)
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> Any:
+        """Keeps its arguments, and finds a grey image and a count of one for each class."""
+        self.heard.append((view, ctx))
+        grey = np.full((2, *view.shape), self.options.grey - 0.2 * (self.options.form == "naive"), np.float32)
+        report = AttackReport(
+            "finished",
+            images=grey if "images" in self.options.finds else None,
+            counts=np.ones(view.num_classes) if "labels" in self.options.finds else None,
+            members=np.arange(float(len(view.candidates))) if view.candidates else None,
+            seed=view.seed, gradient_evaluations=3, losses=(2.0, 1.0),
+        )  # fmt: skip
+        ctx.party.progress(1, 1, 0.5)  # type: ignore[attr-defined]
+        at = self.options.at
+        return report if at is not None and view.target not in at else self._deed(report, view)
+
+    def _deed(self, report: AttackReport, view: View) -> Any:
+        does = self.options.does
+        if does == "raise":
+            raise ZeroDivisionError("the toy divided")
+        if does == "refuse":
+            raise ViewError("the toy wants none of this")
+        if does == "interrupt":
+            raise KeyboardInterrupt
+        if does == "diverge":
+            return AttackReport("diverged", reason="the loss became NaN at step 3", losses=(1.0, float("nan")))
+        if does == "dictionary":
+            return {"status": "finished"}
+        if does == "nan_images":
+            return dataclasses.replace(report, images=np.full_like(report.images, np.nan), losses=(float("nan"),))
+        if does == "strange_numbers":
+            losses = (np.float32(1.5), np.float64("nan"))
+            own = {"of numpy": np.float32(2.5), "infinite": np.inf}
+            return dataclasses.replace(
+                report, seed=np.int64(5), gradient_evaluations=np.int32(7), losses=losses, metrics=own
+            )
+        if does == "text":
+            return dataclasses.replace(report, images="a picture", metrics={"what": "no number"})
+        if does == "spoil" and view.update is not None:  # an attack that works in place, as torch makes easy
+            for array in (view.update.values, view.vector):
+                if array is not None and array.flags.writeable:
+                    array[:] = 7
+            if view.model is not None:
+                view.model.set_vector(np.full(view.model.layout.size, 7, np.float32))
+        return report
+
+
+class Bare(Toy):
+    """Declare nothing at all, as the smallest attack does."""
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Says how much it can read."""
+        return AttackReport("finished", {"messages": len(view.messages)})
+
+
+class Measure(Toy):
+    """What every toy metric has."""
+
+    kind: ClassVar[str] = "images"
+    better: ClassVar[dict[str, str]] = {}
+    conventions: ClassVar[str] = "none"
+    default: ClassVar[bool] = False
+
+
+class Distance(Measure):
+    """Mean squared error."""
+
+    better: ClassVar[dict[str, str]] = {"toy_distance": "low"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """Over all images."""
+        assert found.images is not None
+        return {"toy_distance": float(np.mean((found.images - truth.images) ** 2))}
+
+
+class CountError(Measure):
+    """Total error of the counts."""
+
+    kind: ClassVar[str] = "labels"
+    better: ClassVar[dict[str, str]] = {"toy_count_error": "low"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """Over all classes."""
+        return {"toy_count_error": float(np.abs(np.asarray(found.counts) - truth.counts).sum())}
+
+
+class Hits(Measure):
+    """Share of the candidates with the highest scores that are members."""
+
+    kind: ClassVar[str] = "members"
+    better: ClassVar[dict[str, str]] = {"toy_hits": "high"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """Among as many as there are members."""
+        assert found.members is not None
+        assert truth.members is not None
+        top = np.argsort(-found.members)[: int(truth.members.sum())]
+        return {"toy_hits": float(truth.members[top].mean())}
+
+
+class Agreement(Measure):
+    """Largest difference between what was visible of the update and the update."""
+
+    kind: ClassVar[str] = "update"
+    better: ClassVar[dict[str, str]] = {"toy_agreement": "low", "toy_visible": "high"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """And how much was visible."""
+        assert truth.update is not None
+        assert truth.observed is not None
+        visible = truth.observed.visible
+        gap = np.abs(truth.observed.values - truth.update[visible])
+        return {"toy_agreement": float(gap.max(initial=0)), "toy_visible": float(visible.mean())}
+
+
+class Undefined(Measure):
+    """Never defined; for random guesses of counts it is, now and then."""
+
+    kind: ClassVar[str] = "labels"
+    better: ClassVar[dict[str, str]] = {"toy_odd": "high"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """Of odd counts of the first class only."""
+        if int(np.asarray(found.counts)[0]) % 2 == 0 or (np.asarray(found.counts) == 1).all():
+            raise MetricError("the toy metric needs an odd count; take another")
+        return {"toy_odd": 1.0}
+
+
+class NotANumber(Measure):
+    """NaN and infinity."""
+
+    better: ClassVar[dict[str, str]] = {"toy_nan": "high", "toy_infinite": "high"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """Both."""
+        return {"toy_nan": float("nan"), "toy_infinite": float("inf")}
+
+
+class Broken(Measure):
+    """Raise what no metric should."""
+
+    better: ClassVar[dict[str, str]] = {"toy_broken": "high"}
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """Never."""
+        raise IndexError("the toy metric looked too far")
+
+
+ATTACKS: dict[str, dict[str, type]] = {
+    "attack": {"toy.echo": Echo, "toy.bare": Bare},
+    "metric": {
+        "toy.distance": Distance, "toy.count_error": CountError, "toy.hits": Hits, "toy.agreement": Agreement,
+        "toy.undefined": Undefined, "toy.not_a_number": NotANumber, "toy.broken": Broken,
+    },
+}  # fmt: skip
+USUAL = ("toy.distance", "toy.count_error", "toy.hits", "toy.agreement")
+
+
+def attack_catalog() -> Catalog:
+    """The installed components, the toys and the attacks here."""
+    catalog = toy_catalog()
+    for group, classes in ATTACKS.items():
+        for name, found in classes.items():
+            value = f"{found.__module__}:{found.__qualname__}"
+            catalog.groups[group][name] = Entry(name, group, value, "toys", "0", found)
+    return catalog
+
+
+def attacks_of(*names: str, metrics: Sequence[str] = USUAL, **scope: Any) -> dict[str, Any]:
+    """A section `attack`."""
+    return {"attacks": [{"use": name} for name in names], "metrics": [{"use": name} for name in metrics], **scope}
+
+
+def finished_run(
+    plain: dict[str, Any], output: Path, *, record: bool = True, engine: str = "local", workers: int | None = None
+) -> Path:
+    """Runs a recipe; gives its folder."""
+    catalog = attack_catalog()
+    settings = Settings(output=output, quiet=True, record_wire=record, engine=engine, workers=workers)
+    with contextlib.redirect_stdout(io.StringIO()):
+        code, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+    assert code == 0
+    return folder
+
+
+def attacked(
+    folder: Path, *names: str, sets: Sequence[str] = (), metrics: Sequence[str] = USUAL, **scope: Any
+) -> dict[str, dict[str, Any]]:
+    """Runs attacks on a finished run; gives all results by key."""
+    Echo.heard.clear()
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = attack(folder, Settings(quiet=True), names, metrics, scope, sets, attack_catalog())
+    assert code == 0
+    return results(folder)
+
+
+def results(folder: Path) -> dict[str, dict[str, Any]]:
+    """All results in a run folder by key; JSON that holds NaN is refused."""
+
+    def refuse(constant: str) -> Any:
+        raise AssertionError(f"a result holds {constant}")
+
+    found = {}
+    for file in sorted((folder / "attacks").glob("*.json")):
+        found[file.stem] = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
+    return found
+
+
+@contextlib.contextmanager
+def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
+    """The attacks of a run, built and not yet executed."""
+    catalog, file = attack_catalog(), folder / "recipe.yaml"
+    ran = load_recipe(file, (), catalog)
+    recipe = with_attacks(ran, file, catalog, names or ("toy.echo",), USUAL, scope, ())
+    keys = needs_key_server(ran, Composition(ran, catalog))
+    run = AttackRun(recipe, ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def observed(
+    folder: Path, adversary: str = "server", target: int = 0, round: int = 1, **scope: Any
+) -> tuple[Known, Truth]:
+    """What an adversary knows of a target in a round (from 1), and what is true of it."""
+    with machinery(folder, adversaries=[adversary], rounds=[round], **scope) as run:
+        return seen(run, adversary, target)
+
+
+def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[Known, Truth]:
+    """The same of attacks that are built: of their first round, and of one batch of a probe."""
+    occasions = run._occasions(run._rounds())
+    occasion = next(each for place, each in enumerate(occasions) if place == number)
+    adversary = Adversary.of(name, target, occasion.clients, run.scope.protected_links)
+    assert adversary is not None
+    known = run._known(occasion, adversary, target)
+    return known, run._truth(occasion, target, known)
+
+
+def reachable(*roots: Any) -> Iterator[tuple[str, Any]]:
+    """Every object that can be reached from some by attributes, items, closures and bound methods, with its path.
+
+    Not through classes, modules and the globals of functions: what is there is not of this run.
+    """
+    stack: list[tuple[str, Any]] = [(f"<{type(root).__name__}>", root) for root in roots]
+    known: dict[int, Any] = {}
+    while stack:
+        path, found = stack.pop()
+        if id(found) in known or isinstance(found, type | types.ModuleType | str | bytes | int | float | None):
+            continue
+        known[id(found)] = found  # kept alive, so that no other object gets its id
+        yield path, found
+        inside: list[tuple[str, Any]] = []
+        if isinstance(found, dict):
+            inside += [(f"[{key!r}]", value) for key, value in found.items()]
+            inside += [(".keys", key) for key in found]
+        elif isinstance(found, list | tuple | set | frozenset):
+            inside += [(f"[{place}]", value) for place, value in enumerate(found)]
+        if isinstance(found, np.ndarray) and found.base is not None:
+            inside.append((".base", found.base))
+        for name in ("__self__", "__func__", "__wrapped__", "func", "args", "keywords", "gi_frame"):
+            if not isinstance(found, dict) and hasattr(type(found), name):
+                inside.append((f".{name}", getattr(found, name)))
+        if isinstance(found, types.FunctionType):
+            inside += [(f".closure[{place}]", cell) for place, cell in enumerate(found.__closure__ or ())]
+            inside += [(".defaults", found.__defaults__), (".kwdefaults", found.__kwdefaults__)]
+        if isinstance(found, types.CellType):
+            with contextlib.suppress(ValueError):
+                inside.append((".cell", found.cell_contents))
+        if hasattr(found, "__dict__"):
+            inside += [(f".{key}", value) for key, value in vars(found).items()]
+        for kind in type(found).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for slot in [slots] if isinstance(slots, str) else slots:
+                if hasattr(found, slot):
+                    inside.append((f".{slot}", getattr(found, slot)))
+        stack += [(path + step, value) for step, value in inside]
+
+
+class Runs:
+    """Finished runs, each made once.
+
+    Args:
+        output: where their folders lie.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self._output, self._known = output, dict[str, Path]()
+
+    def of(self, plain: dict[str, Any], **how: Any) -> Path:
+        """The run of a recipe; see `finished_run`."""
+        key = json.dumps([plain, how], sort_keys=True)
+        if key not in self._known:
+            self._known[key] = finished_run(plain, self._output / str(len(self._known)), **how)
+        return self._known[key]

@@ -1,0 +1,224 @@
+"""Who reads and holds what; and that nothing an attack is given leads to anybody's data."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attack_toys import Echo, Runs, attacked, machinery, reachable
+from fedplug.adversaries import Adversary, read_client
+from fedplug.attack_run import AttackRun
+from fedplug.composition import Composition
+from fedplug.context import Client
+from fedplug.engines.base import Engine
+from fedplug.errors import CheckpointError
+from fedplug.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.protocol import Protocol
+from fedplug.rewind import Moment, Rewound
+from fedplug.scorer import Scorer, pixels
+from fedplug.truth import Truth
+from fedplug.types import ClientData, Dataset
+from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from toy_components import paraaegis, recipe_of
+
+PRIVATE = (
+    ClientData, Dataset, HostedClient, Client, ClientHost, KeyServerHost, Engine, Rewound, Moment, Scorer, Truth,
+    AttackRun, Composition, Protocol,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+def between(one: str, other: str) -> list[Message]:
+    return [Message(*ends, 0, "upload", b"", 0, {}) for ends in ((one, other), (other, one))]
+
+
+def reads(name: str, one: str, other: str, protected: bool = False, target: int = 0) -> bool:
+    adversary = Adversary.of(name, target, range(4), protected)
+    assert adversary is not None
+    found = {adversary.reads(message) for message in between(one, other)}
+    assert len(found) == 1  # both directions alike
+    return found.pop()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, protected, clients, key_line",
+    [
+        ("server", False, "0123", True), ("server", True, "0123", True),
+        ("eavesdropper", False, "0123", True), ("eavesdropper", True, "", False),
+        ("client", False, "0123", True), ("client", True, "1", False), ("client:3", True, "3", False),
+        ("key_server", False, "", True), ("key_server", True, "", True),
+        ("released", False, "", False), ("released", True, "", False),
+        ("client+key_server", True, "1", True), ("eavesdropper+client:2", True, "2", False),
+        ("server+client", True, "0123", True),
+    ],
+)  # fmt: skip
+def test_who_reads_which_line(name: str, protected: bool, clients: str, key_line: bool) -> None:
+    for number in range(4):
+        assert reads(name, SERVER, client_address(number), protected) == (str(number) in clients)
+    assert reads(name, SERVER, KEY_SERVER, protected) == key_line
+
+
+def test_colluders_read_what_any_of_them_reads() -> None:
+    lines = [(SERVER, client_address(0)), (SERVER, client_address(1)), (SERVER, KEY_SERVER)]
+    for pair in itertools.combinations(("server", "eavesdropper", "client", "key_server"), 2):
+        for line, protected in itertools.product(lines, (False, True)):
+            alone = [reads(name, *line, protected) for name in pair]
+            assert reads("+".join(pair), *line, protected) == any(alone)
+
+
+def test_a_client_of_the_adversary_is_never_the_target() -> None:
+    for target in range(3):
+        adversary = Adversary.of("client", target, range(3), False)
+        assert adversary is not None
+        assert adversary.insider not in (None, target)
+    assert Adversary.of("client:1", 1, range(3), False) is None
+    assert Adversary.of("server+client:1", 1, range(3), False) is None
+    assert Adversary.of("client", 2, [2], False) is None  # nobody else took part
+
+
+def test_each_sentence_says_what_is_seen() -> None:
+    def said(name: str, protected: bool = False) -> str:
+        adversary = Adversary.of(name, 0, range(4), protected)
+        assert adversary is not None
+        return adversary.sentence()
+
+    assert "no secret key" in said("server")
+    assert "lengths only" in said("eavesdropper", True)
+    assert "every message" in said("eavesdropper")
+    assert "client 2" in said("client:2")
+    assert "nothing: the links are protected" in said("client", True)
+    assert "its secret key" in said("key_server")
+    assert "no message" in said("released")
+    assert said("server+key_server") == f"{said('server')}; {said('key_server')}"
+
+
+# -- holding -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_insider_brings_its_keys_its_plan_and_its_model_and_no_data(runs: Runs) -> None:
+    folder = runs.of(paraaegis()) / "checkpoint" / "round-0001"
+    insider = read_client(folder, 2)
+    assert insider.plan is not None
+    assert insider.vector is not None
+    assert isinstance(insider.party, Client)
+    assert insider.party.data is None
+    assert not [path for path, found in reachable(insider) if isinstance(found, ClientData | HostedClient)]
+
+
+def test_a_damaged_state_of_an_insider_is_named(runs: Runs, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="client-2.state is missing"):
+        read_client(tmp_path, 2)
+    (tmp_path / "client-2.state").write_bytes(b"no state")
+    with pytest.raises(CheckpointError, match="client-2.state is damaged"):
+        read_client(tmp_path, 2)
+
+
+# -- what an attack is given -------------------------------------------------------------------------------------------
+
+
+def private_arrays(folder: Path, **scope: Any) -> tuple[set[bytes], list[Any]]:
+    """Every client's training images, each as stored, as float32 in [0, 1] and standardised; and all label vectors."""
+    images, labels = set(), []
+    with machinery(folder, **scope) as run:
+        for client_id in range(run.recipe.data.clients):
+            data = run.rewound.client(client_id).data
+            unit = pixels(data.train)
+            ready = (unit - np.float32(data.mean[0])) / np.float32(data.std[0])
+            for form in (data.train.inputs, unit, ready, unit.astype(np.float64)):
+                images |= {np.ascontiguousarray(image).tobytes() for image in form}
+            labels.append(data.train.labels)
+    return images, labels
+
+
+def shows(found: Any, images: set[bytes], labels: list[Any]) -> str:
+    """Which private thing an array or a tensor shows; empty if none."""
+    if hasattr(found, "detach"):
+        found = found.detach().cpu().numpy()
+    if not isinstance(found, np.ndarray):
+        return ""
+    size = 64  # of an image of the digits
+    if found.size and found.size % size == 0:
+        rows = np.ascontiguousarray(found).reshape(-1, size)
+        if any(row.tobytes() in images for row in rows):
+            return "an image"
+    if found.dtype.kind in "iu" and any(found.shape == mine.shape and np.array_equal(found, mine) for mine in labels):
+        return "labels"
+    return ""
+
+
+def test_the_walk_finds_what_is_hidden_in_odd_places() -> None:
+    """Closures, bound methods, slots, partial functions, bases of arrays: the proof below is worth what this is."""
+    import functools
+
+    secret = np.arange(3.0)
+
+    class Slots:
+        __slots__ = ("held",)
+
+        def method(self) -> None: ...
+
+    slots = Slots()
+    slots.held = secret
+    hidden: list[Any] = [
+        lambda: secret, slots, slots.method, functools.partial(print, secret), secret[1:], {"a": [(secret,)]},
+        (each for each in [secret]), functools.wraps(lambda: secret)(lambda: None),
+    ]  # fmt: skip
+    for place in hidden:
+        assert any(found is secret for _, found in reachable(place)), place
+
+
+@pytest.mark.parametrize("kind", ["run", "probe"])
+@pytest.mark.parametrize("plain", [paraaegis(), recipe_of(data={
+    "use": "std.digits", "clients": 4, "public": 50, "partition": {"use": "std.iid"}})], ids=["paraaegis", "public"])  # fmt: skip
+def test_nothing_an_attack_is_given_leads_to_data(runs: Runs, plain: Any, kind: str) -> None:
+    folder = runs.of(plain)
+    scope: dict[str, Any] = {"adversaries": ["server", "client", "server+client", "eavesdropper", "key_server"]}
+    scope |= {"targets": [0, 1], "rounds": [2]} | ({"probe": {"batch_size": 8}} if kind == "probe" else {})
+    images, labels = private_arrays(folder)
+    attacked(folder, "toy.echo", **scope)
+    given = list(Echo.heard)
+    assert len(given) >= 8
+    seen = 0
+    for view, ctx in given:
+        for path, found in reachable(view, ctx):
+            seen += 1
+            assert not isinstance(found, PRIVATE), f"{view.adversary}: {path} is a {type(found).__name__}"
+            assert not (what := shows(found, images, labels)), f"{view.adversary}: {path} shows {what}"
+    assert seen > 1000  # the walk went somewhere
+
+
+def test_the_candidates_of_a_challenge_are_the_one_exception(runs: Runs) -> None:
+    folder = runs.of(recipe_of())
+    images, labels = private_arrays(folder)
+    sets = ['attack.attacks.0.finds=["members"]']
+    attacked(folder, "toy.echo", adversaries=["released"], targets=[0], candidates=20, sets=sets)
+    ((view, ctx),) = Echo.heard
+    assert view.candidates is not None
+    shown = {path for path, found in reachable(view, ctx) if shows(found, images, labels)}
+    assert shown
+    assert all(".candidates" in path for path in shown)
+    assert all(not isinstance(found, PRIVATE) for _, found in reachable(view, ctx))
+    # Each array of the candidates is its own: no base that holds more than the question.
+    assert view.candidates.inputs.base is None or len(view.candidates.inputs.base) <= 20
+
+
+def test_the_walk_would_see_a_leak(runs: Runs) -> None:
+    """The same walk over what the scorer has finds the data at once."""
+    folder = runs.of(recipe_of())
+    images, labels = private_arrays(folder)
+    with machinery(folder, adversaries=["server"]) as run:
+        occasion = next(run._occasions([0]))
+        truth = run._truth(occasion, 0, None)
+        assert any(shows(found, images, labels) == "an image" for _, found in reachable(truth))
+        assert any(shows(found, images, labels) == "labels" for _, found in reachable(truth))
+        assert any(isinstance(found, PRIVATE) for _, found in reachable(run))

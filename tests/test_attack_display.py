@@ -1,0 +1,222 @@
+"""What a person sees while attacks run: a line a target in logs, a picture in a terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.attack_display import PlainAttackDisplay, make_attack_display, summary_lines, target_line
+from fedplug.attack_display_live import LiveAttackDisplay
+from rich.console import Console
+from test_display import Clock, without_codes
+from test_report_attacks import NAIVE, a_result, a_summary, a_summary_row
+
+RUN = Path("runs/a b")
+COMMAND = "fedplug attack 'runs/a b'"
+LINE = ("toy.copy-server-round1-client3-probe8.1: adaptive success, MSE 1.25e-06 (mean image 0.080), 700 ms; "
+        "naive failed, MSE 0.212 (mean image 0.080), 500 ms")  # fmt: skip
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def live(out: io.StringIO, clock: Clock) -> LiveAttackDisplay:
+    return LiveAttackDisplay(Console(file=out, force_terminal=True, width=120, height=30), clock, refresh=0)
+
+
+def picture(display: LiveAttackDisplay, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, height=30)
+    console.print(display.picture())
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_plain_prints_one_line_a_finished_target(out: io.StringIO) -> None:
+    display = PlainAttackDisplay(out)
+    display.start(2, {"run": RUN, "adversaries": "server, client"})
+    display.skipped("toy.copy-a")
+    for form in ("adaptive", "naive"):
+        display.target(a_result()["key"], form, 2, 2)
+        for done in range(1000):
+            display.progress(done, 1000, 0.5)
+    display.target_done(a_result())
+    assert out.getvalue().splitlines() == [
+        "2 targets, run runs/a b, adversaries server, client", "toy.copy-a: finished before", f"[2/2] {LINE}",
+    ]  # fmt: skip
+
+
+def test_a_target_that_did_not_apply_says_why() -> None:
+    result = a_result(forms={"adaptive": {"status": "not_applicable", "reason": "the bias is encrypted"}})
+    assert target_line(result).endswith("probe8.1: adaptive not applicable: the bias is encrypted")
+    assert target_line({}) == "?: no form was tried"
+
+
+def test_a_diverged_number_is_no_number() -> None:
+    result = a_result()
+    result["forms"] = {"naive": {"status": "diverged", "reason": "the loss became NaN", "metrics": {"mse": None}}}
+    assert target_line(result).endswith("naive diverged, MSE – (mean image 0.080): the loss became NaN")
+
+
+def test_the_end_has_a_line_for_each_attack_and_form_and_the_paths(out: io.StringIO) -> None:
+    PlainAttackDisplay(out).finish(a_summary(), RUN / "attacks", RUN / "report.html")
+    number = "MSE 1.50e-06 ± 2.00e-07 (mean image 0.080)"
+    assert out.getvalue().splitlines() == [
+        f"toy.copy server round 1 probes of 8 adaptive (the stronger form): 4 of 5 succeeded, {number}",
+        "toy.copy server round 1 probes of 8 naive: 0 of 5 succeeded, MSE 0.210 ± 0.010 (mean image 0.080)",
+        "attacks folder: runs/a b/attacks", "report: runs/a b/report.html",
+    ]  # fmt: skip
+
+
+def test_a_lone_form_is_not_called_the_stronger_and_what_did_not_apply_is_no_try() -> None:
+    row = a_summary_row(not_applicable=3, succeeded=2, diverged=1)
+    (line,) = summary_lines(a_summary(row))
+    assert "adaptive: 2 of 2 succeeded, 1 diverged, 3 not applicable, MSE" in line
+    (line,) = summary_lines(a_summary(a_summary_row(not_applicable=5, succeeded=0, metrics={})))
+    assert line.endswith("adaptive: 5 not applicable")
+    equal = a_summary(a_summary_row(), a_summary_row(form="naive", headline=False))
+    assert "stronger" not in "".join(summary_lines(equal))
+    assert summary_lines({"rows": None}) == []
+    assert summary_lines({"rows": [{}, 3]}) == ["? ? ?: ? of ? succeeded"]
+
+
+def test_an_interruption_says_what_is_kept_and_how_to_go_on(out: io.StringIO, live: LiveAttackDisplay) -> None:
+    for display in (PlainAttackDisplay(out), live):
+        display.interrupted(3, 10, RUN / "attacks", COMMAND)
+        text = without_codes(out.getvalue())
+        assert "Interrupted; 3 of 10 targets are finished and kept in runs/a b/attacks." in text
+        assert text.rstrip().endswith(COMMAND)
+        out.truncate(0)
+        out.seek(0)
+
+
+def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
+    display = PlainAttackDisplay(out, quiet=True)
+    display.start(1, {})
+    display.skipped("a")
+    display.target("a", "naive", 1, 1)
+    display.target_done(a_result())
+    assert out.getvalue() == ""
+    display.note("no picture")
+    display.finish(a_summary(), RUN, RUN / "report.html")
+    assert out.getvalue().startswith("note: no picture\n")
+    assert "4 of 5 succeeded" in out.getvalue()
+
+
+def test_plain_survives_a_stream_that_cannot_hold_a_sign() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
+    PlainAttackDisplay(stream).note("0.1 ± ∞")
+    assert raw.getvalue() == b"note: 0.1 ? ?\n"
+
+
+def test_pipes_get_lines_and_terminals_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert isinstance(make_attack_display(quiet=False), PlainAttackDisplay)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert isinstance(make_attack_display(quiet=False), LiveAttackDisplay)
+    assert isinstance(make_attack_display(quiet=True), PlainAttackDisplay)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_attack_display(quiet=False), PlainAttackDisplay)
+
+
+def test_live_shows_the_target_the_form_the_step_and_the_loss(live: LiveAttackDisplay) -> None:
+    live.start(4, {"adversaries": "server [red]x"})
+    live.target("toy.copy-server-round1-client3", "naive", 2, 4)
+    assert "naive" in picture(live)
+    live.progress(30, 300, 0.12345)
+    shown = picture(live)
+    assert "toy.copy-server-round1-client3" in shown
+    assert "step 30 of 300, loss 0.123" in shown
+    live.progress(1, 1, None)
+    assert "step 1 of 1" in picture(live)
+    assert "loss" not in picture(live)
+    live.target("toy.copy-server-round1-client3", "adaptive", 2, 4)
+    assert "adaptive" in picture(live)
+    assert "step" not in picture(live)
+    live.close()
+
+
+def test_live_expects_the_end_from_finished_targets(live: LiveAttackDisplay, clock: Clock) -> None:
+    live.start(4, {})
+    live.skipped("a")
+    assert live.seconds_left() is None
+    live.target("b", "naive", 2, 4)
+    clock.now += 6
+    live.progress(1, 2, 0.5)
+    # A quarter of the first of three targets took six seconds: half of one of two forms.
+    assert live.share() == pytest.approx(0.25)
+    assert live.seconds_left() == pytest.approx(6 / 0.25 * 2.75)
+    live.target("b", "adaptive", 2, 4)
+    assert live.share() == pytest.approx(0.5)
+    clock.now += 4
+    live.target_done(a_result(key="b"))
+    assert live.share() == 0
+    assert live.seconds_left() == pytest.approx(20)
+    shown = picture(live)
+    assert "target 3 of 4" in shown
+    assert "0:10 so far, about 0:20 left" in shown
+    # Targets with one form only are half as far with half of it.
+    for key in "cd":
+        live.target(key, "adaptive", 3, 4)
+        live.progress(1, 2, None)
+        assert live.share() == pytest.approx(0.25 if key == "c" else 0.5)
+        live.target_done(a_result(key=key))
+    assert live.seconds_left() == 0
+    live.close()
+
+
+def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
+    live: LiveAttackDisplay, out: io.StringIO
+) -> None:
+    live.start(1, {})
+    live.target(a_result()["key"], "naive", 1, 1)
+    live.note("a picture [x] is left out")
+    live.target_done(a_result(key="toy [bold]"))
+    long = RUN / ("x" * 200)
+    live.finish(a_summary(a_summary_row(), a_summary_row(**NAIVE)), RUN / "attacks", long)
+    live.close()
+    text = without_codes(out.getvalue())
+    assert "a picture [x] is left out" in text
+    assert "■ toy [bold]: adaptive success, MSE 1.25e-06" in text
+    assert "4 of 5 succeeded, MSE 1.50e-06" in text
+    assert f"Report   {long}\n" in text
+
+
+def test_progress_thousands_of_times_a_second_draws_nothing(live: LiveAttackDisplay, out: io.StringIO) -> None:
+    live.start(1, {})
+    live.target("a", "naive", 1, 1)
+    drawn, began = len(out.getvalue()), time.perf_counter()
+    for done in range(20_000):
+        live.progress(done, 20_000, 1.0)
+    assert time.perf_counter() - began < 1
+    assert len(out.getvalue()) == drawn
+    live.close()
+
+
+@pytest.mark.parametrize("width", [30, 40, 61, 68, 200])
+def test_live_fits_terminals_of_any_width(width: int, live: LiveAttackDisplay, clock: Clock) -> None:
+    small: Any = LiveAttackDisplay(Console(file=io.StringIO(), force_terminal=True, width=width), clock, refresh=0)
+    small.start(3, {})
+    small.target("k" * 100, "adaptive", 1, 3)
+    small.progress(5, 10, 1.0)
+    clock.now += 5
+    assert all(len(line) <= width for line in picture(small, width).splitlines())
+    assert "target" in picture(small, width)
+    small.close()

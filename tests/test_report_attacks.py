@@ -1,0 +1,324 @@
+"""The report's section on attacks: every number and reason is in it, nothing else, whatever the files hold."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import report_attacks
+from fedplug.attack_pictures import draw
+from fedplug.errors import CheckpointError
+from fedplug.pictures import Pictures
+from fedplug.report import write_report
+from fedplug.report_attacks import attacks_section, rewrite_report
+from test_report import HOSTILE, Page, a_row
+
+BIAS = "the first linear layer's bias is encrypted"
+
+
+def a_result(client: int = 3, attack: str = "toy.copy", **changes: Any) -> dict[str, Any]:
+    key = f"{attack}-server-round1-client{client}-probe8.1"
+    return {
+        "key": key, "attack": attack, "use": attack, "adversary": "server", "round": 1, "client": client,
+        "probe": {"batch_size": 8, "batch": 1},
+        "states": {"absent": 0.0, "clear": 0.9, "noised": 0.0, "encrypted": 0.1, "retained": 0.0},
+        "forms": {
+            "adaptive": {"status": "success", "reason": "", "metrics": {"mse": 1.25e-6, "psnr": 59.03},
+                         "undefined": {"toy.vifp": "images of 8x8 px; it needs 41 px"}, "seed": 4711,
+                         "gradient_evaluations": 310, "seconds": 0.7},
+            "naive": {"status": "failed", "reason": "", "metrics": {"mse": 0.2125, "psnr": 6.73},
+                      "undefined": {"toy.vifp": "images of 8x8 px; it needs 41 px"}, "seed": 4712,
+                      "gradient_evaluations": 300, "seconds": 0.5},
+        },
+        "headline": "adaptive", "headline_metric": ["mse", "low"], "success": ["mse", "<=", 0.001],
+        "baselines": {"mean image": {"mse": 0.0801}, "random guess": {"mse": 0.1202}},
+        "truth": {"labels": [7]}, "found": {}, "picture": f"{key}.png", **changes,
+    }  # fmt: skip
+
+
+def a_summary_row(**changes: Any) -> dict[str, Any]:
+    return {
+        "attack": "toy.copy", "adversary": "server", "round": 1, "probe_batch_size": 8, "targets": 5,
+        "form": "adaptive", "headline": True, "succeeded": 4, "wilson": [0.376, 0.964], "not_applicable": 0,
+        "diverged": 0, "reasons": {}, "metrics": {"mse": [1.5e-6, 2e-7], "psnr": [58.2, 1.0]},
+        "baselines": {"mean image": {"mse": 0.0801}, "random guess": {"mse": 0.1202}},
+        "headline_metric": ["mse", "low"], "seconds": 3.5, "gradient_evaluations": 1550, **changes,
+    }  # fmt: skip
+
+
+NAIVE: dict[str, Any] = {
+    "form": "naive", "headline": False, "succeeded": 0, "wilson": [0.0, 0.434], "metrics": {"mse": [0.21, 0.01]}
+}
+
+
+def a_summary(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "rows": list(rows) or [a_summary_row(), a_summary_row(**NAIVE)],
+        "adversaries": {"server": "sees every message and holds no key"}, "notes": [], **changes,
+    }  # fmt: skip
+
+
+def put(run_dir: Path, *results: dict[str, Any], summary: dict[str, Any] | None = None) -> Path:
+    folder = run_dir / "attacks"
+    folder.mkdir(exist_ok=True)
+    for result in results:
+        (folder / f"{result['key']}.json").write_text(json.dumps(result))
+    if summary is not None:
+        (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def picture(folder: Path, result: dict[str, Any]) -> bytes:
+    image = np.full((1, 1, 8, 8), result["client"] / 100, np.float32)
+    draw(folder / result["picture"], result, image, {"naive": None, "adaptive": image})
+    return (folder / result["picture"]).read_bytes()
+
+
+def said(run_dir: Path) -> str:
+    return " ".join(Page(attacks_section(run_dir)).visible().split())
+
+
+def test_a_run_without_attacks_has_no_section(tmp_path: Path) -> None:
+    assert attacks_section(tmp_path) == ""
+    (tmp_path / "attacks").mkdir()
+    assert attacks_section(tmp_path) == ""
+    write_report(tmp_path, [a_row(1)], {}, {})
+    assert 'id="attacks"' not in (tmp_path / "report.html").read_text()
+
+
+def test_the_summary_shows_each_form_beside_trivial_guesses(tmp_path: Path) -> None:
+    put(tmp_path, a_result(), summary=a_summary())
+    text = said(tmp_path)
+    for part in (
+        "adaptive stronger 4 of 5 37.6% to 96.4% if MSE ≤ 0.001", "naive 0 of 5 0.0% to 43.4%",
+        "MSE 1.50e-06 ± 2.00e-07 mean image: 0.080 random guess: 0.120", "PSNR 58.2 dB ± 1.0 dB",
+        "3.5 s 1550 gradients", "server round 1 probes with 8 examples",
+        "server sees every message and holds no key", "toy.vifp images of 8x8 px; it needs 41 px 1",
+    ):  # fmt: skip
+        assert part in text, part
+    assert text.count("An attack that fails proves nothing about stronger ones.") == 1
+    assert "docs/attacking.md" in text
+    assert "Damaged" not in text
+    assert "There is no summary" not in text
+
+
+def test_many_numbers_are_folded_behind_those_that_papers_report(tmp_path: Path) -> None:
+    metrics = {"mse": [0.5, 0.1], "members": [200.0, 0.0], "a": [1.0, 0.0], "b": [1.0, 0.0], "c": [1.0, 0.0],
+               "recovered": [0.5, 0.0], "recovered_low": [0.1, 0.0], "ms_ssim": [0.25, 0.0]}  # fmt: skip
+    put(tmp_path, summary=a_summary(a_summary_row(metrics=metrics)))
+    text = said(tmp_path)
+    assert "random guess: 0.120 MS-SSIM 0.250 members 200 a 1.000 3 more b 1.000 c 1.000 recovered 0.500 3.5 s" in text
+
+
+def test_each_target_is_listed_with_seed_and_what_its_adversary_saw(tmp_path: Path) -> None:
+    put(tmp_path, a_result(), summary=a_summary())
+    row = "server, round 1, client 3, probe 1 with 8 examples clear 90.0%, encrypted 10.0% adaptive success"
+    assert f"{row} MSE 1.25e-06 mean image 0.080 700 ms 310 4711" in said(tmp_path)
+
+
+def test_a_plain_sentence_says_where_zero_filling_hid_a_leak(tmp_path: Path) -> None:
+    put(tmp_path, summary=a_summary())
+    sentence = "toy.copy, server, round 1, probes with 8 examples: zero-filling made it look protected."
+    assert f"{sentence} Taking hidden entries for 0, the attack succeeded on 0 of 5 targets; using only what is " \
+           "visible, on 4 of 5." in said(tmp_path)  # fmt: skip
+    put(tmp_path, summary=a_summary(a_summary_row(succeeded=1), a_summary_row(**{**NAIVE, "succeeded": 2})))
+    assert "zero-filling" not in said(tmp_path)
+    assert "the naive form succeeded more often, on 2 of 5 targets; the adaptive one on 1 of 5" in said(tmp_path)
+    put(tmp_path, summary=a_summary(a_summary_row(), a_summary_row(**{**NAIVE, "succeeded": 4})))
+    assert "Where the forms differ" not in said(tmp_path)
+    # Two adversaries are two questions.
+    put(tmp_path, summary=a_summary(a_summary_row(), a_summary_row(**{**NAIVE, "adversary": "client"})))
+    assert "Where the forms differ" not in said(tmp_path)
+
+
+def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -> None:
+    rows = [a_summary_row(succeeded=0, not_applicable=5, wilson=[0.0, 1.0], reasons={BIAS: 5}, metrics={}),
+            a_summary_row(attack="toy.part", not_applicable=2, diverged=1, succeeded=2, wilson=[0.2, 0.9])]  # fmt: skip
+    put(tmp_path, summary=a_summary(*rows))
+    text = said(tmp_path)
+    assert f"adaptive {BIAS} 5" in text
+    assert "adaptive – 5 not applicable –" in text
+    assert "adaptive 2 of 3 20.0% to 90.0%" in text
+    assert "2 not applicable 1 diverged" in text
+    assert "stronger" not in Page(attacks_section(tmp_path)).visible().split("toy.copy")[-1]  # there is one form only
+
+
+def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> None:
+    results = [a_result(client) for client in range(3)]
+    folder = put(tmp_path, *results, summary=a_summary())
+    drawn = [picture(folder, result) for result in results]
+    page = Page(attacks_section(tmp_path))
+    found = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(found) == 3
+    for attributes, data in zip(found, drawn, strict=True):
+        prefix, _, encoded = str(attributes["src"]).partition(",")
+        assert prefix == "data:image/png;base64"
+        assert base64.b64decode(encoded) == data
+        assert "Adaptive: success, MSE 1.25e-06 (mean image 0.080). Entries it saw: clear 90.0%" in attributes["alt"]
+        assert "Naive: failed, MSE 0.212 (mean image 0.080)." in attributes["alt"]
+        assert int(attributes["width"] or 0) > 100
+
+
+def test_of_many_pictures_each_attack_has_some_and_the_rest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_attacks, "SHOWN", 4)
+    results = [*(a_result(client) for client in range(6)), a_result(9, "toy.other")]
+    folder = put(tmp_path, *results, summary=a_summary())
+    for result in results:
+        picture(folder, result)
+    page = Page(attacks_section(tmp_path))
+    assert page.count("img") == 4
+    titles = [text for tag, text in page.texts if tag == "h3" and "client" in text]
+    assert sum("toy.other" in title for title in titles) == 1
+    assert "3 more pictures are in the folder attacks" in page.visible()
+    assert results[5]["picture"] in page.visible()
+
+
+@pytest.mark.parametrize("name", ["../summary.png", "gone.png", "text.png", "x" * 300 + ".png", "a\0.png", ""])
+def test_a_picture_elsewhere_or_none_at_all_is_not_embedded(name: str, tmp_path: Path) -> None:
+    result = a_result(picture=name)
+    folder = put(tmp_path, result, summary=a_summary())
+    picture(folder, a_result())
+    (tmp_path / "summary.png").write_bytes((folder / a_result()["picture"]).read_bytes())
+    (folder / "text.png").write_text("no picture")
+    page = Page(attacks_section(tmp_path))
+    assert page.count("img") == 0
+    assert "is missing or is no picture" in page.visible()
+
+
+def test_an_interrupted_attack_shows_what_is_finished(tmp_path: Path) -> None:
+    result = a_result()
+    result["forms"]["naive"] = {"status": "not_applicable", "reason": BIAS}
+    put(tmp_path, result)
+    text = said(tmp_path)
+    assert "There is no summary: the attacks were interrupted, or are still going on." in text
+    assert "MSE 1.25e-06" in text
+    assert f"toy.copy server naive {BIAS} 1" in text
+    assert "<details open>" in attacks_section(tmp_path)
+
+
+def test_everything_is_escaped_and_no_address_is_named(tmp_path: Path) -> None:
+    def poisoned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {f"{key}": poisoned(inner) for key, inner in value.items()} | {HOSTILE: HOSTILE}
+        if isinstance(value, list):
+            return [*(poisoned(inner) for inner in value), HOSTILE]
+        return HOSTILE if isinstance(value, str) else value
+
+    result = {**poisoned(a_result()), "key": "poisoned"}
+    folder = put(tmp_path, result, summary=poisoned(a_summary(notes=["one"])))
+    (folder / "old.json").write_text(json.dumps({"status": HOSTILE, "metrics": {HOSTILE: 1}, "reason": HOSTILE}))
+    (folder / "<b>.json").write_text("{")
+    write_report(tmp_path, [a_row(1)], {}, {})
+    whole = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(whole)
+    assert page.count("script") == page.count("b") == 0
+    assert all(name != "onload" for _, attributes in page.tags for name in attributes)
+    assert not re.search(r"(https?:)?//\w", re.sub(r"base64,[\w+/=]*", "", whole))
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert "#attacks" in links
+    assert whole.index('<section id="attacks">') < whole.index('<section id="run">')
+
+
+def test_results_of_earlier_versions_are_a_small_table(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    (folder / "toy.peek.json").write_text(json.dumps({"status": "success", "metrics": {"seen": 3.0}, "reason": "x"}))
+    text = said(tmp_path)
+    assert "toy.peek success seen 3 x" in text
+    assert "There is no summary" not in text
+
+
+def test_damaged_files_are_named_and_the_others_shown(tmp_path: Path) -> None:
+    folder = put(tmp_path, a_result(), summary=a_summary())
+    (folder / "half.json").write_text('{"forms": {')
+    (folder / "list.json").write_text("[1]")
+    (folder / "bytes.json").write_bytes(b"\xff\xfe")
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "other.json").write_text("{}")
+    text = said(tmp_path)
+    for name in ("half", "list", "bytes", "deep"):
+        assert f"{name}.json cannot be read: " in text
+    assert "other.json holds no result of an attack" in text
+    assert "4 of 5" in text
+    (folder / "summary.json").write_text("null")
+    assert "There is no summary" in said(tmp_path)
+    assert "summary.json cannot be read: it is no object; it is left out here." in said(tmp_path)
+
+
+VALUES = [None, "x", {"x": [1]}, [None, None, 10**400], float("inf")]
+
+
+def paths(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    here = [((*before, key), part) for key, part in inner]
+    return [path for path, _ in here] + [path for place, part in here for path in paths(part, place)]
+
+
+@pytest.mark.parametrize("which", ["result", "summary"])
+def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> None:
+    whole = a_result() if which == "result" else a_summary(notes=["one"])
+    for path in paths(whole):
+        for value in VALUES:
+            changed = copy.deepcopy(whole)
+            place = changed
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+            result = {**changed, "key": "one"} if which == "result" else {**a_result(), "key": "one"}
+            put(tmp_path, result, summary=a_summary() if which == "result" else changed)
+            Page(attacks_section(tmp_path))
+
+
+def a_finished_run(run_dir: Path) -> Path:
+    rows = [a_row(1), a_row(2, loss=float("nan"), epsilon=float("inf"), log={"ε": 1.0})]
+    ledger = {"verdict": "none", "log": [{"round": 0}], "side_channels": [{"name": "x"}]}
+    summary = {"name": "demo", "recipe": {"name": "demo", "rounds": 2}, "plan": [("train", "std.sgd", "lr 0.1")]}
+    kept = Pictures(lambda note: None)
+    kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run_dir / "ledger.json").write_text(json.dumps(ledger))
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    (run_dir / "figures.json").write_text(kept.to_json())
+    return write_report(run_dir, rows, ledger, summary, kept.kept)
+
+
+def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attacks(tmp_path: Path) -> None:
+    report = a_finished_run(tmp_path)
+    before = report.read_text(encoding="utf-8")
+    assert rewrite_report(tmp_path) == report
+    assert report.read_text(encoding="utf-8") == before
+    put(tmp_path, a_result(), summary=a_summary())
+    after = rewrite_report(tmp_path).read_text(encoding="utf-8")
+    section = attacks_section(tmp_path)
+    assert section in after
+    assert len(after) > len(before) + len(section)
+    assert 'id="figure-picture-0"' in after
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("summary.json", None, "summary.json cannot be read"),
+        ("ledger.json", b"{", "ledger.json is damaged"),
+        ("metrics.jsonl", b'{"round": 1}\n{"rou', r"metrics.jsonl, line 2 is damaged .* fedplug resume"),
+        ("metrics.jsonl", b"\xff", "metrics.jsonl cannot be read"),
+        ("ledger.json", b"[]", "ledger.json is damaged .it is no object"),
+    ],
+)
+def test_a_damaged_run_keeps_its_old_report(file: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    report = a_finished_run(tmp_path)
+    before = report.read_bytes()
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        rewrite_report(tmp_path)
+    assert report.read_bytes() == before
