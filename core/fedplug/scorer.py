@@ -124,8 +124,8 @@ class Scorer:
 def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Truth]:
     """Both with as many images, each beside the one it comes nearest to in all (least total squared error).
 
-    An attack does not know in which order a batch was, so its images come in any order; what it found too much, and
-    what it did not find, is left out.
+    An attack does not know in which order a batch was, so its images come in any order; what it found too much is
+    left out; what it did not find is left out and counted (`Truth.missed`).
     """
     if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
         return found, truth
@@ -140,6 +140,7 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
         images=truth.images[true],
         labels=truth.labels[true],
         regions=None if truth.regions is None else truth.regions[true],
+        missed=len(truth.images) - len(true),
     )
     return dataclasses.replace(found, images=found.images[guessed]), truth
 

@@ -28,6 +28,7 @@ class Truth:
         members: bool (m,), which of the candidates the client had; None without a challenge.
         update: float32 (P,), the update before any protection; None where it was not made again.
         observed: what the adversary saw of it; None where it saw none.
+        missed: how many images there are beside these that the attack offered nothing for; set by the scorer.
     """
 
     images: NDArray[np.float32]
@@ -38,6 +39,7 @@ class Truth:
     members: NDArray[np.bool_] | None = None
     update: NDArray[np.float32] | None = None
     observed: ObservedUpdate | None = None
+    missed: int = 0
 
     @property
     def counts(self) -> NDArray[np.int64]:

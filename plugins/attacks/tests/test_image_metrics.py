@@ -355,3 +355,17 @@ def test_a_torchvision_that_does_not_import_is_a_metric_error(monkeypatch: pytes
     truth = photographs(32)
     with pytest.raises(MetricError, match=r"cannot be imported .*roi_align.*belong together"):
         measure("mssim", truth, truth)
+
+
+def test_images_that_an_attack_offers_nothing_for_are_not_recovered() -> None:
+    from fedplug import AttackReport, Truth
+    from fedplug.scorer import Scorer, wilson
+
+    rng = np.random.default_rng(0)
+    images = rng.random((4, 1, 8, 8), dtype=np.float32)
+    truth = Truth(images=images, labels=np.zeros(4, np.int64), num_classes=2)
+    scorer = Scorer({"attacks.mse": Mse(Mse.Options())}, None, (0.5,), 0)
+    numbers, _ = scorer.score(AttackReport("finished", images=images[[2]]), truth)
+    assert numbers["mse"] == 0
+    assert numbers["images_recovered"] == 1 / 4
+    assert (numbers["images_recovered_low"], numbers["images_recovered_high"]) == wilson(1, 4)

@@ -47,7 +47,8 @@ class Mse:
     }
     conventions: ClassVar[str] = (
         "images in [0, 1], any size; mean over channels and pixels of an image, then over images; an image counts as "
-        "recovered below an MSE of 1e-3 (option recovered_below), 95% Wilson interval over the images"
+        "recovered below an MSE of 1e-3 (option recovered_below), one that nothing was offered for does not; Wilson "
+        "interval of 95% over all images of the batch"
     )
     default: ClassVar[bool] = True
 
@@ -67,10 +68,11 @@ class Mse:
         """
         errors = squared_errors(*_images.both(found, truth, "mse")).mean(axis=(1, 2))
         recovered = int(np.count_nonzero(errors < self.options.recovered_below))
-        low, high = wilson(recovered, len(errors))
+        images = len(errors) + truth.missed  # what an attack offers nothing for is not recovered
+        low, high = wilson(recovered, images)
         return {
             "mse": float(errors.mean()),
-            "images_recovered": recovered / len(errors),
+            "images_recovered": recovered / images,
             "images_recovered_low": low,
             "images_recovered_high": high,
         }

@@ -43,6 +43,9 @@ class Regions:
         ssim: bool = Field(
             True, description="MSSIM as well; without it, images of any size and regions at the border are no problem"
         )
+        fields: tuple[str, ...] | None = Field(
+            None, min_length=1, description="fields that count as inside, such as [name, total]; null: all of them"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -51,7 +54,7 @@ class Regions:
         """`mse`, `psnr` and `mssim`, each with `_inside` and `_outside`.
 
         Raises:
-            MetricError: the data has no regions, they leave nothing inside or outside, or the images are none, not of
+            MetricError: the data has no regions or no such field, they leave nothing inside or outside, or the images are none, not of
                 one shape, not finite, not in [0, 1] or, for MSSIM, smaller than 11 pixels.
         """
         if truth.regions is None:
@@ -62,7 +65,7 @@ class Regions:
                 f"regions: they have the shape {list(truth.regions.shape)}, which must be {list(expected)}, a number "
                 "for each pixel of each image; resize them with the images"
             )
-        inside = truth.regions > 0
+        inside = self._inside(truth, truth.regions)
         numbers: dict[str, float] = {}
         errors = squared_errors(*pair)
         for side, mask in (("inside", inside), ("outside", ~inside)):
@@ -76,8 +79,21 @@ class Regions:
                 numbers[f"mssim_{side}"] = float(each.mean())
         return numbers
 
+    def _inside(self, truth: Truth, regions: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which pixels show a field that counts, bool (n, H, W)."""
+        fields = self.options.fields
+        if fields is None:
+            return regions > 0
+        if unknown := [name for name in fields if name not in truth.region_names]:
+            raise MetricError(
+                f"regions: fields {unknown} must be among those that the data marks: {', '.join(truth.region_names)}"
+            )
+        chosen: NDArray[np.bool_] = np.isin(regions, [1 + truth.region_names.index(name) for name in fields])
+        return chosen
+
     def describe(self) -> str:
-        return "inside and outside the regions" + ("" if self.options.ssim else ", without MSSIM")
+        where = "the regions" if self.options.fields is None else ", ".join(self.options.fields)
+        return f"inside and outside {where}" + ("" if self.options.ssim else ", without MSSIM")
 
 
 def _means(values: NDArray[np.float64], mask: NDArray[np.bool_], side: str, more: str = "") -> NDArray[np.float64]:
