@@ -54,8 +54,8 @@ class Regions:
         """`mse`, `psnr` and `mssim`, each with `_inside` and `_outside`.
 
         Raises:
-            MetricError: the data has no regions or no such field, they leave nothing inside or outside, or the images are none, not of
-                one shape, not finite, not in [0, 1] or, for MSSIM, smaller than 11 pixels.
+            MetricError: the data has no regions or no such field, they leave nothing inside or outside, or the images
+                are none, not of one shape, not finite, not in [0, 1] or, for MSSIM, smaller than 11 pixels.
         """
         if truth.regions is None:
             raise MetricError("regions: the data has no regions; a data set such as fedre.receipts knows them")

@@ -7,7 +7,7 @@ examples/secure_aggregation/maskcrypt/maskcrypt_server.py (`_mask_consensus`) an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import fedplug
 import numpy as np
@@ -37,6 +37,11 @@ class MaskCrypt:
             False,
             description="encrypt every index that somebody proposes, as the authors' code does; false: the first "
             "ratio * P distinct ones of the interleaved lists, so that the share is what it says",
+        )
+        order: Literal["highest", "lowest"] = Field(
+            "highest",
+            description="which scores are proposed first; lowest is the control that encrypts what matters least, as in "
+            "SenseCrypt, Fig. 18",
         )
         by: str | None = Field(None, description="scorer that orders the proposals; the recipe's first if unset")
         rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
@@ -73,8 +78,10 @@ class MaskCrypt:
 
     @at_client
     def propose(self, client: Client) -> NDArray[np.uint32]:
-        """This client's mask proposal: floor(ratio * P) indices, highest score first; ties: the lowest first."""
+        """This client's mask proposal: floor(ratio * P) indices, highest score first (`order`); ties: the lowest first."""
         scores = masks.per_scalar(client, self.options.by)
+        if self.options.order == "lowest":
+            scores = -scores
         chosen = highest(scores, masks.count_of(self.options.ratio, len(scores)))
         return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.uint32)
 
@@ -96,7 +103,8 @@ class MaskCrypt:
     def describe(self) -> str:
         """One line for the plan of the run."""
         kept = "all of it" if self.options.union else "as much of the interleaved lists"
-        return f"each proposes {self.options.ratio:.1%}, {kept} is encrypted; the rest {self.options.rest}"
+        proposed = f"{self.options.ratio:.1%}" + (" of the lowest scores" if self.options.order == "lowest" else "")
+        return f"each proposes {proposed}, {kept} is encrypted; the rest {self.options.rest}"
 
 
 def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:

@@ -90,13 +90,15 @@ class ClassesPerClient:
     """Give every client examples of k classes only; the clients that share a class split it evenly.
 
     The pathological split of McMahan et al. 2017 (Sec. 3), with classes in place of shards. Classes are handed out so
-    that each is held by about K k / classes clients.
+    that each is held by about K k / classes clients. With `others: 1` a client also has one example of every other
+    class, as where SenseCrypt is attacked (Sec. 4.2, Fig. 7 and 8).
     """
 
     class Options(fedplug.Options):
         """How many classes."""
 
         k: int = Field(2, ge=1, description="classes a client holds")
+        others: int = Field(0, ge=0, description="examples of each class that a client does not hold")
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -105,11 +107,11 @@ class ClassesPerClient:
         """For each client, the ascending indices of its examples.
 
         Raises:
-            DataError: k exceeds the number of classes, the clients together hold too few classes to cover all, or a
-                class has fewer examples than clients that should share it and one of them gets nothing.
+            DataError: k exceeds the number of classes, the clients together hold too few classes to cover all, a class
+                has too few examples for `others`, or fewer than clients that should share it and one gets nothing.
         """
         _need(len(labels), num_clients, 1)
-        k, classes = self.options.k, np.unique(labels)
+        k, others, classes = self.options.k, self.options.others, np.unique(labels)
         if k > len(classes):
             raise DataError(f"k={k} must be at most the number of classes, {len(classes)}; for all of them use std.iid")
         if num_clients * k < len(classes):
@@ -126,6 +128,16 @@ class ClassesPerClient:
         parts: list[list[Indices]] = [[] for _ in range(num_clients)]
         for label, clients in zip(classes, holders, strict=True):
             members = rng.permutation(np.flatnonzero(labels == label))
+            if others:
+                strangers = [client for client in range(num_clients) if client not in clients]
+                if len(members) < others * len(strangers) + len(clients):
+                    raise DataError(
+                        f"class {label} has {len(members)} examples, and others={others} gives {others} to each of "
+                        f"{len(strangers)} clients and leaves fewer than one for each of {len(clients)}; lower others"
+                    )
+                for client in strangers:
+                    given, members = members[:others], members[others:]
+                    parts[client].append(given)
             for client, share in zip(clients, np.array_split(members, len(clients)), strict=True):
                 parts[client].append(share)
         joined = [np.sort(np.concatenate(part)) for part in parts]
