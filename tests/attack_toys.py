@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import types
@@ -221,8 +222,9 @@ ATTACKS: dict[str, dict[str, type]] = {
 USUAL = ("toy.distance", "toy.count_error", "toy.hits", "toy.agreement")
 
 
+@functools.cache
 def attack_catalog() -> Catalog:
-    """The installed components, the toys and the attacks here."""
+    """The installed components, the toys and the attacks here; looked up once, which takes a while."""
     catalog = toy_catalog()
     for group, classes in ATTACKS.items():
         for name, found in classes.items():
@@ -295,7 +297,8 @@ def observed(
 
 def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[Known, Truth]:
     """The same of attacks that are built: of their first round, and of one batch of a probe."""
-    occasions = run._occasions(run._rounds())
+    ((round, names), *_) = run._rounds()
+    occasions = run._occasions(round, "released" in names)
     occasion = next(each for place, each in enumerate(occasions) if place == number)
     adversary = Adversary.of(name, target, occasion.clients, run.scope.protected_links)
     assert adversary is not None
@@ -333,6 +336,8 @@ def reachable(*roots: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(found, types.CellType):
             with contextlib.suppress(ValueError):
                 inside.append((".cell", found.cell_contents))
+        if isinstance(found, types.FrameType):
+            inside.append((".locals", found.f_locals))
         if hasattr(found, "__dict__"):
             inside += [(f".{key}", value) for key, value in vars(found).items()]
         for kind in type(found).__mro__:

@@ -104,7 +104,7 @@ def test_a_probe_of_a_clear_recipe_shows_the_gradient_of_its_batch(runs: Runs) -
     meaning = known.update.meaning
     assert (meaning.steps, meaning.batch_size, meaning.examples, meaning.lr) == (1, 5, 5, 0.05)
     inputs = ((truth.images.reshape(5, -1) - data.mean[0]) / data.std[0]).astype(np.float64)
-    weight, bias = (known.vector[: 640].reshape(10, 64), known.vector[640:])
+    weight, bias = (known.vector[:640].reshape(10, 64), known.vector[640:])
     logits = inputs @ weight.T + bias
     wrong = np.exp(logits - logits.max(1, keepdims=True))
     wrong /= wrong.sum(1, keepdims=True)
@@ -204,7 +204,7 @@ def clipped(values: Any, norm: float, order: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "chain, order",
+    ("chain", "order"),
     [
         ([CLIP, {"use": "std.gaussian", "noise_multiplier": 0.3, "source": "reproducible"}], 2),
         ([{"use": "std.clip_l1", "norm": 2.0}, {"use": "std.laplace", "noise_multiplier": 0.3,
@@ -268,14 +268,10 @@ def test_a_model_that_a_sealed_sum_moved_is_not_known(runs: Runs) -> None:
     assert np.array_equal(inside.vector, saved(folder, 2, 0)["vector"])
 
 
-@pytest.mark.parametrize("adversary, protected", [("eavesdropper", True), ("key_server", False)])
-def test_who_hears_nothing_of_the_target_does_not_know_its_model(
-    runs: Runs, adversary: str, protected: bool
-) -> None:
+@pytest.mark.parametrize(("adversary", "protected"), [("eavesdropper", True), ("key_server", False)])
+def test_who_hears_nothing_of_the_target_does_not_know_its_model(runs: Runs, adversary: str, protected: bool) -> None:
     folder = runs.of(recipe_of("encrypted", [bfv("key_server")]))
-    first, second = (
-        observed(folder, adversary, 0, round, protected_links=protected)[0] for round in (1, 2)
-    )
+    first, second = (observed(folder, adversary, 0, round, protected_links=protected)[0] for round in (1, 2))
     assert first.vector is not None
     assert second.vector is None
 
@@ -302,7 +298,7 @@ def test_a_client_that_sat_a_round_out_has_an_old_model_and_an_old_plan(runs: Ru
     plain["data"] = plain["data"] | {"clients": 6}
     folder = runs.of(plain)
     with machinery(folder, adversaries=["server"], rounds=[3]) as run:
-        occasion = next(iter(run._occasions([2])))
+        occasion = next(run._occasions(2, False))
         absent = sorted(set(range(6)) - set(occasion.clients))
     assert absent
     target = occasion.clients[0]

@@ -768,15 +768,19 @@ def test_an_empty_zone_is_no_ciphertext() -> None:
 
 
 def test_an_attack_sees_what_the_server_saw_and_nothing_else(tmp_path: Path) -> None:
-    plain = paraaegis(rounds=2, attack=[{"use": "toy.spy"}])
+    attack = {"attacks": [{"use": "toy.spy"}], "rounds": [1, 2], "targets": [0]}
+    plain = paraaegis(rounds=2, attack=attack)
     catalog = toy_catalog()
     code, folder = run_command.start(Recipe.from_plain(plain, catalog), Settings(output=tmp_path, quiet=True), catalog)
     assert code == 0
-    metrics = json.loads((folder / "attacks" / "toy.spy.json").read_text())["metrics"]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert metrics["uploads"] == 8
-    assert metrics["readable"] == metrics["sealed"] == 8
-    assert metrics["to_clients"] == sum(row["messages"] for row in rows) + 10  # and those of the set-up
+    asked = sum(row["messages"] for row in rows) + 10  # and those of the set-up
+    for round, uploads in ((1, 4), (2, 8)):  # of the second round everything that was recorded up to it
+        file = folder / "attacks" / f"toy.spy-server-round{round}-client0.json"
+        own = json.loads(file.read_text())["forms"]["adaptive"]["own"]
+        assert own["uploads"] == own["readable"] == own["sealed"] == uploads
+        assert own["to_clients"] < asked
+    assert own["to_clients"] == asked - 4  # but for the end of the run, which tells each client the last sum
     assert not any(hasattr(View, name) for name in ("clients", "engine", "state", "server"))
 
 

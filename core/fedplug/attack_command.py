@@ -67,6 +67,7 @@ def execute(
         run_dir, settings, catalog: as in `attack`.
         command: how to go on after an interruption.
     """
+    from fedplug.run_command import terminated_like_interrupted
     from fedplug.torch_model import resolve_device
 
     watch = make_attack_display(settings.quiet)
@@ -74,8 +75,9 @@ def execute(
     keys = needs_key_server(ran, Composition(ran, catalog))
     run: AttackRun | None = None
     try:
-        run = AttackRun(recipe, ran, run_dir, data_root, resolve_device(settings.device), keys, catalog, watch)
-        summary = run.execute()
+        with terminated_like_interrupted():
+            run = AttackRun(recipe, ran, run_dir, data_root, resolve_device(settings.device), keys, catalog, watch)
+            summary = run.execute()
     except KeyboardInterrupt:
         done, total = (max(0, run.done - 1), run.total) if run else (0, 0)
         if run and run.folder.is_dir():
@@ -117,6 +119,11 @@ def with_attacks(
         section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
     if metrics:
         section["metrics"] = [{"use": _full(name, "metric", catalog)} for name in metrics]
+    if "probe" in scope:  # what the command line leaves out stays as the recipe has it
+        probe = {**(section.get("probe") or {}), **{key: n for key, n in scope["probe"].items() if n is not None}}
+        if "batch_size" not in probe:
+            raise SetupError(f"--batches {probe['batches']} changes nothing without --probe SIZE; add it")
+        scope = {**scope, "probe": probe}
     section |= scope
     if not section.get("attacks"):
         raise ViewError(

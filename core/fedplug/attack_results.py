@@ -57,6 +57,22 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [result for result in found if result is not None and "forms" in result]
 
 
+def beats(guesses: Mapping[str, Mapping[str, float]], numbers: Mapping[str, float], metric: str, relation: str) -> bool:
+    """Whether an attack's number is better than that of every trivial guess; otherwise nothing was learnt.
+
+    With one example of 100 classes, a wrong label still has 98% of the counts right.
+
+    Args:
+        guesses: by guess, its numbers.
+        numbers: of the attack.
+        metric: the number that decides about success.
+        relation: `<=` where low means that it learnt more, else `>=`.
+    """
+    sign = -1.0 if relation == "<=" else 1.0
+    mine = numbers.get(metric, math.nan)
+    return all(sign * mine > sign * guess[metric] for guess in guesses.values() if metric in guess)
+
+
 def stronger(forms: Mapping[str, Mapping[str, Any]], metric: str, way: str) -> str | None:
     """The form that learnt more by this number; the first of equals. None where no form has it."""
     values = {form: entry["metrics"].get(metric, math.nan) for form, entry in forms.items()}
@@ -78,8 +94,10 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for result in results(folder):
         size = (result.get("probe") or {}).get("batch_size")
-        grouped.setdefault((result["attack"], result["adversary"], size), []).append(result)
-    rows = [row for (attack, adversary, size), group in sorted(grouped.items(), key=str)
+        # Results under other options, or of another scope, are another experiment and must not be averaged in.
+        kind = (result["attack"], result["adversary"], size, result.get("settings", ""))
+        grouped.setdefault(kind, []).append(result)
+    rows = [row for (attack, adversary, size, _), group in sorted(grouped.items(), key=str)
             for row in _rows(attack, adversary, size, group)]  # fmt: skip
     summary = {
         "rows": rows,

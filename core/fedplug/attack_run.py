@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ from fedplug.scorer import Scorer, pixels
 from fedplug.steps import OneBatch
 from fedplug.truth import Truth
 from fedplug.types import Examples
-from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, AttackReport, Message, View, read_wire
+from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
 
 ADAPTIVE, NAIVE = "adaptive", "naive"
 
@@ -101,6 +102,7 @@ class AttackRun:
         self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
         self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, self.rewound.public)
         self.adversaries: dict[str, str] = {}
+        self._updates: dict[tuple[int, int], Any] = {}
         self.done = self.total = 0
 
     def close(self) -> None:
@@ -116,17 +118,18 @@ class AttackRun:
         """
         rounds = self._rounds()
         self._require(rounds)
-        self.total = self._count(rounds)
+        self.total = sum(self._count(names) for _, names in rounds)
         facts = {
             "run": str(self.run_dir), "attacks": ", ".join(use.name for use in self.recipe.attack),
             "adversaries": ", ".join(self.scope.adversaries), "device": self.device,
         }  # fmt: skip
         self.watch.start(self.total, facts)
-        for occasion in self._occasions(rounds):
-            for name in self.scope.adversaries:
-                for target in self._targets(occasion):
-                    adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
-                    self._on_target(occasion, name, adversary, target)
+        for round, names in rounds:
+            for occasion in self._occasions(round, "released" in names):
+                for name in names:
+                    for target in self._targets(occasion):
+                        adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
+                        self._on_target(occasion, name, adversary, target)
         return self.summary()
 
     def summary(self) -> dict[str, Any]:
@@ -135,50 +138,50 @@ class AttackRun:
 
     # -- what there is to attack ---------------------------------------------------------------------------------------
 
-    def _rounds(self) -> list[int]:
-        """0-based, in order."""
+    def _rounds(self) -> list[tuple[int, list[str]]]:
+        """Rounds, 0-based, each with its adversaries: by default the first, and of released models the final one."""
+        names = self.scope.adversaries
         if self.scope.rounds is not None:
-            return [round - 1 for round in self.scope.rounds]
-        return [self.recipe.rounds if set(self.scope.adversaries) == {"released"} else 0]
+            return [(round - 1, names) for round in self.scope.rounds]
+        others = [name for name in names if name != "released"]
+        final = [(self.recipe.rounds, ["released"])] if "released" in names else []
+        return ([(0, others)] if others else []) + final
 
-    def _require(self, rounds: list[int]) -> None:
+    def _require(self, rounds: list[tuple[int, list[str]]]) -> None:
         """Refuses what the run folder cannot answer, before anything is tried."""
-        if self.scope.probe is None and set(self.scope.adversaries) != {"released"}:
-            there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
-            if missing := [round + 1 for round in rounds if round not in there]:
+        there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
+        for round, names in rounds:
+            if self.scope.probe is not None or names == ["released"]:
+                self.checkpoints.read(round)
+            elif round not in there:
                 only = f"recorded uploads of rounds {sorted(round + 1 for round in there)} only"
                 raise ViewError(
-                    f"{self.run_dir} holds {only if there else 'no recorded messages'}, and round {missing[0]} is to "
+                    f"{self.run_dir} holds {only if there else 'no recorded messages'}, and round {round + 1} is to "
                     "be attacked; run the recipe with --record-wire, or with attacks in it, and attack that run; or "
                     "probe single batches, for which the checkpoint before the round is enough: --probe 30"
                 )
-        else:
-            for round in rounds:
-                self.checkpoints.read(round)
 
-    def _count(self, rounds: list[int]) -> int:
+    def _count(self, names: list[str]) -> int:
         batches = self.scope.probe.batches if self.scope.probe else 1
         targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
-        return len(rounds) * batches * targets * len(self.scope.adversaries) * len(self.recipe.attack)
+        return batches * targets * len(names) * len(self.recipe.attack)
 
-    def _occasions(self, rounds: list[int]) -> Iterator[Occasion]:
-        probe, released = self.scope.probe, "released" in self.scope.adversaries
-        for round in rounds:
-            before = [message for message in self.recorded if message.round < round]
-            if probe is not None:
-                for number in range(probe.batches):
-                    batch = OneBatch(probe.batch_size, number, probe.classes)
-                    moment = self.rewound.probe(round, batch)
-                    clients = sorted(moment.batches)
-                    yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
-                continue
-            now = [message for message in self.recorded if message.round == round]
-            senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
-            clients = sorted(int(sender.partition(":")[2]) for sender in senders)
-            kept = self.checkpoints.path(round + 1)
-            moment_now = self.rewound.before(round) if released else None
-            everyone = clients or list(range(self.recipe.data.clients))
-            yield Occasion(round, None, [*before, *now], kept if kept.is_dir() else None, everyone, moment_now)
+    def _occasions(self, round: int, released: bool) -> Iterator[Occasion]:
+        probe, before = self.scope.probe, [message for message in self.recorded if message.round < round]
+        if probe is not None:
+            for number in range(probe.batches):
+                batch = OneBatch(probe.batch_size, number, probe.classes)
+                moment = self.rewound.probe(round, batch)
+                clients = sorted(moment.batches)
+                yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
+            return
+        now = [message for message in self.recorded if message.round == round]
+        senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
+        clients = sorted(int(sender.partition(":")[2]) for sender in senders)
+        kept = self.checkpoints.path(round + 1)
+        moment_now = self.rewound.before(round) if released else None
+        everyone = clients or list(range(self.recipe.data.clients))
+        yield Occasion(round, None, [*before, *now], kept if kept.is_dir() else None, everyone, moment_now)
 
     def _targets(self, occasion: Occasion) -> list[int]:
         return occasion.clients if self.scope.targets is None else list(self.scope.targets)
@@ -203,7 +206,8 @@ class AttackRun:
                 self.adversaries[name] = adversary.sentence()
             truth = self._truth(occasion, target, known)
             result, truth, reports = self._attacked(use.name, key, name, occasion, target, known, truth)
-            result |= {"use": use.use, "options": use.options.model_dump(mode="json"), "digest": digest}
+            result |= {"use": use.use, "options": use.options.model_dump(mode="json"), "digest": digest,
+                       "settings": attack_results.digest_of(settings)}  # fmt: skip
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -212,7 +216,8 @@ class AttackRun:
         if "released" in adversary.roles:
             assert occasion.moment is not None
             theirs = read_client(occasion.moment.folder, target)
-            return Known((), None, theirs.vector, theirs.personal)
+            # A model is released with its batch-norm statistics: it answers nothing sensible without them.
+            return Known((), None, theirs.vector, theirs.personal, theirs.party.state["fedplug"].get("buffers", {}))
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
         return self.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
 
@@ -224,7 +229,9 @@ class AttackRun:
         seed = int(stream(self.recipe.seed, "attack", key).integers(2**31))
         view = View(adversary, target=target, round=occasion.round, seed=seed)
         if known is not None:
-            view, truth = self._view(view, known, truth, component)
+            # Members of what the update was made from; released models are made from all a client has.
+            batches = occasion.moment.batches if occasion.moment and adversary != "released" else {}
+            view, truth = self._view(view, known, truth, component, batches.get(target))
         update = view.update
         hides = update is not None and not bool(update.visible.all())
         forms = {getattr(component.options, "form", ADAPTIVE): attack}
@@ -236,6 +243,7 @@ class AttackRun:
         headline = tuple(getattr(component, "headline", ("", "high")))
         success = tuple(getattr(component, "success", ("", ">=", float("inf"))))
         entries, reports = {}, {}
+        guesses = self.scorer.baselines(finds, truth)
         for form, name in forms.items():
             self.watch.target(key, form, self.done, self.total)
             started = time.process_time()
@@ -243,6 +251,8 @@ class AttackRun:
             spent = time.process_time() - started
             numbers, undefined = self.scorer.score(report, truth)
             status = self.scorer.verdict(report, numbers, success) if success[0] else report.status
+            if status == SUCCESS and not attack_results.beats(guesses, numbers, success[0], success[1]):
+                status = FAILED
             entries[form] = {
                 "status": status, "reason": report.reason, "metrics": numbers, "undefined": undefined,
                 "own": {name: float(value) for name, value in report.metrics.items()}, "seed": report.seed,
@@ -257,14 +267,16 @@ class AttackRun:
             "meaning": dataclasses.asdict(update.meaning) if update else {},
             "finds": sorted(finds), "forms": entries,
             "headline": attack_results.stronger(entries, headline[0], headline[1]), "headline_metric": list(headline),
-            "success": list(success), "baselines": self.scorer.baselines(finds, truth), "better": self.scorer.better,
+            "success": list(success), "baselines": guesses, "better": self.scorer.better,
             "found": {form: _plain(report) for form, report in reports.items()},
             "truth": {"counts": truth.counts.tolist(), "labels": truth.labels.tolist()}, "picture": f"{key}.png",
         }  # fmt: skip
         return result, truth, reports
 
-    def _view(self, view: View, known: Known, truth: Truth, component: Any) -> tuple[View, Truth]:
-        """Fills in what the adversary knows, and for a challenge the candidates."""
+    def _view(
+        self, view: View, known: Known, truth: Truth, component: Any, batch: Examples | None
+    ) -> tuple[View, Truth]:
+        """Fills in what the adversary knows, and for a challenge the candidates, from `batch` or all its data."""
         data = self.rewound.client(0).data
         model: Model | None = None
         if known.vector is not None:
@@ -278,7 +290,7 @@ class AttackRun:
             segmentation=data.train.targets is not None,
         )  # fmt: skip
         if getattr(component, "needs", Needs(update=False, model=False)).candidates and view.target is not None:
-            candidates, members = self._challenge(view.target, view.seed)
+            candidates, members = self._challenge(view.target, view.seed, batch)
             view = dataclasses.replace(view, candidates=candidates)
             truth = dataclasses.replace(truth, members=members)
         return view, truth
@@ -320,10 +332,7 @@ class AttackRun:
         wanted = any(metric.kind == "update" for metric in self.scorer.metrics.values())
         observed = known.update if known else None
         if update is None and wanted and observed is not None and len(observed.contributors) == 1:
-            try:
-                update = self.rewound.update(occasion.round, target)
-            except FedplugError as error:
-                self.watch.note(f"the update of client {target} cannot be made again: {error}")
+            update = self._made_again(occasion.round, target)
         return Truth(
             images=pixels(examples),
             labels=examples.labels,
@@ -334,12 +343,37 @@ class AttackRun:
             observed=observed,
         )
 
-    def _challenge(self, target: int, seed: int) -> tuple[Examples, Any]:
-        """Candidates, half of them the target's own and half test examples of the same class mix, and which are its."""
+    def _made_again(self, round: int, target: int) -> Any:
+        """The update of a client before any protection, trained once for all attacks; None where that fails.
+
+        None too where the trainer adds noise that is drawn once: with other noise it would be another update.
+        """
+        trainer = self.composition.components[self.recipe.train.name].options
+        if getattr(trainer, "source", "reproducible") != "reproducible":
+            return None
+        if (round, target) not in self._updates:
+            if any(when != round for when, _ in self._updates):
+                self._updates.clear()  # rounds are attacked one after the other
+            try:
+                self._updates[round, target] = self.rewound.update(round, target)
+            except FedplugError as error:
+                self.watch.note(f"the update of client {target} cannot be made again: {error}")
+                self._updates[round, target] = None
+        return self._updates[round, target]
+
+    def _challenge(self, target: int, seed: int, batch: Examples | None = None) -> tuple[Examples, Any]:
+        """Candidates, half of them the target's own and half test examples of the same class mix, and which are its.
+
+        Its own are those of the probed batch, or else any that it trains on.
+
+        Drawn and ordered by a stream of the target's data too: from the seed alone, which the attack is told, the order
+        would give the members away.
+        """
         data = self.rewound.client(target).data
-        rng = stream(seed, "challenge")
-        half = min(self.scope.candidates // 2, len(data.train))
-        mine = data.train.take(rng.permutation(len(data.train))[:half])
+        rng = stream(seed, "challenge", hashlib.sha256(np.ascontiguousarray(data.train.inputs).tobytes()).hexdigest())
+        owned = data.train if batch is None else batch
+        half = min(self.scope.candidates // 2, len(owned))
+        mine = owned.take(rng.permutation(len(owned))[:half])
         others = data.shared_test.take(matched_test(mine.labels, data.shared_test.labels, half, rng))
         both = Examples(np.concatenate([mine.inputs, others.inputs]), np.concatenate([mine.labels, others.labels]))
         order = rng.permutation(len(both))
@@ -377,8 +411,14 @@ class AttackRun:
         return data
 
     def _recorded(self) -> list[Message]:
-        files = sorted((self.run_dir / "wire").glob("round-*.wire"))
-        return [message for file in files for message in read_wire(file)]
+        messages: list[Message] = []
+        for file in sorted((self.run_dir / "wire").glob("round-*.wire")):
+            try:
+                messages += read_wire(file)
+            except Exception as error:  # whatever a damaged file makes of itself
+                remedy = "without the file only probes, and rounds before it, can be attacked"
+                raise ViewError(f"{file} is damaged ({describe(error)}); {remedy}") from error
+        return messages
 
     def _twins(self) -> dict[str, str]:
         """For each attack with a form, the name of the same attack in the other form."""

@@ -59,6 +59,13 @@ class AttackScope(Options):
         400, ge=2, le=100_000, description="examples of a membership challenge, half of them the target's own"
     )
 
+    @field_validator("targets", "rounds")
+    @classmethod
+    def _once(cls, numbers: list[int] | None) -> list[int] | None:
+        if numbers and (twice := [number for number in numbers if numbers.count(number) > 1]):
+            raise ValueError(f"{twice[0]} is named twice")
+        return numbers
+
     @field_validator("adversaries")
     @classmethod
     def _known(cls, adversaries: list[str]) -> list[str]:
@@ -68,7 +75,10 @@ class AttackScope(Options):
                 raise ValueError(f"there is no adversary {wrong[0]!r}; there is {', '.join(ROLES)}, joined by +")
             if "released" in roles and len(roles) > 1:
                 raise ValueError(f"{adversary}: released stands alone; it is who sees the published models only")
-        if len(set(adversaries)) < len(adversaries):
+            kinds = [role.partition(":")[0] for role in roles]
+            if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+                raise ValueError(f"{adversary} names {twice} twice; at most one of each kind can collude")
+        if len({frozenset(adversary.split("+")) for adversary in adversaries}) < len(adversaries):
             raise ValueError("an adversary is named twice")
         return adversaries
 

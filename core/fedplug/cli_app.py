@@ -169,15 +169,12 @@ def attack(
 ) -> None:
     """Attack what crossed the wire in a finished run; finished targets are kept and not attacked again."""
     from fedplug import attack_command
-    from fedplug.errors import SetupError
 
     settings = _settings(workers=None, device=device, data=data, quiet=quiet)
-    if batches is not None and probe is None:
-        raise SetupError(f"--batches {batches} changes nothing without --probe SIZE; add it")
     lists = {"adversaries": adversaries, "targets": targets, "rounds": rounds}
     scope: dict[str, Any] = {key: value for key, value in lists.items() if value}
-    if probe is not None:
-        scope["probe"] = {"batch_size": probe, "batches": batches or 1}
+    if probe is not None or batches is not None:
+        scope["probe"] = {"batch_size": probe, "batches": batches}
     found = attack_command.attack(run, settings, attacks or [], metrics or [], scope, sets or [])
     raise typer.Exit(found)
 

@@ -47,10 +47,11 @@ class Meaning:
         batch_size: examples in each step; None where unknown.
         examples: of the client, in this update; None where unknown.
         epochs: times the client went through its examples; None where unknown.
-        loss: `cross_entropy`.
+        loss: `cross_entropy`, or `weighted cross_entropy` where classes have weights.
         training_mode: True where the model computes its gradients in training mode (batch norm, dropout).
         momentum, weight_decay: of the optimiser.
-        clip_norm: the update, or a zone of it, may have been scaled down to this L2 norm; None without a clip.
+        clip_norm: what is visible, or a zone of it, may have been scaled down to this L2 norm, so that its size says
+            nothing; None without a clip, or where the values are shorter.
     """
 
     sign: int = -1
@@ -64,6 +65,18 @@ class Meaning:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip_norm: float | None = None
+
+    @property
+    def reach(self) -> float | None:
+        """How many times a gradient that stays the same is in the update: lr x steps, and more with momentum.
+
+        With momentum m that starts at 0, step k moves by 1 + m + ... + m^(k-1) = (1 - m^k) / (1 - m) gradients. None
+        where the learning rate or the number of steps is not known.
+        """
+        if not self.lr or not self.steps:
+            return None
+        m, n = self.momentum, self.steps
+        return self.lr * (n - m * (1 - m**n) / (1 - m)) / (1 - m)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,23 +153,33 @@ class ObservedUpdate:
         dense[self.visible] = self.values
         return dense
 
-    def as_gradient(self) -> ObservedUpdate:
-        """The estimate of the mean gradient behind it, update / (sign x lr x steps), with its noise scaled alike.
+    def as_gradient(self, vector: NDArray[np.float32] | None = None) -> ObservedUpdate:
+        """The estimate of the mean gradient behind it, update / (sign x reach), with its noise scaled alike.
 
-        Exact for one step of plain gradient descent; for many steps it is the mean along the path (what an attack fed
-        with the raw update would call protected, it is not).
+        Exact for one step of plain gradient descent; for many steps it is the mean along the path, later steps counted
+        less where there is momentum (what an attack fed with the raw update would call protected, it is not). A clip
+        may have made it smaller by a factor that nobody knows (`Meaning.clip_norm`).
+
+        Args:
+            vector: float32 (P,), the model it was made from: what weight decay added is then taken off again, exactly
+                after one step. None: it stays in.
 
         Raises:
             ViewError: the learning rate or the number of steps is not known.
         """
         meaning = self.meaning
-        if not meaning.lr or not meaning.steps:
+        reach = meaning.reach
+        if reach is None:
             what = "learning rate" if not meaning.lr else "number of local steps"
             raise ViewError(f"the {what} behind the update is not known to this adversary")
-        factor = np.float32(1.0 / (meaning.sign * meaning.lr * meaning.steps))
+        factor = np.float32(1.0 / (meaning.sign * reach))
+        values = self.values * factor
+        if vector is not None and meaning.weight_decay:
+            values = values - np.float32(meaning.weight_decay) * vector[self.visible]
+            meaning = dataclasses.replace(meaning, weight_decay=0.0)
         return dataclasses.replace(
-            self, values=self.values * factor, sigma=self.sigma * abs(factor),
-            meaning=dataclasses.replace(meaning, sign=1, lr=1.0, steps=1),
+            self, values=values, sigma=self.sigma * abs(factor),
+            meaning=dataclasses.replace(meaning, sign=1, lr=1.0, steps=1, momentum=0.0),
         )  # fmt: skip
 
     def tensor(self, name: str) -> TensorView:

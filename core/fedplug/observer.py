@@ -130,20 +130,15 @@ class Observer:
             steps, epochs, examples, size = 1, 1, batch_size, batch_size
         elif epochs and size and examples:
             steps, size = epochs * math.ceil(examples / size), min(size, examples)
-        clips = [
-            component.options.norm
-            for component in self.composition.components.values()
-            if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
-        ]
         return Meaning(
             lr=None if lr is None else lr * getattr(options, "lr_decay", 1.0) ** round,
             steps=steps,
             batch_size=size,
             examples=examples,
             epochs=epochs,
+            loss="weighted cross_entropy" if getattr(options, "class_weights", None) else "cross_entropy",
             momentum=getattr(options, "momentum", 0.0),
             weight_decay=getattr(options, "weight_decay", 0.0),
-            clip_norm=min((float(clip) for clip in clips if isinstance(clip, int | float)), default=None),
         )
 
     # -- an update, entry by entry -------------------------------------------------------------------------------------
@@ -160,6 +155,7 @@ class Observer:
         states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
         dense, sigma = np.zeros((2, self.layout.size), np.float32)
         unplaced: list[bool] = []  # of each block whose place is not known, whether it is closed
+        clips: list[float] = []
         lost = 0
         for block in blocks:
             opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
@@ -170,9 +166,10 @@ class Observer:
             elif opened is None:
                 states[where] = Seen.ENCRYPTED
             else:
-                std = self._sigma(block.zone, round)
+                std, values = self._sigma(block.zone, round), _unweighted(opened)
                 states[where] = Seen.CLEAR if std == 0 else Seen.NOISED
-                dense[where], sigma[where] = _unweighted(opened), std
+                dense[where], sigma[where] = values, std
+                clips += self._clips(block.zone, values if std == 0 else None)
         rest = states == Seen.ABSENT
         keeps = RETAINED in getattr(self.composition.components[self.recipe.negotiate_mask.name], "zones", (RETAINED,))
         if keeps and not unplaced:
@@ -180,9 +177,27 @@ class Observer:
         elif not keeps and unplaced and all(unplaced):  # what is left can only be what is closed
             states[rest] = Seen.ENCRYPTED
         visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
+        meaning = dataclasses.replace(meaning, clip_norm=min(clips, default=None))
         return ObservedUpdate(
             round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, unplaced=lost
         )
+
+    def _clips(self, zone: str, values: Vector | None) -> list[float]:
+        """Norms that a zone may have been scaled down to; none where its values are shorter, so that no clip acted.
+
+        Args:
+            zone: of one client's values.
+            values: as they are without noise; None where noise hides how long they were.
+        """
+        found = []
+        for use in self.recipe.protect.get(zone, ()):
+            component = self.composition.components[use.name]
+            norm = getattr(component.options, "norm", None)
+            if "l2_bound" in getattr(component, "provides", ()) and isinstance(norm, int | float):
+                length = math.inf if values is None else float(np.linalg.norm(values.astype(np.float64)))
+                # A clip ends a little below its norm, and what was encrypted is rounded besides.
+                found += [float(norm)] if length >= 0.99 * norm else []
+        return found
 
     def _place(self, block: Block, plan: Plan | None) -> Any:
         """Where in the model a block's values belong; None if that cannot be known."""
@@ -275,7 +290,8 @@ class Observer:
             if message.round == round and message.receiver == KEY_SERVER:
                 for _, _, name, method, payload in message.decode()["calls"]:
                     if (name, method) == ("fedplug", "open"):
-                        blocks[payload[1].zone] = payload[1]
+                        for block in (payload[1], *payload[2]):  # of several groups, the first
+                            blocks.setdefault(block.zone, block)
         if not blocks or not any(insider.vector is None for insider in insiders):
             return None
         count = max(block.contributors for block in blocks.values())

@@ -44,11 +44,17 @@ class Scorer:
         self, metrics: Mapping[str, Any], public: PublicData | None, mean: tuple[float, ...], seed: int
     ) -> None:
         self.metrics, self.public, self.mean, self.seed = metrics, public, mean, seed
+        # A metric may stand there twice, with other options: the first keeps its names, the other's are told apart.
+        self._names: dict[tuple[str, str], str] = {}
+        for name, metric in metrics.items():
+            taken = set(self._names.values())
+            self._names |= {(name, key): f"{name}.{key}" if key in taken else key for key in metric.better}
 
     @property
     def better(self) -> dict[str, str]:
         """For each number, whether `high` or `low` means that the attack learnt more."""
-        return {name: way for metric in self.metrics.values() for name, way in metric.better.items()}
+        metrics = self.metrics.items()
+        return {self._names[name, key]: way for name, metric in metrics for key, way in metric.better.items()}
 
     def score(self, found: AttackReport, truth: Truth) -> tuple[dict[str, float], dict[str, str]]:
         """The numbers of every metric that compares something the attack found.
@@ -73,9 +79,13 @@ class Scorer:
                 try:
                     about_images = metric.kind == "images"
                     scored = metric.score(matched, true if about_images else truth)
-                    numbers |= {str(key): float(value) for key, value in scored.items()}
+                    found_here = {str(key): float(value) for key, value in scored.items()}
                 except Exception as error:  # a metric of a plugin; the others still count
                     undefined[name] = describe(error)
+                    continue
+                for key, value in found_here.items():
+                    known_as = self._names.get((name, key), key)
+                    numbers[f"{name}.{key}" if known_as in numbers else known_as] = value
         return numbers, undefined
 
     def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> str:
@@ -99,6 +109,10 @@ class Scorer:
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
             draws = rng.multinomial(size, np.full(classes, 1 / classes), size=GUESSES)
             guesses["random guess"] = [AttackReport(FINISHED, counts=draw) for draw in draws]
+            if size < classes:  # most classes are absent, so whoever names none has most of them right
+                guesses["no class"] = [AttackReport(FINISHED, counts=np.zeros(classes, np.int64))]
+            if self.public is not None and len(self.public.classes) == classes:
+                guesses["public class mix"] = [AttackReport(FINISHED, counts=self._public_mix(size, classes))]
         if "members" in finds and truth.members is not None:
             scores = rng.random((GUESSES, len(truth.members)))
             guesses["random guess"] = [AttackReport(FINISHED, members=draw) for draw in scores]
@@ -109,6 +123,14 @@ class Scorer:
             known = dict.fromkeys(key for row in rows for key in row)  # some metrics are not defined for every guess
             averaged[name] = {key: float(np.mean([row[key] for row in rows if key in row])) for key in known}
         return averaged
+
+    def _public_mix(self, size: int, classes: int) -> NDArray[np.int64]:
+        """Counts of so many examples in the proportions of the public ones, by largest remainders."""
+        assert self.public is not None
+        exact = np.bincount(self.public.examples.labels, minlength=classes) / len(self.public.examples) * size
+        counts = np.floor(exact).astype(np.int64)
+        counts[np.argsort(counts - exact, kind="stable")[: size - int(counts.sum())]] += 1
+        return counts
 
     def _mean_image(self, truth: Truth) -> NDArray[np.float32]:
         """The mean of the public examples; without any, the data set's mean colour, which is public too."""

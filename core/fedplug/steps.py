@@ -57,7 +57,10 @@ class OneBatch:
     def on_one_batch(self, client: Client, trainer: Any) -> Iterator[Any]:
         """Inside, the client has the batch for its data; gives a trainer that makes one step of it."""
         options, data = trainer.options, client.data
-        once = {"epochs": 1, "batch_size": self.batch_size, "momentum": 0.0}
+        once: dict[str, Any] = {"epochs": 1, "batch_size": self.batch_size, "momentum": 0.0}
+        if hasattr(trainer, "record_release") and hasattr(options, "noise_multiplier"):
+            # The noise of a round, and not what would be calibrated for one batch alone.
+            once |= {"noise_multiplier": trainer.record_release(client, client.ctx)[0], "epsilon": None, "delta": None}
         solver = copy.copy(trainer)
         solver.options = options.model_copy(update={key: once[key] for key in once if hasattr(options, key)})
         solver.name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache

@@ -1,0 +1,191 @@
+"""`fedplug attack` as a user meets it: names, exit codes, and messages without a traceback."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attack_toys import Echo, Runs, attack_catalog, attacks_of, results
+from fedplug.catalog import Catalog
+from fedplug.cli import main
+from toy_components import recipe_of
+
+SAID = pytest.CaptureFixture[str]
+LABELS = "attack.attacks.0.finds=['labels']"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(autouse=True)
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toys are installed, and no data folder and no user config is in sight."""
+    catalog = attack_catalog()
+    monkeypatch.setattr(Catalog, "discover", staticmethod(lambda: catalog))
+    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def folder(runs: Runs, tmp_path: Path) -> Path:
+    """A finished run of two rounds, with every message."""
+    return Path(shutil.copytree(runs.of(recipe_of()), tmp_path / "run"))
+
+
+def fedplug(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """Runs the command line in this process and gives its exit code."""
+    monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])
+    return int(main() or 0)
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: SAID, *words: object, code: int = 1) -> str:
+    """What `fedplug attack` says as it refuses."""
+    assert fedplug(monkeypatch, "attack", *words) == code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said
+
+
+def small(*words: object) -> list[object]:
+    return [*words, "--attack", "echo", "--metric", "count_error", "--set", LABELS]
+
+
+# -- it works ----------------------------------------------------------------------------------------------------------
+
+
+def test_attacks_and_metrics_go_by_their_short_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    words = small("attack", folder, "--target", 1, "--target", 2, "--adversary", "server", "--round", 2)
+    assert fedplug(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    assert "toy.echo-server-round2-client1: adaptive" in shown
+    assert str(folder / "attacks") in shown
+    assert str(folder / "report.html") in shown
+    found = results(folder)
+    assert set(found) == {"summary", "toy.echo-server-round2-client1", "toy.echo-server-round2-client2"}
+    assert found["toy.echo-server-round2-client1"]["use"] == "toy.echo"
+    assert fedplug(monkeypatch, *words) == 0
+    assert "toy.echo-server-round2-client2: finished before" in capsys.readouterr().out
+
+
+def test_options_of_attacks_and_of_probes_can_be_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = small("attack", folder, "--probe", 3, "--batches", 2, "--target", 0, "-q")
+    assert fedplug(monkeypatch, *words, "--set", "attack.probe.classes=1", "--set", "attack.candidates=8") == 0
+    found = results(folder)
+    assert set(found) == {"summary", *(f"toy.echo-server-round1-client0-probe3.{batch}" for batch in (1, 2))}
+    for number, result in enumerate((found[f"toy.echo-server-round1-client0-probe3.{n}"] for n in (1, 2)), 1):
+        assert result["probe"] == {"batch_size": 3, "batch": number, "classes": 1}
+        assert sum(count > 0 for count in result["truth"]["counts"]) == 1
+
+
+def test_a_recipes_own_attacks_run_again_without_being_named(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = attacks_of("toy.bare", targets=[3])
+    run = Path(shutil.copytree(runs.of(recipe_of(rounds=1, attack=section)), tmp_path / "own"))
+    shutil.rmtree(run / "attacks")
+    assert fedplug(monkeypatch, "attack", run, "-q") == 0
+    assert set(results(run)) == {"summary", "toy.bare-server-round1-client3"}
+
+
+def test_ctrl_c_in_the_middle_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID) -> None:
+    sets = ["--set", "attack.attacks.0.does=interrupt", "--set", "attack.attacks.0.at=[2]"]
+    words = [*small("attack", folder, "-q"), *sets]
+    assert fedplug(monkeypatch, *words) == 130
+    shown = capsys.readouterr().out
+    assert "Interrupted; 2 of 4 targets are finished" in shown
+    assert f"To go on: fedplug attack {folder}" in shown
+    assert set(results(folder)) == {"summary", "toy.echo-server-round1-client0", "toy.echo-server-round1-client1"}
+    monkeypatch.setattr(Echo, "_deed", lambda self, report, view: report)
+    Echo.heard.clear()
+    assert fedplug(monkeypatch, *words) == 0
+    assert [view.target for view, _ in Echo.heard] == [2, 3]
+
+
+# -- it refuses --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_recorded_messages_names_the_remedy(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    folder = runs.of(recipe_of(), record=False)
+    said = refused(monkeypatch, capsys, *small(folder, "--adversary", "server"))
+    assert "holds no recorded messages, and round 1 is to be attacked" in said
+    assert "--record-wire" in said
+    assert "--probe" in said
+    assert not (folder / "attacks").exists()
+
+
+def test_what_is_no_run_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID) -> None:
+    said = refused(monkeypatch, capsys, tmp_path / "nowhere", "--attack", "echo")
+    assert "nowhere is no run folder: it has no recipe.yaml" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--attack", "echo", "--round", 3], "rounds names round 3, but the recipe has 2"),
+        (["--attack", "echo", "--target", 4], "targets names client 4, but there are 4: 0 to 3"),
+        (["--attack", "echo", "--adversary", "sever"], "there is no adversary 'sever'"),
+        (["--attack", "echo", "--adversary", "client:9"], "there is no client 9"),
+        (["--attack", "ekko"], "ekko"),
+        (["--attack", "echo", "--metric", "distanse"], "distanse"),
+        ([], "names no attacks; name some: --attack ilrg --adversary server"),
+        (["--attack", "echo", "--batches", 2], "--batches 2 changes nothing without --probe SIZE"),
+        (["--attack", "echo", "--set", "rounds=5"], "only its attacks can be set; write attack.PATH=VALUE"),
+        (["--attack", "echo", "--set", "train.lr=1"], "only its attacks can be set"),
+        (["--attack", "echo", "--set", "attack.attacks.0.gray=1"], "gray"),
+        (["--attack", "echo", "--set", "attack.attacks.0.grey=dark"], "grey"),
+        (["--attack", "echo", "--set", "attack.attacks.3.grey=1"], "attack.attacks.3"),
+    ],
+)
+def test_mistakes_are_named_and_nothing_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID, words: list[object], said: str
+) -> None:
+    assert said in refused(monkeypatch, capsys, folder, *words)
+    assert not (folder / "attacks").exists()
+
+
+@pytest.mark.parametrize("words", [["--probe", 0], ["--batches", 0], ["--round", 0], ["--target", -1], ["--atack", 1]])
+def test_wrong_usage_has_its_own_exit_code(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID, words: list[object]
+) -> None:
+    refused(monkeypatch, capsys, folder, "--attack", "echo", *words, code=2)
+
+
+@pytest.mark.parametrize(("damage", "words"), [
+    ("wire/round-0001.wire", "round-0001.wire"), ("checkpoint/round-0001/client-1.state", "client-1.state is damaged"),
+    ("recipe.yaml", "recipe.yaml"),
+])  # fmt: skip
+def test_damaged_files_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID, damage: str, words: str
+) -> None:
+    whole = (folder / damage).read_bytes()
+    (folder / damage).write_bytes(whole[: len(whole) // 2])
+    assert words in refused(monkeypatch, capsys, *small(folder, "--adversary", "client:1", "--target", 0))
+
+
+def test_a_class_count_that_does_not_fit_is_a_clear_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    """A probe of more classes than there are takes all of them; an answer for other classes is refused."""
+    assert fedplug(monkeypatch, *small("attack", folder, "--probe", 4, "--target", 0, "-q"),
+                   "--set", "attack.probe.classes=99") == 0  # fmt: skip
+    monkeypatch.setattr(Echo, "_deed", _for_other_classes)
+    assert fedplug(monkeypatch, *small("attack", folder, "--target", 0)) == 0
+    entry = results(folder)["toy.echo-server-round1-client0"]["forms"]["adaptive"]
+    assert entry["status"] == "failed"
+    assert entry["reason"] == "the attack gave counts of shape (3,), not (10)"
+    assert "the attack gave counts of shape (3,), not (10)" in capsys.readouterr().out
+
+
+def _for_other_classes(echo: Echo, report: Any, view: Any) -> Any:
+    return dataclasses.replace(report, counts=np.ones(3))
