@@ -58,7 +58,7 @@ def test_is_right(path: Path) -> None:
 def test_every_combination_of_a_grid_is_right(path: Path) -> None:
     recipe = path.with_name(path.name.replace(".grid.yaml", ".yaml"))
     found = combinations(recipe, read_grid(path, [1]), (), Catalog.discover())
-    assert len({one.recipe.digest for one in found}) == len(found) in (6, 15, 18, 27, 36, 48)
+    assert len({one.recipe.digest for one in found}) == len(found) in (2, 6, 12, 14, 15, 18, 22, 27, 36, 48)
 
 
 @pytest.mark.parametrize("path", ALL, ids=ids)

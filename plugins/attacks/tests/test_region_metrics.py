@@ -118,6 +118,36 @@ def test_without_ssim_size_and_border_do_not_matter() -> None:
     assert Regions(Regions.Options(ssim=False)).describe() == "inside and outside the regions, without MSSIM"
 
 
+def test_only_the_named_fields_count_as_inside() -> None:
+    found, truth = pair()
+    marks = boxes(2, 32, 8, 8, 16, 16)
+    marks[:, 16:24, 16:24] = 1
+    known = Truth(truth, np.zeros(2, np.int64), 10, regions=marks, region_names=("name", "date", "total"))
+    metric = Regions(Regions.Options(fields=("total",)))
+    total = boxes(2, 32, 8, 8, 16, 16)
+    assert metric.score(AttackReport("finished", images=found), known) == score(found, truth, total)
+    assert metric.describe() == "inside and outside total"
+    everything = Regions(Regions.Options(fields=("name", "date", "total")))
+    assert everything.score(AttackReport("finished", images=found), known) == score(found, truth, marks)
+    unknown = Regions(Regions.Options(fields=("total", "address")))
+    with pytest.raises(MetricError, match=r"fields \['address'\] must be among .*: name, date, total"):
+        unknown.score(AttackReport("finished", images=found), known)
+
+
+def test_a_box_needs_no_marks() -> None:
+    found, truth = pair()
+    boxed = score(found, truth, None, box=(4, 8, 20, 24))
+    assert boxed == score(found, truth, boxes(2, 32, 8, 4, 24, 20))
+    assert boxed == score(found, truth, boxes(2, 32, 0, 0, 4, 4), box=(4, 8, 20, 24))
+    assert Regions(Regions.Options(box=(4, 8, 20, 24))).describe() == "inside and outside the box [4, 8, 20, 24]"
+    with pytest.raises(MetricError, match=r"box \[4, 8, 33, 24\] .* 32 wide and 32 high"):
+        score(found, truth, None, box=(4, 8, 33, 24))
+    with pytest.raises(ValueError, match=r"box \[4, 8, 4, 24\] must have 0 <= x0 < x1"):
+        Regions.Options(box=(4, 8, 4, 24))
+    with pytest.raises(ValueError, match="fields and box both say"):
+        Regions.Options(fields=("name",), box=(4, 8, 20, 24))
+
+
 def test_what_has_no_regions_is_refused() -> None:
     found, truth = pair()
 

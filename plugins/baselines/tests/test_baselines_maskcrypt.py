@@ -99,6 +99,14 @@ def test_a_client_proposes_its_highest_scores_in_order(make_client: Any) -> None
         component.propose(client)
 
 
+def test_a_client_may_propose_its_lowest_scores_instead(make_client: Any) -> None:
+    client = make_client(Layout.of([("w", (6,))]), scores={PRIORITY: np.array([0.5, -2, 3, 0.5, 9, 0], np.float32)})
+    component = MaskCrypt(MaskCrypt.Options(ratio=0.5, by=PRIORITY, order="lowest"))
+    assert component.propose(client).tolist() == [1, 5, 0]
+    assert "50.0% of the lowest scores" in component.describe()
+    assert "lowest" not in MaskCrypt(MaskCrypt.Options()).describe()
+
+
 def test_scores_of_layers_count_for_their_scalars(make_client: Any) -> None:
     component = MaskCrypt(MaskCrypt.Options(ratio=0.5))
     layout = Layout.of([("a.w", (2,)), ("b.w", (3,)), ("a.bias", (1,))])

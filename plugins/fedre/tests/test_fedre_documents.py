@@ -41,6 +41,19 @@ def test_examples_are_as_described() -> None:
         assert 0.6 < tampered.mean() < 1  # a fifth is left alone
 
 
+def test_asked_for_kinds_the_same_images_have_one_label_each() -> None:
+    pixels, kinds = load(), load(task="kinds")
+    assert kinds.classes == kinds.label_names == pixels.kinds
+    assert kinds.train.targets is None
+    assert kinds.test.targets is None
+    assert np.array_equal(kinds.train.answers, pixels.train.labels)
+    assert np.array_equal(kinds.train.inputs, pixels.train.inputs)
+    assert pixels.train.regions is not None
+    assert kinds.train.regions is not None
+    assert np.array_equal(kinds.train.regions, pixels.train.regions)
+    assert kinds.region_names == DOCUMENT_FIELDS
+
+
 def test_the_same_seed_gives_the_same_examples_and_another_others() -> None:
     first, again, other = load(), load(), load(seed=1)
     assert same(first.train, again.train)
@@ -86,6 +99,7 @@ def test_text_boxes_are_inside_and_hold_the_ink(kind: str, size: int) -> None:
         ({"untouched": 1}, "less than 1"),
         ({"size": 32}, "greater than or equal to 48"),
         ({"areas": 0}, "greater than or equal to 1"),
+        ({"task": "labels"}, "'pixels' or 'kinds'"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], complaint: str) -> None:

@@ -57,6 +57,9 @@ def test_examples_are_as_described(tmp_path: Path) -> None:
     again = Receipts(options()).load(str(tmp_path))
     assert np.array_equal(data.train.inputs, again.train.inputs)
     assert np.array_equal(data.test.targets, again.test.targets)  # type: ignore[arg-type]
+    kinds = Receipts(options(task="kinds")).load(str(tmp_path))
+    assert (kinds.classes, kinds.kinds, kinds.train.targets) == (FORMATS, (), None)
+    assert np.array_equal(kinds.train.inputs, data.train.inputs)
     fewer = Receipts(options(train_count=9)).load(str(tmp_path))
     assert np.array_equal(fewer.train.inputs, data.train.inputs[:9])
 

@@ -106,6 +106,27 @@ def test_a_ciphertext_holds_as_many_values_as_fit(options: dict[str, Any], value
     assert f"{values} values a ciphertext" in component.describe()
 
 
+def test_with_one_value_a_ciphertext_a_client_encrypts_its_mask_and_no_more() -> None:
+    parties, rng = Parties(make(values=1, short_exponents=True), num_clients=3), np.random.default_rng(4)
+    updates = rng.uniform(-1, 1, (3, SIZE))
+    masks = [np.arange(start, start + 12, 2).astype(np.uint32) for start in (0, 4, 8)]  # 0 to 10, 4 to 14, 8 to 18
+    blocks = {c: parties.protect(updates[c][where], positions=where) for c, where in enumerate(masks)}
+    assert [len(block.ciphertexts) for block in blocks.values()] == [6, 6, 6]
+    total = parties.add(blocks)
+    assert total.positions is not None
+    assert total.positions.tolist() == [4, 6, 8, 10, 12, 14]  # two clients or three
+    assert total.meta["fewest"] == 2  # nothing else is in these ciphertexts
+    expected = [sum(updates[c][at] for c in range(3) if at in masks[c]) for at in total.positions]
+    assert parties.open(total).plain() == pytest.approx(np.array(expected), abs=3 * parties.numbers.step)
+    assert "1 value a ciphertext" in parties.component.describe()
+
+
+def test_more_values_than_a_ciphertext_has_room_for_are_refused() -> None:
+    assert make(values=84).position_block == 84 == make().position_block
+    with pytest.raises(ValidationError, match=r"values=85 must be at most 84, .* at field_bytes=3"):
+        make(values=85)
+
+
 @pytest.mark.parametrize(
     ("options", "clients", "bits"),
     [({}, 32, 19), ({}, 33, 18), ({}, 256, 16), ({"field_bytes": 2}, 20, 11), ({"field_bytes": 4}, 20, 24),

@@ -109,6 +109,19 @@ def test_classes_per_client_says_who_gets_nothing() -> None:
         assign(ClassesPerClient, labels_of([1, 50]), 5, k=1)
 
 
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_classes_per_client_may_leave_a_few_examples_of_every_other_class(k: int) -> None:
+    labels = labels_of([60] * 5)
+    parts = assign(ClassesPerClient, labels, 10, k=k, others=2)
+    check_complete(parts, len(labels), 10)
+    counts = np.array([np.bincount(labels[part], minlength=5) for part in parts])
+    assert (np.sort(counts)[:, : 5 - k] == 2).all()
+    holders = 2 * k  # of each class
+    assert (np.sort(counts, axis=0)[-holders:].sum(0) == 60 - 2 * (10 - holders)).all()
+    with pytest.raises(DataError, match=r"class 1 has 9 examples, and others=1 gives 1 to each of 8 .* lower others"):
+        assign(ClassesPerClient, labels_of([60, 9, 60, 60, 60]), 10, k=1, others=1)
+
+
 @pytest.mark.parametrize(
     ("component", "options"),
     [(Dirichlet, {"alpha": 0}), (Dirichlet, {"min_examples": 0}), (ClassesPerClient, {"k": 0}), (Iid, {"alpha": 1})],

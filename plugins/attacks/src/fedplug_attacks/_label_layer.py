@@ -75,7 +75,7 @@ def last_layer(view: View) -> LastLayer:
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
     places = {parameter.name: parameter.slice for parameter in layout.parameters}
-    gradient = view.update.as_gradient()
+    gradient = view.update.as_gradient(view.vector)
     parts = [gradient.tensor(name) for name in (weight, bias) if name]
     if not any(part.visible.any() for part in parts):
         raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")

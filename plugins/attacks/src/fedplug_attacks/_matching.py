@@ -70,7 +70,7 @@ class Matcher:
         assert view.update is not None  # the core has checked what the attack needs
         self.view, self.form, self.batch, self.device = view, form, batch, torch.device(device)
         self.dtype = torch.float64 if double else torch.float32
-        self.update: ObservedUpdate = view.update.as_gradient()
+        self.update: ObservedUpdate = view.update.as_gradient(view.vector)
         self.target = torch.from_numpy(self.update.dense(0.0)).to(self.device, self.dtype)
         weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
         self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
@@ -142,7 +142,15 @@ class Matcher:
         return -(labels * logits.log_softmax(-1)).sum(-1).mean(), penalty
 
     def squared(self, gradients: torch.Tensor) -> torch.Tensor:
-        """Sum of squared differences relative to the observed gradient's own sum of squares; (T, P) to (T,)."""
+        """Sum of squared differences relative to the observed gradient's own sum of squares; (T, P) to (T,).
+
+        Where a clip may have scaled the update down, candidates are scaled down too, by the factor that fits best.
+        """
+        if self.update.meaning.clip_norm is not None:
+            along = (gradients * (self.weight * self.target)).sum(1)
+            fits = along / (self.weight * gradients.square()).sum(1)
+            # Where it is not cut off the factor is the minimum, so that its own derivative adds nothing.
+            gradients = gradients * fits.detach().clamp(1e-3, 1.0)[:, None]
         return (self.weight * (gradients - self.target).square()).sum(1) / self._norm
 
     def cosine(self, gradients: torch.Tensor) -> torch.Tensor:
@@ -215,7 +223,7 @@ def _variance(view: View, update: ObservedUpdate) -> NDArray[np.float64]:
     if view.vector is not None and view.update is not None:
         # A local model is stored in float32: half a spacing at most, which the division by lr x steps blows up.
         meaning = view.update.meaning
-        rounding = np.spacing(np.abs(view.vector)).astype(np.float64) / ((meaning.lr or 1) * (meaning.steps or 1))
+        rounding = np.spacing(np.abs(view.vector)).astype(np.float64) / (meaning.reach or 1)
         variance += np.where(update.visible, rounding**2 / 12, 0.0)
     return variance
 

@@ -53,8 +53,8 @@ class Dlg:
     of which the lowest loss is the answer.
 
     Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. An update of several steps
-    is taken for steps x lr times one gradient of all its examples, which is an estimate; momentum and weight decay are
-    not modelled.
+    is taken for steps x lr times one gradient of all its examples (more times with momentum), which is an estimate;
+    what weight decay added is taken off. Where a clip may have acted, gradients are compared up to their size.
     """
 
     class Options(_Search):
@@ -113,7 +113,7 @@ class Idlg:
 
         assert view.update is not None  # the core has checked what the attack needs
         try:
-            guess = single_label(view.update.as_gradient(), view.num_classes, self.options.form)
+            guess = single_label(view.update.as_gradient(view.vector), view.num_classes, self.options.form)
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
         return _search(self.options, view, ctx, labels=guess.classes if len(guess.classes) <= _MOST_LABELS else None)

@@ -29,8 +29,8 @@ class GradInversion:
     steps, and group consistency without registering the images.
 
     Labels are the classes whose rows of the last layer's gradient have the lowest minimum (eq. 5), which assumes that
-    no class is there twice. An update of several steps is taken for steps x lr times one gradient; momentum and weight
-    decay are not modelled.
+    no class is there twice. An update of several steps is taken for steps x lr times one gradient, more times with
+    momentum; what weight decay added is taken off. Where a clip may have acted, the size of gradients does not count.
     """
 
     class Options(fedplug.Options):

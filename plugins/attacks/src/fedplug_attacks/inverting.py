@@ -34,7 +34,8 @@ class InvertingGradients:
 
     Labels are known beforehand, as in the paper: of one example from the last layer as in `attacks.idlg`, every
     possible class being tried where it cannot be told; of a batch from the last layer's bias and the signs of its rows.
-    An update of several steps is taken for steps x lr times one gradient; momentum and weight decay are not modelled.
+    An update of several steps is taken for steps x lr times one gradient, more times with momentum; what weight decay
+    added is taken off.
     """
 
     class Options(fedplug.Options):

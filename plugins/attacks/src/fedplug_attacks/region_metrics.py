@@ -14,6 +14,7 @@ from fedplug.errors import MetricError
 from fedplug.truth import Truth
 from fedplug.views import AttackReport
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from fedplug_attacks import _images
 from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_errors, ssim_map
@@ -46,6 +47,19 @@ class Regions:
         fields: tuple[str, ...] | None = Field(
             None, min_length=1, description="fields that count as inside, such as [name, total]; null: all of them"
         )
+        box: tuple[int, int, int, int] | None = Field(
+            None, description="[x0, y0, x1, y1], what is inside whatever the data marks; x1 and y1 are outside"
+        )
+
+        @model_validator(mode="after")
+        def _one_region(self) -> Regions.Options:
+            if self.fields is not None and self.box is not None:
+                raise ValueError("fields and box both say what is inside; write one of them")
+            if self.box is not None:
+                x0, y0, x1, y1 = self.box
+                if not (0 <= x0 < x1 and 0 <= y0 < y1):
+                    raise ValueError(f"box {list(self.box)} must have 0 <= x0 < x1 and 0 <= y0 < y1")
+            return self
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -54,18 +68,16 @@ class Regions:
         """`mse`, `psnr` and `mssim`, each with `_inside` and `_outside`.
 
         Raises:
-            MetricError: the data has no regions or no such field, they leave nothing inside or outside, or the images
-                are none, not of one shape, not finite, not in [0, 1] or, for MSSIM, smaller than 11 pixels.
+            MetricError: the data has no regions or no such field, the box is not in the images, nothing is left inside
+                or outside, or the images are none, not of one shape, not finite, not in [0, 1] or, for MSSIM, smaller
+                than 11 pixels.
         """
-        if truth.regions is None:
-            raise MetricError("regions: the data has no regions; a data set such as fedre.receipts knows them")
-        pair = _images.both(found, truth, "regions", WINDOW if self.options.ssim else 1, "SSIM's window; ssim: false")
-        if truth.regions.shape != (expected := (len(pair[1]), *pair[1].shape[2:])):
+        if truth.regions is None and self.options.box is None:
             raise MetricError(
-                f"regions: they have the shape {list(truth.regions.shape)}, which must be {list(expected)}, a number "
-                "for each pixel of each image; resize them with the images"
+                "regions: the data has no regions; a data set such as fedre.receipts knows them, or give a box"
             )
-        inside = self._inside(truth, truth.regions)
+        pair = _images.both(found, truth, "regions", WINDOW if self.options.ssim else 1, "SSIM's window; ssim: false")
+        inside = self._inside(truth, (len(pair[1]), *pair[1].shape[2:]))
         numbers: dict[str, float] = {}
         errors = squared_errors(*pair)
         for side, mask in (("inside", inside), ("outside", ~inside)):
@@ -79,20 +91,37 @@ class Regions:
                 numbers[f"mssim_{side}"] = float(each.mean())
         return numbers
 
-    def _inside(self, truth: Truth, regions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which pixels show a field that counts, bool (n, H, W)."""
-        fields = self.options.fields
-        if fields is None:
-            return regions > 0
-        if unknown := [name for name in fields if name not in truth.region_names]:
+    def _inside(self, truth: Truth, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Which pixels count as inside, bool (n, H, W)."""
+        fields, box, regions = self.options.fields, self.options.box, truth.regions
+        inside = np.zeros(shape, np.bool_)
+        if box is not None:
+            x0, y0, x1, y1 = box
+            if x1 > shape[2] or y1 > shape[1]:
+                raise MetricError(
+                    f"regions: the box {list(box)} ([x0, y0, x1, y1]) must lie in images {shape[2]} wide and "
+                    f"{shape[1]} high"
+                )
+            inside[:, y0:y1, x0:x1] = True
+            return inside
+        assert regions is not None  # score has checked it
+        if regions.shape != shape:
+            raise MetricError(
+                f"regions: they have the shape {list(regions.shape)}, which must be {list(shape)}, a number "
+                "for each pixel of each image; resize them with the images"
+            )
+        if unknown := [name for name in fields or () if name not in truth.region_names]:
             raise MetricError(
                 f"regions: fields {unknown} must be among those that the data marks: {', '.join(truth.region_names)}"
             )
-        chosen: NDArray[np.bool_] = np.isin(regions, [1 + truth.region_names.index(name) for name in fields])
-        return chosen
+        inside[:] = regions > 0
+        if fields is not None:
+            inside[:] = np.isin(regions, [1 + truth.region_names.index(name) for name in fields])
+        return inside
 
     def describe(self) -> str:
-        where = "the regions" if self.options.fields is None else ", ".join(self.options.fields)
+        fields, box = self.options.fields, self.options.box
+        where = f"the box {list(box)}" if box else ", ".join(fields) if fields else "the regions"
         return f"inside and outside {where}" + ("" if self.options.ssim else ", without MSSIM")
 
 

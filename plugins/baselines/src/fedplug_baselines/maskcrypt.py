@@ -40,8 +40,8 @@ class MaskCrypt:
         )
         order: Literal["highest", "lowest"] = Field(
             "highest",
-            description="which scores are proposed first; lowest is the control that encrypts what matters least, as in "
-            "SenseCrypt, Fig. 18",
+            description="which scores are proposed first; lowest: the control that encrypts what matters least "
+            "(SenseCrypt, Fig. 18)",
         )
         by: str | None = Field(None, description="scorer that orders the proposals; the recipe's first if unset")
         rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
@@ -78,7 +78,7 @@ class MaskCrypt:
 
     @at_client
     def propose(self, client: Client) -> NDArray[np.uint32]:
-        """This client's mask proposal: floor(ratio * P) indices, highest score first (`order`); ties: the lowest first."""
+        """This client's mask proposal: floor(ratio * P) indices, best score first; ties: the lowest index first."""
         scores = masks.per_scalar(client, self.options.by)
         if self.options.order == "lowest":
             scores = -scores

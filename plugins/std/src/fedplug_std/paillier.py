@@ -218,8 +218,9 @@ class Paillier(Encryption):
         holder = "every client" if self.site == "client" else "the key server"
         bits = "as many bits as fit" if self.options.bits is None else f"{self.options.bits} bits"
         short = ", short exponents" if self.options.short_exponents else ""
+        values = "1 value" if self.position_block == 1 else f"{self.position_block} values"
         return (
-            f"Paillier {self.options.key_bits}{short}, {self.position_block} values a ciphertext, {bits} each, "
+            f"Paillier {self.options.key_bits}{short}, {values} a ciphertext, {bits} each, "
             f"range ±{self.options.range:g}; secret key at {holder}"
         )
 
