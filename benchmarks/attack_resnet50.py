@@ -6,7 +6,7 @@ The setting of SenseCrypt's first attack (Sec. 4.2, Fig. 6) without its data: th
 an MNIST digit in one colour and a Fashion-MNIST item in another, 32x32 pixels, and its class is the pair: 100 classes
 of real images. Each seed draws the weights, a batch of 200 and 200 public images. Encrypted are the entries with the
 highest |w * gradient|, SenseCrypt's sensitivity, and for comparison those with the highest |gradient|.
-Needs 8 GB of memory, and some minutes a seed on one core.
+Needs 6 GB of memory, and two minutes a seed on one core.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("FEDPLUG_DATA"), help="folder with MNIST and FashionMNIST")
     parser.add_argument(
         "--stem", choices=("small", "imagenet"), default="small",
-        help="small: 3x3 without pooling, as std.resnet50 has for 32x32 images; imagenet: torchvision's, sixteen times "
-        "as fast",
+        help="small: 3x3 without pooling, as std.resnet50 has for 32x32 images; imagenet: torchvision's, five times as "
+        "fast",
     )  # fmt: skip
     chosen = parser.parse_args()
     digits = Mnist(Mnist.Options()).load(chosen.data).train

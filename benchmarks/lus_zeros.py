@@ -3,8 +3,9 @@
     python benchmarks/lus_zeros.py [--seeds 1 2 3] [--images 3] [--epsilon 1e8] [--json]
 
 The gradient of one generated document is sparsified as `baselines.lus` does and gets Gaussian noise. DLG attacks it
-twice: as it is, and with every value below four standard deviations of the noise taken for hidden. Prints the PSNR
-inside the names and totals and outside of them, mean and standard deviation over seeds.
+twice: as it is, and with every value below four standard deviations of the noise taken for hidden. A search that
+diverges counts as the mean colour. Prints the PSNR inside the names and totals and outside of them, mean and standard
+deviation over seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import View, stream
+from fedplug import AttackReport, Truth, View, stream
 from fedplug.accounting import gaussian_noise_multiplier
 from fedplug.observation import Meaning, all_clear
 from fedplug.torch_model import to_tensor, use_one_thread
@@ -34,8 +35,6 @@ BELOW = 4.0
 
 def measure(seed: int, images: int, epsilon: float) -> dict[str, dict[str, float]]:
     """By what the attacker does with small values, the numbers of `attacks.regions`, means over the images."""
-    from fedplug import AttackReport, Truth
-
     data = Documents(Documents.Options(size=48, train_count=8 * images, test_count=1, task="kinds")).load(None)
     chosen = data.train.take(stream(seed, "images").permutation(len(data.train))[:images])
     model = LeNet5(LeNet5.Options(variant="dlg", activation="sigmoid")).build(
@@ -61,7 +60,10 @@ def measure(seed: int, images: int, epsilon: float) -> dict[str, dict[str, float
                 "server", target=0, update=all_clear(0, 0, model.layout, seen, meaning, hidden, std), model=model,
                 num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std, seed=index,
             )  # fmt: skip
-            found[form].append(Dlg(Dlg.Options(restarts=1, iterations=20)).attack(view, ctx).images)
+            images_found = Dlg(Dlg.Options(restarts=1, iterations=20)).attack(view, ctx).images
+            if images_found is None:
+                images_found = np.full((1, *data.shape), data.mean[0], np.float32)
+            found[form].append(images_found)
     truth = Truth(
         chosen.inputs.astype(np.float32) / np.float32(255),
         chosen.labels,

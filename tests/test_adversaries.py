@@ -90,16 +90,18 @@ def test_a_client_of_the_adversary_is_never_the_target() -> None:
 
 
 def test_each_sentence_says_what_is_seen() -> None:
-    def said(name: str, protected: bool = False) -> str:
+    def said(name: str, protected: bool = False, shared: bool = False) -> str:
         adversary = Adversary.of(name, 0, range(4), protected)
         assert adversary is not None
-        return adversary.sentence()
+        return adversary.sentence(shared_key=shared)
 
     assert "no secret key" in said("server")
     assert "lengths only" in said("eavesdropper", True)
     assert "every message" in said("eavesdropper")
     assert "client 2" in said("client:2")
     assert "nothing: the links are protected" in said("client", True)
+    assert "none of which opens" in said("client:2")
+    assert "which open the others' ciphertexts" in said("client:2", shared=True)
     assert "its secret key" in said("key_server")
     assert "no message" in said("released")
     assert said("server+key_server") == f"{said('server')}; {said('key_server')}"

@@ -29,7 +29,7 @@ def problems(**scope: Any) -> str:
      ["client:3", "client"], ["server+client:0+key_server"]],
 )  # fmt: skip
 def test_adversaries_are_roles_joined_by_plus(names: list[str]) -> None:
-    assert read(adversaries=names).attack_scope.adversaries == names
+    assert AttackScope(adversaries=names).adversaries == names
 
 
 @pytest.mark.parametrize(

@@ -110,18 +110,24 @@ class Adversary:
             found.append(Insider(KeyServer(state=codec.decode(read_file(folder / file_name(KEY_SERVER))))))
         return found
 
-    def sentence(self) -> str:
-        """What it sees and holds, for people."""
+    def sentence(self, shared_key: bool) -> str:
+        """What it sees and holds, for people.
+
+        Args:
+            shared_key: whether all clients hold the secret key of an encryption of this protocol.
+        """
         links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
+        who = f"client {self.insider}" if self.insider is not None else "a client"
+        opens = "which open the others' ciphertexts" if shared_key else "none of which opens a ciphertext of the others"
         says = {
             "server": "the aggregation server: every message, and no secret key of an encryption",
             "eavesdropper": f"an eavesdropper: {links}",
-            "client": f"client {self.insider if self.insider is not None else ''} with its keys and its plan; of the "
-            f"others, {'nothing: the links are protected' if self.protected_links else links}",
+            "client": f"{who} with its keys, {opens}, and its plan; "
+            f"of the others' messages, {'nothing: the links are protected' if self.protected_links else links}",
             "key_server": "the key server: its secret key, and the sums it is asked to open",
             "released": "whoever gets the released models, and no message",
         }
-        return "; ".join(says[role] for role in says if role in self.roles).replace("client  with", "a client with")
+        return "; ".join(says[role] for role in says if role in self.roles)
 
 
 def read_client(folder: Path, client_id: int) -> Insider:

@@ -95,9 +95,9 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
     for result in results(folder):
         size = (result.get("probe") or {}).get("batch_size")
         # Results under other options, or of another scope, are another experiment and must not be averaged in.
-        kind = (result["attack"], result["adversary"], size, result.get("settings", ""))
+        kind = (result["attack"], result["adversary"], result["round"], size, result.get("settings", ""))
         grouped.setdefault(kind, []).append(result)
-    rows = [row for (attack, adversary, size, _), group in sorted(grouped.items(), key=str)
+    rows = [row for (attack, adversary, _, size, _), group in sorted(grouped.items(), key=str)
             for row in _rows(attack, adversary, size, group)]  # fmt: skip
     summary = {
         "rows": rows,
@@ -135,6 +135,9 @@ def _rows(attack: str, adversary: str, size: int | None, group: list[dict[str, A
             "baselines": {guess: {name: _mean_and_std(values)[0] for name, values in scored.items()}
                           for guess, scored in guesses.items()},
             "headline_metric": [metric, way],
+            "states": {state: _mean_and_std(result.get("states", {}).get(state) for result in group)[0]
+                       for state in dict.fromkeys(state for result in group for state in result.get("states", {}))},
+            "unplaced": max((result.get("unplaced", 0) for result in group), default=0),
             "seconds": sum(entry["seconds"] for entry in entries),
             "gradient_evaluations": sum(entry["gradient_evaluations"] for entry in entries),
         })  # fmt: skip

@@ -37,7 +37,7 @@ from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.rewind import Moment, Rewound
 from fedplug.scorer import Scorer, pixels
-from fedplug.steps import OneBatch
+from fedplug.steps import OneBatch, key_holder_of
 from fedplug.truth import Truth
 from fedplug.types import Examples
 from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
@@ -97,10 +97,12 @@ class AttackRun:
         self.composition = Composition(recipe, self.catalog)
         self.twins = self._twins()
         self.checkpoints = Checkpoints(run_dir)
-        self.recorded = self._recorded()
+        self.recorded = self._recorded(max(round for round, _ in self._rounds()))
         data = self._parties(data_root, key_server, catalog)
         self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
         self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, self.rewound.public)
+        sealing = [c for c in self.composition.components.values() if "encryption" in getattr(c, "provides", ())]
+        self.shared_key = any(key_holder_of(component) == "clients" for component in sealing)
         self.adversaries: dict[str, str] = {}
         self._updates: dict[tuple[int, int], Any] = {}
         self.done = self.total = 0
@@ -203,7 +205,7 @@ class AttackRun:
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
-                self.adversaries[name] = adversary.sentence()
+                self.adversaries[name] = adversary.sentence(self.shared_key)
             truth = self._truth(occasion, target, known)
             result, truth, reports = self._attacked(use.name, key, name, occasion, target, known, truth)
             result |= {"use": use.use, "options": use.options.model_dump(mode="json"), "digest": digest,
@@ -251,10 +253,15 @@ class AttackRun:
             spent = time.process_time() - started
             numbers, undefined = self.scorer.score(report, truth)
             status = self.scorer.verdict(report, numbers, success) if success[0] else report.status
+            reason = report.reason
             if status == SUCCESS and not attack_results.beats(guesses, numbers, success[0], success[1]):
                 status = FAILED
+            if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
+                status, reason = FAILED, f"{len(report.images)} of {len(truth.labels)} images were found"
+            if status == FAILED and not reason and update is not None and update.meaning.clip_norm is not None:
+                reason = f"what is visible was clipped to {update.meaning.clip_norm:g}, by a factor that is not known"
             entries[form] = {
-                "status": status, "reason": report.reason, "metrics": numbers, "undefined": undefined,
+                "status": status, "reason": reason, "metrics": numbers, "undefined": undefined,
                 "own": {name: float(value) for name, value in report.metrics.items()}, "seed": report.seed,
                 "gradient_evaluations": report.gradient_evaluations, "seconds": spent, "losses": list(report.losses),
             }  # fmt: skip
@@ -410,9 +417,12 @@ class AttackRun:
         )
         return data
 
-    def _recorded(self) -> list[Message]:
+    def _recorded(self, last: int) -> list[Message]:
+        """What was recorded up to a round, which is all that an attack on it may know."""
         messages: list[Message] = []
         for file in sorted((self.run_dir / "wire").glob("round-*.wire")):
+            if int(file.stem.partition("-")[2]) > last + 1:
+                break
             try:
                 messages += read_wire(file)
             except Exception as error:  # whatever a damaged file makes of itself

@@ -17,8 +17,9 @@ class Probe(Options):
     """A question to the clients of a finished run: what would you have sent for this one batch?
 
     The parties are taken back to the checkpoint before the round, train one step on one batch instead of their data,
-    and score, negotiate and protect it through the very same hooks. Nobody adopts anything, and the run is not touched:
-    these messages never existed, so the ledger has nothing to charge.
+    and score, negotiate and protect it through the very same hooks; scorers look at all of a client's data, as ever.
+    Nobody adopts anything, and the run is not touched: these messages never existed, so the ledger has nothing to
+    charge.
     """
 
     batch_size: int = Field(ge=1, le=100_000, description="examples in the batch; a client with fewer takes all it has")
@@ -95,6 +96,8 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
             number = role.partition(":")[2]
             if number and int(number) >= clients:
                 found.append(f"adversary {adversary}: there is no client {number}; {there_are}")
+            if scope.targets == [int(number or -1)]:
+                found.append(f"adversary {adversary} is the only target itself; name another client of either")
     extra = scope.probe is not None or set(scope.adversaries) == {"released"}
     for round in scope.rounds or ():
         if round > rounds + extra:

@@ -83,6 +83,10 @@ def at_key_server(method: F) -> F:
 #   needs_model_at_server: bool   True if `ctx.party.model` and `ctx.party.vector` are needed at the server
 #   needs_positions: bool      of an aggregator: clients send positions with every zone that is not encrypted, so that
 #                              the server knows where in the model the values belong (and so sees the masks)
+#   descends: str              of a trainer whose updates are no sum of gradients of the mean cross entropy: what they
+#                              are, in words; attacks that need that loss then do not apply, and say why
+#   one_step: bool             of a trainer that makes one step a round, on `batch_size` examples
+#   in_evaluation_mode: bool   of a trainer whose gradients are computed in evaluation mode
 #   answers_clients: bool      of an encryption opened at the key server: sums are locked for the clients, and the
 #                              aggregation server only relays them
 #

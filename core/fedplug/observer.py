@@ -121,13 +121,16 @@ class Observer:
             examples: how many the target has, where a message told; None if not.
             batch_size: of a probe, which makes one step.
         """
-        options = self.composition.components[self.recipe.train.name].options
+        trainer = self.composition.components[self.recipe.train.name]
+        options = trainer.options
         lr: float | None = getattr(options, "lr", None)
         epochs: int | None = getattr(options, "epochs", None)
         size: int | None = getattr(options, "batch_size", None)
         steps: int | None = None
         if batch_size is not None:
             steps, epochs, examples, size = 1, 1, batch_size, batch_size
+        elif getattr(trainer, "one_step", False) and examples:
+            steps, epochs, examples, size = 1, 1, min(size or examples, examples), min(size or examples, examples)
         elif epochs and size and examples:
             steps, size = epochs * math.ceil(examples / size), min(size, examples)
         return Meaning(
@@ -136,7 +139,9 @@ class Observer:
             batch_size=size,
             examples=examples,
             epochs=epochs,
-            loss="weighted cross_entropy" if getattr(options, "class_weights", None) else "cross_entropy",
+            loss=("weighted " if getattr(options, "class_weights", None) else "")
+            + getattr(trainer, "descends", "cross_entropy"),
+            training_mode=not getattr(trainer, "in_evaluation_mode", False),
             momentum=getattr(options, "momentum", 0.0),
             weight_decay=getattr(options, "weight_decay", 0.0),
         )

@@ -212,6 +212,12 @@ class _Rules:
         """Adversaries, targets and rounds exist."""
         recipe = self.draft.recipe
         if recipe is not None and recipe.attack:
+            opened_by = [use for chain in recipe.postprocess.values() for use in chain]
+            there = any(self.declares(use, "site", "client") == "key_server" for use in opened_by)
+            for adversary in recipe.attack_scope.adversaries:
+                if "key_server" in adversary.split("+") and not there:
+                    message = f"adversary {adversary}: this protocol has no key server; nothing is opened there"
+                    yield ("attack",), message
             for message in scope_problems(recipe.attack_scope, recipe.rounds, recipe.data.clients):
                 yield ("attack",), message
 

@@ -17,7 +17,7 @@ import yaml
 
 from fedplug import units
 from fedplug.report_accuracy import OWN, PUBLIC
-from fedplug.report_attacks import attacks_section
+from fedplug.report_attacks import attacks_section, leakage_line
 from fedplug.report_canvas import Chart
 from fedplug.report_extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug.report_figures import DIRECTIONS, charts
@@ -60,7 +60,7 @@ def write_report(
     Returns:
         The path of the report.
     """
-    recipe = summary.get("recipe") or {}
+    recipe, leaked = summary.get("recipe") or {}, leakage_line(run_dir)
     name = str(summary.get("name") or recipe.get("name") or "run")
     sections = [
         ("figures", "Figures", _figures(charts(rows, summary.get("class_distribution")))),
@@ -84,7 +84,9 @@ def write_report(
         f'<nav aria-label="Sections">{links}</nav></header>\n<main>',
         _banner(rows, recipe),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
-        f"<p>{text(ledger.get('verdict') or 'No verdict: the ledger of this run holds none.')}</p></section>",
+        f"<p>{text(ledger.get('verdict') or 'No verdict: the ledger of this run holds none.')}</p>",
+        f"<p><strong>Attacks:</strong> {text(leaked)}</p>" if leaked else "",
+        "</section>",
         _key_numbers(rows, recipe, summary),
         *(f'<section id="{key}"><h2>{text(title)}</h2>\n{body}</section>' for key, title, body in sections if body),
         "</main>\n<footer>Written by fedplug. This file is complete in itself: it loads nothing and runs no script."

@@ -82,6 +82,27 @@ def attacks_section(run_dir: Path) -> str:
     return "".join(parts)
 
 
+def leakage_line(run_dir: Path) -> str:
+    """What attacks took, in a sentence for the top of the page; empty where none was made.
+
+    The attack and adversary with the largest share of successes; among equals the one with more targets.
+    """
+    rows = [row for row in summary_rows(_read(Path(run_dir) / "attacks").summary) if _share(row) is not None]
+    if not rows:
+        return ""
+    worst = max(rows, key=lambda row: (_share(row) or 0.0, units.read(row, "targets")))
+    if not _share(worst):
+        return f"No attack that was tried succeeded ({len(rows)} rows below), which proves nothing about others."
+    return (f"{worst.get('attack')} by {worst.get('adversary')}, {_what(worst)}: {tried(worst)} "
+            "targets gave way; see the attacks below.")  # fmt: skip
+
+
+def _share(row: Mapping[str, Any]) -> float | None:
+    """Successes among the targets that an attack applied to; None where it applied to none."""
+    applicable = units.read(row, "targets") - units.read(row, "not_applicable")
+    return units.read(row, "succeeded") / applicable if applicable > 0 else None
+
+
 def rewrite_report(run_dir: Path) -> Path:
     """Writes `report.html` of a finished run again, from its files, with the attacks that are there now.
 
@@ -157,7 +178,12 @@ def _remedy(file: Path) -> str:
 def _summary_table(folder: _Folder) -> str:
     rules = {str(result.get("attack")): result for result in reversed(folder.results)}
     body, rows = [], summary_rows(folder.summary)
+    # What took most comes first; forms of one attack by one adversary stay together.
+    worst: dict[tuple[str, str], float] = {}
     for row in rows:
+        pair = str(row.get("attack")), str(row.get("adversary"))
+        worst[pair] = max(worst.get(pair, -1.0), -1.0 if _share(row) is None else _share(row) or 0.0)
+    for row in sorted(rows, key=lambda row: -worst[str(row.get("attack")), str(row.get("adversary"))]):
         rule = rules.get(str(row.get("attack")), {})
         ranking = headline_metric(row) or headline_metric(rule)
         metrics = units.mapping(row, "metrics")
@@ -169,7 +195,8 @@ def _summary_table(folder: _Folder) -> str:
         gradients = units.read(row, "gradient_evaluations")
         cost = [units.duration(row.get("seconds")), f"{gradients:.0f} gradients" if gradients > 0 else ""]
         body.append([
-            text(row.get("attack") or "?"), _lines([str(row.get("adversary") or "?"), *_what(row).split(", ")]),
+            text(row.get("attack") or "?"),
+            _lines([str(row.get("adversary") or "?"), *_what(row).split(", "), *_seen(row)]),
             stronger if is_stronger(row, rows) else form,
             _lines([tried(row), *_fate(row, success_words(row) or success_words(rule))]),
             _beside(mean_words(metrics, first) if first in metrics else "", guesses), _folded(others), _lines(cost),
@@ -214,6 +241,13 @@ def _fate(row: Mapping[str, Any], rule: str) -> list[str]:
         f"{count:.0f} {key.replace('_', ' ')}"
         for key in ("not_applicable", "diverged") if (count := units.read(row, key)) > 0
     ]  # fmt: skip
+
+
+def _seen(row: Mapping[str, Any]) -> list[str]:
+    """How much of the updates it sees, on average over the targets."""
+    said = shares_words(row)
+    unplaced = units.read(row, "unplaced")
+    return [*([f"entries: {said}"] if said else []), *([f"{unplaced:,.0f} values unplaced"] if unplaced > 0 else [])]
 
 
 def _what(row: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
 from fedplug.run_folder import Charges, new_folder, write_text
 from fedplug.settings import Settings
-from fedplug.steps import answers_clients, needs_key_server, site_of
+from fedplug.steps import answers_clients, key_holder_of, needs_key_server, site_of
 from fedplug.types import Layout, PublicData, SideChannel
 from fedplug.views import Wire, write_wire
 
@@ -404,11 +404,6 @@ class Run:
                 except Exception as error:
                     watch.note(f"the assessment of {name} is left out: {describe(error)}")
         return found
-
-
-def key_holder_of(component: Any) -> str:
-    """Who can open what a component encrypts: `clients`, `key_server` or `shares`."""
-    return str(getattr(component, "key_holder", None) or component.options.key_holder)
 
 
 def require_memory(recipe: Recipe, layout: Layout) -> None:

@@ -369,6 +369,11 @@ def needs_key_server(recipe: Recipe, composition: Composition) -> bool:
     return any(site_of(component) == "key_server" for component in opened_by)
 
 
+def key_holder_of(component: Any) -> str:
+    """Who can open what a component encrypts: `clients`, `key_server` or `shares`."""
+    return str(getattr(component, "key_holder", None) or component.options.key_holder)
+
+
 def answers_clients(component: Any) -> bool:
     """Whether the key server locks the sums that it opens for the clients, so that the server only relays them."""
     return site_of(component) == "key_server" and bool(getattr(component, "answers_clients", False))

@@ -137,9 +137,11 @@ def _attacks(run_dir: Path) -> dict[str, Any]:
     """Attack and adversary -> form, or trivial guess -> mean of each number over the targets; empty without attacks."""
     summary = read_result(run_dir / "attacks", "summary") or {}
     found: dict[str, Any] = {}
+    several = len({row.get("round") for row in summary.get("rows", [])}) > 1
     for row in summary.get("rows", []):
         size = row.get("probe_batch_size")
-        name = f"{row['attack']} {row['adversary']}" + (f" probe {size}" if size else "")
+        when = f" round {row['round']}" if several else ""
+        name = f"{row['attack']} {row['adversary']}{when}" + (f" probe {size}" if size else "")
         entry = found.setdefault(name, {"headline": row["headline_metric"][0], "guess": row["baselines"]})
         tried = row["targets"] - row["not_applicable"]
         entry[row["form"]] = {

@@ -38,6 +38,7 @@ class FedDpa(Sgd):
     """
 
     name: str
+    descends = "cross_entropy and penalties by Adam"
 
     class Options(fedplug.Options):
         tau: float = Field(0.4, ge=0, le=1, description="Fisher information above it, scaled to [0, 1], is personal")

@@ -35,6 +35,8 @@ class Ppsgd:
     """
 
     name: str
+    one_step = True
+    in_evaluation_mode = True
 
     class Options(fedplug.Options):
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="step of the global model w")

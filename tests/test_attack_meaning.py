@@ -1,0 +1,75 @@
+"""What trainers tell attacks of their updates, and what attacks are refused or told for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fedplug.composition import Composition
+from fedplug.errors import RecipeError
+from fedplug.observation import Meaning, Needs, all_clear
+from fedplug.observer import Observer
+from fedplug.recipe import Recipe, load_recipe
+from fedplug.report_attacks import leakage_line
+from fedplug.types import Layout
+from fedplug.views import View
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+LAYOUT = Layout.of([("a", (3,))])
+
+
+def meaning_of(recipe: Recipe, examples: int) -> Meaning:
+    observer = Observer(recipe, Composition(recipe), LAYOUT, np.zeros(3, np.float32), None)
+    return observer.meaning(0, examples, None)
+
+
+def test_adam_is_no_sum_of_gradients_and_attacks_say_so() -> None:
+    meaning = meaning_of(load_recipe(RECIPES / "baselines/feddpa.yaml"), 40)
+    view = View("server", update=all_clear(0, 0, LAYOUT, np.zeros(3, np.float32), meaning))
+    assert "by Adam" in Needs(model=False).unmet(view)
+    plain = dataclasses.replace(view, update=all_clear(0, 0, LAYOUT, np.zeros(3, np.float32), Meaning()))
+    assert not Needs(model=False).unmet(plain)
+
+
+def test_one_gradient_a_round_is_one_step_on_a_batch_in_evaluation_mode() -> None:
+    recipe = load_recipe(RECIPES / "baselines/ppsgd.yaml", ["train.batch_size=10"])
+    meaning = meaning_of(recipe, 40)
+    assert (meaning.steps, meaning.examples, meaning.training_mode) == (1, 10, False)
+    assert meaning_of(load_recipe(RECIPES / "baselines/ppsgd.yaml"), 40).examples == 40  # batch_size: null
+
+
+def test_sgd_makes_a_step_for_each_batch_of_each_epoch() -> None:
+    recipe = load_recipe(RECIPES / "fedavg.yaml", ["train.epochs=3", "train.batch_size=16"])
+    meaning = meaning_of(recipe, 40)
+    assert (meaning.steps, meaning.examples, meaning.training_mode) == (9, 40, True)
+
+
+def test_a_key_server_that_is_not_there_attacks_nobody() -> None:
+    with pytest.raises(RecipeError, match="this protocol has no key server"):
+        load_recipe(RECIPES / "fedavg.yaml", ["attack={adversaries: [server+key_server], attacks: [attacks.ilrg]}"])
+    load_recipe(RECIPES / "bfv-fedavg.yaml", ["attack={adversaries: [server+key_server], attacks: [attacks.ilrg]}"])
+
+
+def test_a_client_does_not_attack_itself() -> None:
+    text = "attack={adversaries: ['client:1'], targets: [1], attacks: [attacks.ilrg]}"
+    with pytest.raises(RecipeError, match="client:1 is the only target itself"):
+        load_recipe(RECIPES / "fedavg.yaml", [text])
+    load_recipe(RECIPES / "fedavg.yaml", [text.replace("[1]", "[1, 2]")])
+
+
+def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
+    from fedplug import attack_results
+
+    assert leakage_line(tmp_path) == ""
+    form = {"reason": "", "metrics": {"m": 1.0}, "seconds": 0.0, "gradient_evaluations": 0}
+    result = {"round": 1, "probe": None, "headline_metric": ["m", "high"], "baselines": {}, "settings": ""}
+    folder = tmp_path / "attacks"
+    for number, (attack, status) in enumerate([("a.one", "failed"), ("a.two", "success"), ("a.two", "failed")]):
+        forms = {"adaptive": {**form, "status": status}}
+        found = {**result, "attack": attack, "adversary": "server", "forms": forms, "key": f"{attack}-{number}"}
+        attack_results.write_result(folder, found)
+    attack_results.write_summary(folder, {})
+    assert "a.two by server" in leakage_line(tmp_path)
+    assert "1 of 2 targets gave way" in leakage_line(tmp_path)
