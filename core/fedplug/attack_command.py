@@ -70,6 +70,7 @@ def execute(
     from fedplug.run_command import terminated_like_interrupted
     from fedplug.torch_model import resolve_device
 
+    catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)
     data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
     keys = needs_key_server(ran, Composition(ran, catalog))

@@ -325,8 +325,8 @@ def _figure(result: Mapping[str, Any], width: float, height: float, note: str = 
     if shares := shares_words(result):
         under += textwrap.wrap(f"entries: {shares}", wide)
     under += textwrap.wrap(note, wide) if note else []
-    figure = Figure(figsize=(width, height + 0.24 * len(head) + 0.2 * len(under) + 0.25), layout="constrained")
-    figure.suptitle("\n".join([*head, *under]), fontsize=9, ha="left", x=0.02, linespacing=1.35)
+    figure = Figure(figsize=(width, height + 0.24 * len(head) + 0.2 * len(under) + 0.4), layout="constrained")
+    figure.suptitle("\n".join([*head, *under, ""]), fontsize=9, ha="left", x=0.02, linespacing=1.35)
     return figure
 
 
