@@ -189,3 +189,16 @@ def test_a_class_count_that_does_not_fit_is_a_clear_error(
 
 def _for_other_classes(echo: Echo, report: Any, view: Any) -> Any:
     return dataclasses.replace(report, counts=np.ones(3))
+
+
+def test_a_run_that_was_not_recorded_is_probed_where_it_can_be(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    folder = shutil.copytree(runs.of(recipe_of(rounds=4), record=False), tmp_path / "run")
+    said = refused(monkeypatch, capsys, folder, "--attack", "echo", "--probe", 4, "--round", 1)
+    assert "kept no checkpoint from before round 1; there are some for rounds 4, 5; 5 is the final model" in said
+    assert "--record-wire" in said
+    words = ["attack", folder, "--attack", "echo", "--probe", 4, "--target", 0]
+    monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])
+    assert main() == 0
+    assert "rounds 4" in capsys.readouterr().out

@@ -139,7 +139,7 @@ def with_attacks(
     layers.override(source, sets)
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])
-    return Recipe.from_plain(source.data, catalog, origin="fedplug attack")
+    return Recipe.from_plain(source.data, catalog, origin="recipe")
 
 
 def _full(name: str, group: str, catalog: Catalog) -> str:

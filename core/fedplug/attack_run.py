@@ -29,7 +29,7 @@ from fedplug.checkpoint import Checkpoints
 from fedplug.client_data import matched_test
 from fedplug.composition import Composition
 from fedplug.context import Attacker, Context, stream
-from fedplug.errors import FedplugError, ViewError
+from fedplug.errors import CheckpointError, FedplugError, ViewError
 from fedplug.model import Model
 from fedplug.observation import Needs
 from fedplug.observer import Known, Observer
@@ -122,7 +122,8 @@ class AttackRun:
         self._require(rounds)
         self.total = sum(self._count(names) for _, names in rounds)
         facts = {
-            "run": str(self.run_dir), "attacks": ", ".join(use.name for use in self.recipe.attack),
+            "run": str(self.run_dir), "rounds": ", ".join(str(round + 1) for round, _ in rounds),
+            "attacks": ", ".join(use.name for use in self.recipe.attack),
             "adversaries": ", ".join(self.scope.adversaries), "device": self.device,
         }  # fmt: skip
         self.watch.start(self.total, facts)
@@ -145,16 +146,18 @@ class AttackRun:
         names = self.scope.adversaries
         if self.scope.rounds is not None:
             return [(round - 1, names) for round in self.scope.rounds]
+        # Of a run that was not recorded only the last checkpoints are there to probe.
+        first = min(self.checkpoints.rounds(), default=0) if self.scope.probe else 0
         others = [name for name in names if name != "released"]
         final = [(self.recipe.rounds, ["released"])] if "released" in names else []
-        return ([(0, others)] if others else []) + final
+        return ([(first, others)] if others else []) + final
 
     def _require(self, rounds: list[tuple[int, list[str]]]) -> None:
         """Refuses what the run folder cannot answer, before anything is tried."""
         there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
         for round, names in rounds:
             if self.scope.probe is not None or names == ["released"]:
-                self.checkpoints.read(round)
+                self._require_checkpoint(round)
             elif round not in there:
                 only = f"recorded uploads of rounds {sorted(round + 1 for round in there)} only"
                 raise ViewError(
@@ -162,6 +165,17 @@ class AttackRun:
                     "be attacked; run the recipe with --record-wire, or with attacks in it, and attack that run; or "
                     "probe single batches, for which the checkpoint before the round is enough: --probe 30"
                 )
+
+    def _require_checkpoint(self, round: int) -> None:
+        kept = self.checkpoints.rounds()
+        if kept and round not in kept:
+            final = f"; {self.recipe.rounds + 1} is the final model" if self.recipe.rounds in kept else ""
+            raise CheckpointError(
+                f"{self.run_dir} kept no checkpoint from before round {round + 1}; there are some for rounds "
+                f"{', '.join(str(each + 1) for each in kept)}{final}. Attack one of these (--round), or run the recipe "
+                "with --record-wire, which keeps all"
+            )
+        self.checkpoints.read(round)
 
     def _count(self, names: list[str]) -> int:
         batches = self.scope.probe.batches if self.scope.probe else 1

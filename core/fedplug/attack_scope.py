@@ -45,7 +45,8 @@ class AttackScope(Options):
         None,
         min_length=1,
         description="rounds whose updates are attacked, from 1; a probe, or released, may name one more than there "
-        "are, for the final model; null: the first, of released models the final one",
+        "are, for the final model; null: the first (of probes the first that has a checkpoint), of "
+        "released models the final one",
     )
     probe: Probe | None = Field(None, description="attack single batches instead of the updates of the run itself")
     compare_forms: bool = Field(
