@@ -202,3 +202,27 @@ def test_a_run_that_was_not_recorded_is_probed_where_it_can_be(
     monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])
     assert main() == 0
     assert "rounds 4" in capsys.readouterr().out
+
+
+def test_an_interruption_that_spoils_the_report_too_is_still_an_interruption(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    """Ctrl-C in the middle of an import leaves a library half there, so that the report cannot be drawn either."""
+    from fedplug import attack_command
+
+    folder = shutil.copytree(runs.of(recipe_of(rounds=2)), tmp_path / "run")
+
+    def half_there(run_dir: Path) -> Path:
+        raise KeyError("Line2D:kwdoc")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(attack_command, "rewrite_report", half_there)
+    monkeypatch.setattr(attack_command.AttackRun, "_draw", stop)
+    (folder / "attacks").mkdir()
+    monkeypatch.setattr(sys, "argv", ["fedplug", "attack", str(folder), "--attack", "echo"])
+    assert main() == 130
+    said = capsys.readouterr().out
+    assert "the report is not up to date: KeyError" in said
+    assert "fedplug attack" in said

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedplug import layers, yaml_source
-from fedplug.attack_display import make_attack_display
+from fedplug.attack_display import AttackDisplay, make_attack_display
 from fedplug.attack_run import AttackRun
+from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.composition import Composition
 from fedplug.errors import FedplugError, RecipeError, SetupError, ViewError
@@ -81,15 +82,11 @@ def execute(
             summary = run.execute()
     except KeyboardInterrupt:
         done, total = (max(0, run.done - 1), run.total) if run else (0, 0)
-        if run and run.folder.is_dir():
-            run.summary()
-            rewrite_report(run_dir)
+        _keep(run, run_dir, watch)
         watch.interrupted(done, total, run_dir / "attacks", command)
         return INTERRUPTED
     except FedplugError:
-        if run and run.folder.is_dir():
-            run.summary()
-            rewrite_report(run_dir)
+        _keep(run, run_dir, watch)
         raise
     finally:
         if run is not None:
@@ -97,6 +94,17 @@ def execute(
         watch.close()
     watch.finish(summary, run_dir / "attacks", rewrite_report(run_dir))
     return 0
+
+
+def _keep(run: AttackRun | None, run_dir: Path, watch: AttackDisplay) -> None:
+    """Sums up what was finished before an end that came early; whatever fails here must not hide why it came."""
+    if run is None or not run.folder.is_dir():
+        return
+    try:
+        run.summary()
+        rewrite_report(run_dir)
+    except Exception as error:  # such as a library whose import was interrupted half-way
+        watch.note(f"the finished targets are kept, but the report is not up to date: {describe(error)}")
 
 
 def with_attacks(
