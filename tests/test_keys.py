@@ -86,7 +86,7 @@ def test_with_all_that_the_server_has_nothing_decrypts(scheme: str, holder: str,
     # 1. Its own components, state and cache: the context it adds with has no secret key, in memory either.
     component = protocol.composition.components[scheme]
     with pytest.raises(ProtectionError, match="no secret key"):
-        component.postprocess(sealed.replace(contributors=1), protocol._context(1))
+        component.postprocess(sealed.replace(contributors=1), protocol.context(1))
     cached = server.cache[scheme][1]
     assert not cached.has_secret_key()
     with pytest.raises(ValueError, match=r"(?i)secret|decrypt"):
@@ -176,7 +176,7 @@ def asked(story: Story, block: Block) -> dict[str, Any]:
 def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> None:
     story = Story(encrypted(scheme, "key_server", min_clients=3), tmp_path)
     component = story.protocol.composition.components[scheme]
-    ctx: Context = story.protocol._context(1)
+    ctx: Context = story.protocol.context(1)
     uploads = {client_id: story.upload(client_id) for client_id in range(4)}
     for members in ([1], [0, 2]):
         few = component.add_blocks({c: uploads[c] for c in members}, ctx)

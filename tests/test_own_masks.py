@@ -261,7 +261,7 @@ def test_groups_cannot_change_once_their_models_differ() -> None:
     def move(protocol: Any, engine: Any) -> None:
         def at_end(rounds: int) -> None:
             protocol.office.begin_round(rounds)
-            cohort = protocol._cohort(protocol.client_ids)
+            cohort = protocol.cohort(protocol.client_ids)
             cohort.regroup({"even": [0, 2], "odd": [1, 3]})  # the same again
             with pytest.raises(ValueError, match="groups cannot change in round 2"):
                 cohort.regroup({"even": [0, 1], "odd": [2, 3]})

@@ -73,7 +73,7 @@ class Protocol:
         self.layout, self.wire, self.ledger, self.watch = layout, wire, ledger, watch
         self.server, self.public = Server(), public
         self.known = KnownModel(self.server, model if wants_model(composition) else None)
-        self._context(-1)
+        self.context(-1)
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
@@ -96,8 +96,8 @@ class Protocol:
 
     def setup(self) -> None:
         """Clients join, agree on the cohort secret if a component needs one, and components make their keys."""
-        self._begin(-1, "setup")
-        everyone, ctx = self._cohort(self.client_ids), self._context(-1)
+        self.begin(-1, "setup")
+        everyone, ctx = self.cohort(self.client_ids), self.context(-1)
         aggregator = self.composition.components[self.recipe.aggregate.name]
         wants_size = bool(getattr(aggregator, "uses_num_examples", False))
         wants_secret = any(
@@ -157,9 +157,9 @@ class Protocol:
     def round(self, round: int) -> None:
         """One round of the protocol."""
         clock = Clock(self.office, self.key_server)
-        self._begin(round, "negotiate")
-        ctx = self._context(round)
-        cohort = self._cohort(self._sample(round))
+        self.begin(round, "negotiate")
+        ctx = self.context(round)
+        cohort = self.cohort(self._sample(round))
         asked, groups = cohort.client_ids, cohort.groups
         if len(asked) < self.recipe.min_clients:
             self._skip(round, asked, clock)
@@ -349,8 +349,8 @@ class Protocol:
         Returns:
             What the server would have received, by client.
         """
-        self._begin(round, "negotiate")
-        ctx, cohort = self._context(round), self._cohort(self.client_ids)
+        self.begin(round, "negotiate")
+        ctx, cohort = self.context(round), self.cohort(self.client_ids)
         cohort.tell_now(self.steps.train)
         self._negotiate(cohort, ctx)
         self.office.phase = "upload"
@@ -361,8 +361,8 @@ class Protocol:
     def finish(self) -> None:
         """Delivers the last aggregate to every client and hears how the final model does."""
         clock = Clock(self.office, self.key_server)
-        self._begin(self.recipe.rounds, "finish")
-        everyone = self._cohort(self.client_ids)
+        self.begin(self.recipe.rounds, "finish")
+        everyone = self.cohort(self.client_ids)
         self._tell_evaluate(everyone)
         digests = everyone.ask(self.steps.fingerprint)
         self._leave_out(digests, lambda _, digest: "" if isinstance(digest, bytes) else "its fingerprint is not bytes")
@@ -374,14 +374,17 @@ class Protocol:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _begin(self, round: int, phase: str) -> None:
+    def begin(self, round: int, phase: str) -> None:
+        """Whatever is said from here on belongs to this round and phase."""
         self.office.begin_round(round)
         self.office.phase = phase
 
-    def _cohort(self, client_ids: list[int]) -> Cohort:
+    def cohort(self, client_ids: list[int]) -> Cohort:
+        """These clients, as a cohort whose tells reach everybody."""
         return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server)
 
-    def _context(self, round: int) -> Context:
+    def context(self, round: int) -> Context:
+        """The server's context of a round, which it is in from here on."""
         ctx = make_context(self.recipe, self.composition, self.layout, round, self.server, self.public)
         self.server.ctx = ctx
         return ctx

@@ -95,8 +95,8 @@ class Rewound:
             CheckpointError: the run kept no checkpoint of that moment, or it is damaged.
         """
         protocol, wire = self._restored(round)
-        everyone = protocol._cohort(protocol.client_ids)
-        protocol._begin(round, "finish")
+        everyone = protocol.cohort(protocol.client_ids)
+        protocol.begin(round, "finish")
         everyone.ask(protocol.steps.ready)  # delivers the last aggregate
         return Moment(self._saved(protocol), wire.take())
 
@@ -127,9 +127,9 @@ class Rewound:
             CheckpointError: as in `before`.
         """
         protocol, _ = self._restored(round)
-        protocol._begin(round, "negotiate")
-        protocol._context(round)
-        cohort = protocol._cohort([client_id])
+        protocol.begin(round, "negotiate")
+        protocol.context(round)
+        cohort = protocol.cohort([client_id])
         cohort.tell_now(protocol.steps.train)
         protocol.office.min_clients = 1
         cohort.ask(protocol.steps.ready)
