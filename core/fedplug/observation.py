@@ -263,7 +263,6 @@ class Needs:
         tensors: role or parameter name -> `any` (some of its entries visible) or `all`; the roles are `last_weight`,
             `last_bias`, `first_weight`, `first_bias`, and `model` (all parameters together).
         batch_size: the number of examples must be known, and lie in this range (least, most).
-        single_step: the update must come from one gradient step.
         loss: that the update descends; None: any.
         classification: one label an example (no segmentation).
         candidates: a challenge of examples whose membership is asked.
@@ -274,7 +273,6 @@ class Needs:
     model: bool = True
     tensors: tuple[tuple[str, str], ...] = ()
     batch_size: tuple[int, int] | None = None
-    single_step: bool = False
     loss: str | None = "cross_entropy"
     classification: bool = True
     candidates: bool = False
@@ -282,7 +280,7 @@ class Needs:
 
     def describe(self) -> str:
         """A line for people."""
-        parts = [name for name in ("update", "model", "single_step", "candidates", "public") if getattr(self, name)]
+        parts = [name for name in ("update", "model", "candidates", "public") if getattr(self, name)]
         parts += [f"{how} of {name}" for name, how in self.tensors]
         if self.batch_size:
             parts.append(f"batch size {self.batch_size[0]} to {self.batch_size[1]}")
@@ -309,8 +307,6 @@ class Needs:
             return f"what is visible is a sum of {len(update.contributors)} updates, not a single one"
         if self.loss and meaning.loss != self.loss:
             return f"the update descends {meaning.loss}, and the attack is for {self.loss}"
-        if self.single_step and meaning.steps != 1:
-            return f"the update is made of {meaning.steps or 'an unknown number of'} steps, and the attack is for one"
         if self.batch_size:
             least, most = self.batch_size
             if meaning.examples is None:
