@@ -11,8 +11,8 @@ from attack_toys import Broken, CountError, Distance, Hits, NotANumber, Undefine
 from fedplug.attack_answers import checked
 from fedplug.attack_results import stronger
 from fedplug.errors import ViewError
-from fedplug.scorer import Scorer, matched_images, pixels, wilson
-from fedplug.truth import Truth
+from fedplug.scorer import Scorer, matched_images, pixels
+from fedplug.truth import Truth, wilson
 from fedplug.types import Examples, PublicData
 from fedplug.views import AttackReport, View
 from hypothesis import given, settings

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedplug.run_folder import write_text
-from fedplug.scorer import wilson
+from fedplug.truth import wilson
 from fedplug.views import DIVERGED, NOT_APPLICABLE, SUCCESS
 
 SUMMARY = "summary.json"

@@ -165,13 +165,3 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
         missed=len(truth.images) - len(true),
     )
     return dataclasses.replace(found, images=found.images[guessed]), truth
-
-
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """95% interval of a share (Wilson 1927); (0, 1) where nothing was tried."""
-    if not trials:
-        return 0.0, 1.0
-    share, n = successes / trials, trials
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, centre - half), min(1.0, centre + half)

@@ -13,8 +13,7 @@ import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.errors import MetricError
-from fedplug.scorer import wilson
-from fedplug.truth import Truth
+from fedplug.truth import Truth, wilson
 from fedplug.views import AttackReport
 from numpy.typing import NDArray
 
