@@ -1,11 +1,12 @@
-"""What the image metrics share: checks of both sides, the import of torchmetrics, and work in batches, per channel."""
+"""What the image metrics share: declarations, checks of both sides, torchmetrics, and work in batches, per channel."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import fedplug
 import numpy as np
 from fedplug.errors import MetricError
 from fedplug.truth import Truth
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-5
 # Values of one side that are measured at once. Convolutions of many more in float64 take four times as long.
 _VALUES_AT_ONCE = 1 << 18
+
+
+class ImageMetric:
+    """What every image metric declares alike; computed by default, and without options, unless it says otherwise."""
+
+    name: str
+    kind: ClassVar[str] = "images"
+    default: ClassVar[bool] = True
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
 
 
 def both(found: AttackReport, truth: Truth, metric: str, smallest: int = 1, why: str = "") -> tuple[NDArray[Any], ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.errors import MetricError
@@ -33,11 +32,9 @@ _WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # of the five scales (Wang 
 _SMALLEST = {"ms_ssim": (WINDOW - 1) * 2 ** (len(_WEIGHTS) - 1) + 1, "vifp": 41}
 
 
-class Mse:
+class Mse(_images.ImageMetric):
     """Mean squared error, and the share of images recovered, with its 95% interval."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {
         "mse": "low",
         "images_recovered": "high",
@@ -49,15 +46,11 @@ class Mse:
         "recovered below an MSE of 1e-3 (option recovered_below), one that nothing was offered for does not; Wilson "
         "interval of 95% over all images of the batch"
     )
-    default: ClassVar[bool] = True
 
-    class Options(fedplug.Options):
+    class Options(_images.ImageMetric.Options):
         recovered_below: float = Field(
             1e-3, gt=0, le=1, description="an image whose MSE is below it counts as recovered; 1e-3 is a PSNR of 30 dB"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`mse`; `images_recovered` with `_low` and `_high`, the ends of its interval.
@@ -80,23 +73,14 @@ class Mse:
         return f"an image counts as recovered below an MSE of {self.options.recovered_below:g}"
 
 
-class Psnr:
+class Psnr(_images.ImageMetric):
     """Peak signal-to-noise ratio, in dB: -10 log10 of the mean squared error of each image."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {"psnr": "high"}
     conventions: ClassVar[str] = (
         "images in [0, 1], so the peak is 1; any size; MSE over channels and pixels of an image, at most 100 dB (equal "
         "images have 100), then mean over images"
     )
-    default: ClassVar[bool] = True
-
-    class Options(fedplug.Options):
-        """It has none."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`psnr`.
@@ -108,24 +92,15 @@ class Psnr:
         return {"psnr": float(decibels(errors).mean())}
 
 
-class Ssim:
+class Ssim(_images.ImageMetric):
     """Structural similarity (MSSIM): the mean of the SSIM map of each image (Wang et al. 2004)."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {"mssim": "high"}
     conventions: ClassVar[str] = (
         "images in [0, 1]; at least 11x11 pixels; Gaussian window 11x11, sigma 1.5, K1 0.01, K2 0.03, population "
         "covariance, only windows that lie in the image (no padding); mean over channels; 1 for equal images, may be "
         "negative"
     )
-    default: ClassVar[bool] = True
-
-    class Options(fedplug.Options):
-        """It has none."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`mssim`, which is not MS-SSIM.
@@ -137,24 +112,15 @@ class Ssim:
         return {"mssim": float(_images.per_channel(lambda *sides: ssim_map(*sides).mean((1, 2)), *pair).mean())}
 
 
-class MsSsim:
+class MsSsim(_images.ImageMetric):
     """Multi-scale structural similarity (MS-SSIM), over five scales (Wang et al. 2003, eq. 7)."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {"ms_ssim": "high"}
     conventions: ClassVar[str] = (
         "images in [0, 1]; at least 161x161 pixels; five scales, each half the last (2x2 means), SSIM as in "
         "attacks.ssim without padding at every scale, negative terms count as 0; each channel by itself, then mean; "
         "1 for equal images"
     )
-    default: ClassVar[bool] = True
-
-    class Options(fedplug.Options):
-        """It has none."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`ms_ssim`, which is not MSSIM.
@@ -167,24 +133,15 @@ class MsSsim:
         return {"ms_ssim": float(_images.per_channel(ms_ssim, *pair).mean())}
 
 
-class Vifp:
+class Vifp(_images.ImageMetric):
     """Visual information fidelity in the pixel domain (VIFp; Sheikh & Bovik 2006), over four scales."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {"vifp": "high"}
     conventions: ClassVar[str] = (
         "images in [0, 1], scaled to [0, 255] for its noise variance of 2; at least 41x41 pixels, no padding; each "
         "channel by itself, then mean; 1 for equal images, 0 where nothing is left, above 1 for raised contrast; not "
         "defined for a true channel of one value"
     )
-    default: ClassVar[bool] = True
-
-    class Options(fedplug.Options):
-        """It has none."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`vifp`.

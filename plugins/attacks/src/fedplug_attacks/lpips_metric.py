@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.errors import MetricError
@@ -29,11 +28,9 @@ _SMALLEST: dict[str, int] = {"alex": 31, "vgg": 16, "squeeze": 17}
 _VALUES_AT_ONCE = 1 << 20  # of one side; VGG makes about 100 times as many in its first layers
 
 
-class Lpips:
+class Lpips(_images.ImageMetric):
     """Learned perceptual image patch similarity (LPIPS; Zhang et al. 2018), from a folder with network weights."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {"lpips": "low"}
     conventions: ClassVar[str] = (
         "images in [0, 1]; at least 31x31 pixels (alex), 16x16 (vgg) or 17x17 (squeeze), not resized; gray is repeated "
@@ -41,15 +38,12 @@ class Lpips:
     )
     default: ClassVar[bool] = False
 
-    class Options(fedplug.Options):
+    class Options(_images.ImageMetric.Options):
         folder: str = Field(
             description="folder with torchvision's weights of the network: alexnet-owt-*.pth, vgg16-*.pth or "
             "squeezenet1_1-*.pth; nothing is downloaded"
         )
         net: Net = Field("alex", description="the network; alex is the one LPIPS' authors compare images with")
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`lpips`, the mean over images.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.errors import MetricError
@@ -20,11 +19,9 @@ from fedplug_attacks import _images
 from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_errors, ssim_map
 
 
-class Regions:
+class Regions(_images.ImageMetric):
     """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as FedRE's Table 2 compares attacks)."""
 
-    name: str
-    kind: ClassVar[str] = "images"
     better: ClassVar[dict[str, str]] = {
         "mse_inside": "low",
         "mse_outside": "low",
@@ -38,9 +35,8 @@ class Regions:
         "map is that of attacks.ssim, from 11x11 pixels, and a pixel counts where it is the centre of a window that "
         "lies in the image: not within 5 pixels of the border; mean over channels"
     )
-    default: ClassVar[bool] = True
 
-    class Options(fedplug.Options):
+    class Options(_images.ImageMetric.Options):
         ssim: bool = Field(
             True, description="MSSIM as well; without it, images of any size and regions at the border are no problem"
         )
@@ -60,9 +56,6 @@ class Regions:
                 if not (0 <= x0 < x1 and 0 <= y0 < y1):
                     raise ValueError(f"box {list(self.box)} must have 0 <= x0 < x1 and 0 <= y0 < y1")
             return self
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`mse`, `psnr` and `mssim`, each with `_inside` and `_outside`.
