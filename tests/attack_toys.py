@@ -303,7 +303,7 @@ def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[Known
     adversary = Adversary.of(name, target, occasion.clients, run.scope.protected_links)
     assert adversary is not None
     known = run._known(occasion, adversary, target)
-    return known, run._truth(occasion, target, known)
+    return known, run.truths.of(occasion.round, target, occasion.moment, known.update)
 
 
 def reachable(*roots: Any) -> Iterator[tuple[str, Any]]:

@@ -12,8 +12,8 @@ import torch
 from attack_toys import CountError, Runs, attacked, machinery, seen
 from fedplug import Meaning, Needs, View
 from fedplug.attack_results import beats
-from fedplug.attack_run import AttackRun
 from fedplug.attack_scope import AttackScope
+from fedplug.attack_truth import Truths
 from fedplug.observation import all_clear
 from fedplug.rewind import Rewound
 from fedplug.scorer import Scorer
@@ -129,11 +129,8 @@ def test_the_seed_that_an_attack_is_told_does_not_give_the_members_away() -> Non
         inputs = np.random.default_rng(number).random((80, 1, 2, 2)).astype(np.float32)
         test = Examples(rng.random((80, 1, 2, 2)).astype(np.float32), labels)
         data = types.SimpleNamespace(train=Examples(inputs, labels), shared_test=test)
-        run = types.SimpleNamespace(
-            rewound=types.SimpleNamespace(client=lambda _: types.SimpleNamespace(data=data)),
-            scope=AttackScope(candidates=80),
-        )
-        candidates, found = AttackRun._challenge(run, 0, seed=5, batch=None)  # type: ignore[arg-type]
+        rewound: Any = types.SimpleNamespace(client=lambda _: types.SimpleNamespace(data=data))
+        candidates, found = Truths(rewound, True, False, print).challenge(0, seed=5, size=80)
         own = {row.tobytes() for row in inputs}
         assert [row.tobytes() in own for row in candidates.inputs] == found.tolist()
         assert found.sum() == 40

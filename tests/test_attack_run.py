@@ -155,7 +155,7 @@ def test_a_challenge_asks_about_as_many_strangers_as_members(folder: Path) -> No
     result = found["toy.echo-released-round2-client1"]  # the final model of a run of one round
     assert 0 <= result["forms"]["adaptive"]["metrics"]["toy_hits"] <= 1
     with machinery(folder, adversaries=["released"], candidates=40) as run:
-        examples, members = run._challenge(1, view.seed)
+        examples, members = run.truths.challenge(1, view.seed, run.scope.candidates)
         mine = {image.tobytes() for image in run.rewound.client(1).data.train.inputs}
     assert int(members.sum()) == 20
     assert [image.tobytes() in mine for image in examples.inputs] == members.tolist()

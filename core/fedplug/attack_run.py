@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +22,10 @@ import numpy as np
 from fedplug import attack_answers, attack_pictures, attack_results
 from fedplug.adversaries import Adversary, read_client
 from fedplug.attack_display import AttackDisplay
+from fedplug.attack_truth import Truths
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
-from fedplug.client_data import matched_test
 from fedplug.composition import Composition
 from fedplug.context import Attacker, Context, stream
 from fedplug.errors import CheckpointError, FedplugError, ViewError
@@ -36,7 +35,7 @@ from fedplug.observer import Known, Observer
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.rewind import Moment, Rewound
-from fedplug.scorer import Scorer, pixels
+from fedplug.scorer import Scorer
 from fedplug.steps import OneBatch, key_holder_of
 from fedplug.truth import Truth
 from fedplug.types import Examples
@@ -100,11 +99,17 @@ class AttackRun:
         self.recorded = self._recorded(max(round for round, _ in self._rounds()))
         data = self._parties(data_root, key_server, catalog)
         self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
+        trainer = self.composition.components[self.recipe.train.name].options
+        self.truths = Truths(
+            self.rewound,
+            repeats=getattr(trainer, "source", "reproducible") == "reproducible",
+            wanted=any(metric.kind == "update" for metric in self.scorer.metrics.values()),
+            note=watch.note,
+        )
         self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, self.rewound.public)
         sealing = [c for c in self.composition.components.values() if "encryption" in getattr(c, "provides", ())]
         self.shared_key = any(key_holder_of(component) == "clients" for component in sealing)
         self.adversaries: dict[str, str] = {}
-        self._updates: dict[tuple[int, int], Any] = {}
         self.done = self.total = 0
 
     def close(self) -> None:
@@ -220,7 +225,8 @@ class AttackRun:
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
                 self.adversaries[name] = adversary.sentence(self.shared_key)
-            truth = self._truth(occasion, target, known)
+            observed = known.update if known else None
+            truth = self.truths.of(occasion.round, target, occasion.moment, observed)
             result, truth, reports = self._attacked(use.name, key, name, occasion, target, known, truth)
             result |= {"use": use.use, "options": use.options.model_dump(mode="json"), "digest": digest,
                        "settings": attack_results.digest_of(settings)}  # fmt: skip
@@ -311,7 +317,7 @@ class AttackRun:
             segmentation=data.train.targets is not None,
         )  # fmt: skip
         if getattr(component, "needs", Needs(update=False, model=False)).candidates and view.target is not None:
-            candidates, members = self._challenge(view.target, view.seed, batch)
+            candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
             view = dataclasses.replace(view, candidates=candidates)
             truth = dataclasses.replace(truth, members=members)
         return view, truth
@@ -342,63 +348,6 @@ class AttackRun:
         ctx = make_context(self.recipe, self.composition, self.model.layout, round, attacker, public)
         attacker.ctx = dataclasses.replace(ctx, components={component.name: component})
         return attacker.ctx
-
-    # -- the truth, for the scorer alone -------------------------------------------------------------------------------
-
-    def _truth(self, occasion: Occasion, target: int, known: Known | None) -> Truth:
-        client = self.rewound.client(target)
-        data, moment = client.data, occasion.moment
-        examples = moment.batches[target] if moment and target in moment.batches else data.train
-        update = moment.updates.get(target) if moment else None
-        wanted = any(metric.kind == "update" for metric in self.scorer.metrics.values())
-        observed = known.update if known else None
-        if update is None and wanted and observed is not None and len(observed.contributors) == 1:
-            update = self._made_again(occasion.round, target)
-        return Truth(
-            images=pixels(examples),
-            labels=examples.labels,
-            num_classes=max(len(data.classes), int(examples.labels.max(initial=0)) + 1),
-            regions=examples.regions,
-            region_names=tuple(data.region_names),
-            update=update,
-            observed=observed,
-        )
-
-    def _made_again(self, round: int, target: int) -> Any:
-        """The update of a client before any protection, trained once for all attacks; None where that fails.
-
-        None too where the trainer adds noise that is drawn once: with other noise it would be another update.
-        """
-        trainer = self.composition.components[self.recipe.train.name].options
-        if getattr(trainer, "source", "reproducible") != "reproducible":
-            return None
-        if (round, target) not in self._updates:
-            if any(when != round for when, _ in self._updates):
-                self._updates.clear()  # rounds are attacked one after the other
-            try:
-                self._updates[round, target] = self.rewound.update(round, target)
-            except FedplugError as error:
-                self.watch.note(f"the update of client {target} cannot be made again: {error}")
-                self._updates[round, target] = None
-        return self._updates[round, target]
-
-    def _challenge(self, target: int, seed: int, batch: Examples | None = None) -> tuple[Examples, Any]:
-        """Candidates, half of them the target's own and half test examples of the same class mix, and which are its.
-
-        Its own are those of the probed batch, or else any that it trains on.
-
-        Drawn and ordered by a stream of the target's data too: from the seed alone, which the attack is told, the order
-        would give the members away.
-        """
-        data = self.rewound.client(target).data
-        rng = stream(seed, "challenge", hashlib.sha256(np.ascontiguousarray(data.train.inputs).tobytes()).hexdigest())
-        owned = data.train if batch is None else batch
-        half = min(self.scope.candidates // 2, len(owned))
-        mine = owned.take(rng.permutation(len(owned))[:half])
-        others = data.shared_test.take(matched_test(mine.labels, data.shared_test.labels, half, rng))
-        both = Examples(np.concatenate([mine.inputs, others.inputs]), np.concatenate([mine.labels, others.labels]))
-        order = rng.permutation(len(both))
-        return both.take(order), (np.arange(len(both)) < len(mine))[order]
 
     def _draw(self, result: dict[str, Any], truth: Truth, reports: dict[str, AttackReport]) -> None:
         images = {form: report.images for form, report in reports.items()}
