@@ -1,7 +1,7 @@
 """Compares what an attack found with the truth, which the attack never sees, and with trivial guesses.
 
 A number without the score of a guess that looks at nothing says little: with 30 examples of 10 classes, "every class is
-there" is right for 96% of the classes. So every metric is computed for the trivial guesses too.
+there" is right for about 94% of the classes. So every metric is computed for the trivial guesses too.
 """
 
 from __future__ import annotations
