@@ -71,14 +71,18 @@ def test_the_encrypted_share_is_floor_of_ratio_times_size(decay: float) -> None:
 
 
 def encrypted_values(outcome: Outcome, plain: dict[str, Any]) -> np.ndarray:
-    """Round 1's updates of the scalars that were encrypted, and their weighted mean: rows of distinctive floats."""
+    """Round 1's updates of scalars that were surely encrypted, and their weighted mean: rows of distinctive floats.
+
+    Scalars that tied for the last seats are left out: which of them won, only the clients know.
+    """
     start, weights = initial_vector(plain), weights_of(outcome)
     updates = np.stack([pushed(start, 7, c, 0) for c in range(4)])
     seats = 195
     votes = np.zeros(650, int)
     for update in updates:
         votes[np.argsort(-np.abs(update), kind="stable")[:seats]] += 1
-    winners = np.sort(np.argsort(-votes, kind="stable")[:seats])
+    winners = np.flatnonzero(votes > np.sort(votes)[-seats])
+    assert len(winners) > 20
     column = np.array([weights[c] for c in range(4)])[:, None]
     weighted = (updates * column).astype(np.float32)
     total = np.zeros(650)
@@ -115,8 +119,8 @@ def test_the_search_finds_what_is_sent_in_the_clear() -> None:
     outcome = run_protocol(plain)
     values = encrypted_values(outcome, plain)
     wire = b"".join(message.data for message in outcome.wire.messages)
-    assert found_on(wire, values[:4]) == 4 * 195
-    assert found_on(wire, values[-1:]) == 195  # and their mean
+    assert found_on(wire, values[:4]) == values[:4].size
+    assert found_on(wire, values[-1:]) == values[-1:].size  # and their mean
 
 
 def test_ballots_and_winners_show_no_index() -> None:
@@ -124,9 +128,9 @@ def test_ballots_and_winners_show_no_index() -> None:
     plain = paraaegis(0.3, train=PUSH, rounds=1)
     outcome = run_protocol(plain)
     upload = outcome.sent("client:0", round=0)[1].decode()
-    winners, tied, remaining = upload["calls"][0][4]
-    assert np.unpackbits(winners).sum() + remaining == 195
-    assert np.unpackbits(tied).sum() >= remaining
+    attempt, winners = upload["calls"][0][4]
+    assert len(attempt) == 16
+    assert np.unpackbits(winners).sum() == 195
     start = initial_vector(plain)
     plain_ballot = np.packbits(np.isin(np.arange(650), np.argsort(-np.abs(pushed(start, 7, 0, 0)))[:195]))
     ballots = [m.decode()["value"] for m in outcome.sent("server", round=0) if m.phase == "negotiate"]

@@ -1,7 +1,7 @@
 """Deterministic encryption of parameter indices, under a key that the clients share and the server does not know.
 
-The index i gets a pseudorandom tag, the i-th 64-bit word of an AES-256-CTR keystream under a key of this round. The
-rank of its tag among all P tags is its ciphertext: a secret permutation of 0..P-1, fresh in every round. A set of
+The index i gets a pseudorandom tag, the i-th 64-bit word of an AES-256-CTR keystream under a key of this vote. The
+rank of its tag among all P tags is its ciphertext: a secret permutation of 0..P-1, fresh in every vote. A set of
 encrypted indices is then a bitmap of P bits: the server sees equal ciphertexts as equal positions, and nothing of where
 in the model they lie. It costs P/8 bytes a ballot, where 16-byte AES blocks would cost 16 bytes a vote.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from fedplug.scores import highest
 from numpy.typing import NDArray
 
 
@@ -31,10 +32,10 @@ class IndexCipher:
         """Builds the permutation from one bulk AES call and one sort.
 
         Args:
-            key: 32 bytes, used for one round only.
+            key: 32 bytes, used for one vote only.
             size: P.
         """
-        keystream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()  # one key a round: no nonce needed
+        keystream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()  # one key a vote: no nonce needed
         tags = np.frombuffer(keystream.update(bytes(8 * size)), np.uint64)
         # Sorting 64-bit words that carry the index in their low bits is several times faster than argsort, and the
         # 40 or more tag bits above it leave practically no ties.
@@ -51,6 +52,27 @@ class IndexCipher:
     def decrypt(self, ballot: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The indices of a bitmap, in no particular order."""
         return self.index_of[np.flatnonzero(np.unpackbits(ballot, count=len(self.index_of)))]
+
+
+def nominated(scores: NDArray[Any], seats: int, key: bytes) -> NDArray[np.int64]:
+    """The indices of the highest scores; which of equal scores are among them, the key decides.
+
+    Not the ciphertexts: votes for equal scores would then crowd at one end of the ballot, and the server could count
+    them. With the same key, clients choose alike.
+
+    Args:
+        scores: one a parameter, (P,).
+        seats: how many are nominated.
+        key: 32 bytes, another one than that of the ballot.
+
+    Raises:
+        ProtectionError: a score is NaN, which is neither high nor low.
+    """
+    chosen = highest(scores, seats)
+    if seats == 0 or np.count_nonzero(scores >= scores[chosen].min()) == seats:
+        return chosen  # no equal scores at the border, as nearly always
+    shuffled = IndexCipher.of(key, len(scores)).index_of
+    return shuffled[highest(scores[shuffled], seats)]
 
 
 def ballot_problem(ballot: Any, size: int, seats: int) -> str:
@@ -71,21 +93,20 @@ def ballot_problem(ballot: Any, size: int, seats: int) -> str:
     return "" if votes == seats else f"its ballot holds {votes} votes, which must be {seats}"
 
 
-def tally(ballots: list[NDArray[np.uint8]], size: int, seats: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
-    """Counts equal ciphertexts; runs at the server, without the key.
+def tally(ballots: list[NDArray[np.uint8]], size: int, seats: int) -> NDArray[np.uint8]:
+    """The bitmap of the ciphertexts with most votes; runs at the server, without the key.
+
+    Of ciphertexts with equally many votes the lowest win. Their order is that of a secret random permutation, so every
+    index is as likely to win as another with as many votes, wherever in the model it lies.
 
     Args:
         ballots: one packed bitmap a client, all of `size` bits.
         size: P.
-        seats: how many indices win, at most `size`.
-
-    Returns:
-        The bitmap of those that have won, the bitmap of those tied for the remaining seats, and how many seats remain.
+        seats: how many win, at most `size`.
     """
     votes = np.zeros(size, np.uint32)
     for ballot in ballots:
         votes += np.unpackbits(ballot, count=size)
-    # The seats-th largest count: everything above it has won, everything equal to it is tied.
-    least = np.partition(votes, size - seats)[size - seats]
-    winners, tied = votes > least, votes == least
-    return np.packbits(winners), np.packbits(tied), seats - int(winners.sum())
+    won = np.zeros(size, np.bool_)
+    won[highest(votes, seats)] = True
+    return np.packbits(won)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any
 
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
-from fedplug.scores import highest, unknown_scorer
+from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED
 from numpy.typing import NDArray
 
-from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
+from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
 
 
 class Vote:
@@ -22,6 +23,9 @@ class Vote:
     encrypted deterministically under a key that only the clients know, so that the server can count votes without
     learning for what. The share p_t of indices with most votes is encrypted, the rest gets differential privacy. In the
     dynamic variant the share decays: p_t = ratio * decay^t.
+
+    Indices with as many votes win in the order of their ciphertexts, which is random, so no part of the model is
+    favoured. The ballot key is new in every negotiation, also in that of a round that a resumed run repeats.
     """
 
     name: str
@@ -66,26 +70,30 @@ class Vote:
         if seats in (0, size):  # nothing to vote on: DP-FedAvg or fully encrypted FedAvg
             cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.rest)
             return
-        ballots = cohort.ask(self.nominate)  # runs at every client
+        # A run that is killed and resumed repeats its round. Under the key of the round alone, the server could lay the
+        # ballots of both attempts side by side.
+        attempt = secrets.token_bytes(16)
+        ballots = cohort.ask(self.nominate, attempt)  # runs at every client
         for client_id, ballot in list(ballots.items()):
             if problem := ballot_problem(ballot, size, seats):
                 cohort.drop(client_id, problem)
                 del ballots[client_id]
-        winners, tied, remaining = tally(list(ballots.values()), size, seats)  # runs here, on ciphertexts
-        cohort.tell(self.adopt, winners, tied, remaining)  # runs at every client before its next answer
+        winners = tally(list(ballots.values()), size, seats)  # runs here, on ciphertexts
+        # Clients that were not asked hear of the winners too, so the attempt travels with them.
+        cohort.tell(self.adopt, attempt, winners)  # runs at every client before its next answer
 
     @at_client
-    def nominate(self, client: Client) -> NDArray[np.uint8]:
+    def nominate(self, client: Client, attempt: bytes) -> NDArray[np.uint8]:
         """This client's ballot: the encrypted indices of its p_t P highest scores."""
-        scores = client.ctx.layout.per_scalar(client.scores_by(self.options.by))
-        nominated = highest(scores, self.seats(client.ctx.round, client.ctx.layout.size))
-        return self._cipher(client).encrypt(nominated)
+        layout = client.ctx.layout
+        scores = layout.per_scalar(client.scores_by(self.options.by))
+        key = client.secret(self, "equal scores", client.ctx.round, attempt.hex())
+        return self._cipher(client, attempt).encrypt(nominated(scores, self.seats(client.ctx.round, layout.size), key))
 
     @at_client
-    def adopt(self, client: Client, winners: NDArray[np.uint8], tied: NDArray[np.uint8], remaining: int) -> None:
-        """Decrypts the winners; among those tied for the last seats the lowest indices win, at every client alike."""
-        cipher = self._cipher(client)
-        encrypted = np.concatenate([cipher.decrypt(winners), np.sort(cipher.decrypt(tied))[:remaining]])
+    def adopt(self, client: Client, attempt: bytes, winners: NDArray[np.uint8]) -> None:
+        """Decrypts the winners."""
+        encrypted = self._cipher(client, attempt).decrypt(winners)
         size, zones = client.ctx.layout.size, client.ctx.zones
         client.plan = Plan.of(self.options.rest, size, zones, shared=zones, **{ENCRYPTED: encrypted})
 
@@ -94,12 +102,13 @@ class Vote:
         """The whole model goes into one zone."""
         client.plan = Plan.single(zone, client.ctx.layout.size, client.ctx.zones)
 
-    def _cipher(self, client: Client) -> IndexCipher:
-        """This round's permutation; kept between ballot and winners."""
+    def _cipher(self, client: Client, attempt: bytes) -> IndexCipher:
+        """The permutation of this negotiation; kept between ballot and winners."""
+        negotiation = (client.ctx.round, attempt)
         kept = client.cache.get(self.name)
-        if kept is None or kept[0] != client.ctx.round:
-            key = client.secret(self, "ballot", client.ctx.round)
-            kept = client.cache[self.name] = (client.ctx.round, IndexCipher.of(key, client.ctx.layout.size))
+        if kept is None or kept[0] != negotiation:
+            key = client.secret(self, "ballot", client.ctx.round, attempt.hex())
+            kept = client.cache[self.name] = (negotiation, IndexCipher.of(key, client.ctx.layout.size))
         cipher: IndexCipher = kept[1]
         return cipher
 
