@@ -13,10 +13,13 @@ testing interpretations and Renyi differential privacy, AISTATS 2020 (RDP to eps
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from fedplug.effects import Curve
 
 _BISECTIONS = 100
 """Halvings of a bracket: more than float64 can resolve, so that solutions are exact to the last bits."""
@@ -98,6 +101,38 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     while enough > 1e-150 and gaussian_delta(epsilon, enough / 2) <= delta:
         enough /= 2
     return _first(lambda multiplier: gaussian_delta(epsilon, multiplier) <= delta, enough / 2, enough)
+
+
+def epsilon_with_slack(epsilon_at: Callable[[float], float], delta: float, slack: float) -> float:
+    """Epsilon at a delta of which a mechanism itself takes a part: delta = delta' + (1 + e^epsilon) slack.
+
+    An approximate mechanism that is within total variation `slack` of one whose curve is known is (epsilon, delta' +
+    (1 + e^epsilon) slack)-DP wherever that one is (epsilon, delta')-DP.
+
+    Args:
+        epsilon_at: epsilon of the mechanism whose curve is known, at a delta; falls as delta grows.
+        delta: what is stated, 0 < delta < 1.
+        slack: total variation over the whole run, >= 0.
+
+    Returns:
+        The least epsilon that holds at `delta`; infinity where the slack alone exceeds it.
+    """
+    if slack == 0:
+        return epsilon_at(delta)
+    if 2 * slack >= delta:
+        return math.inf
+
+    def holds(epsilon: float) -> bool:
+        left = delta - (1 + math.exp(min(epsilon, 700.0))) * slack
+        return left > 0 and epsilon_at(left) <= epsilon
+
+    # Both terms move: a larger epsilon is easier to meet, and leaves less delta to meet it with.
+    largest = math.log(delta / slack - 1)
+    grid = np.linspace(0.0, largest, 200)[:-1]
+    first = next((float(epsilon) for epsilon in grid if holds(float(epsilon))), None)
+    if first is None:
+        return math.inf
+    return _first(holds, max(0.0, first - float(grid[1])), first) if first > 0 else 0.0
 
 
 def effective_multiplier(multipliers: Iterable[float]) -> float:
@@ -199,13 +234,19 @@ def pure_rdp(order: Any, epsilon: float) -> Any:
     return np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay) / (a - 1)
 
 
-def composed_epsilon(gaussian: float, others: Iterable[tuple[str, float, int]], delta: float) -> float:
+def composed_epsilon(
+    gaussian: float,
+    others: Iterable[tuple[str, float, int]],
+    delta: float,
+    curves: Mapping[str, Curve] | None = None,
+) -> float:
     """Epsilon of Gaussian, Laplace and pure releases together: Renyi DP at the best order, or the plain sum if smaller.
 
     Args:
         gaussian: sum of 1 / noise_multiplier^2 of the Gaussian releases.
-        others: (mechanism, noise_multiplier, count), the mechanism `laplace` or `pure`; see `fedplug.Release`.
+        others: (mechanism, noise_multiplier, count), the mechanism `laplace`, `pure`, or one of `curves`.
         delta: failure probability, 0 < delta < 1.
+        curves: Renyi DP of further mechanisms, by name.
 
     Raises:
         ValueError: an unknown mechanism, or an argument out of range.
@@ -214,17 +255,24 @@ def composed_epsilon(gaussian: float, others: Iterable[tuple[str, float, int]], 
     orders = 1 + np.logspace(-4, 6, 2001)
     rdp, plain = orders * gaussian / 2, 0.0
     for mechanism, multiplier, count in others:
-        if mechanism not in ("laplace", "pure"):
-            raise ValueError(f"mechanism={mechanism!r} must be laplace or pure")
+        if mechanism not in ("laplace", "pure", *(curves or ())):
+            raise ValueError(f"mechanism={mechanism!r} must be laplace or pure, or have a curve")
         if multiplier < 1e-150 or math.isinf(gaussian):
             return math.inf
-        one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, 1 / multiplier)
-        rdp, plain = rdp + count * one, plain + count / multiplier
+        if curves and mechanism in curves:
+            # A curve is of Renyi DP alone: there is no epsilon without delta to add up.
+            one, most = np.asarray(curves[mechanism].rdp(orders, multiplier), np.float64), math.inf
+        else:
+            most = 1 / multiplier
+            one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, most)
+        rdp, plain = rdp + count * one, plain + count * most
     if math.isinf(gaussian):
         return math.inf
     found = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    if np.isnan(found).all():
+        return math.inf
     exact = gaussian_epsilon(math.inf if gaussian == 0 else 1 / math.sqrt(gaussian), delta)
-    return max(0.0, min(float(found.min()), plain + exact))
+    return max(0.0, min(float(np.nanmin(found)), plain + exact))
 
 
 def _mills(x: float) -> float:

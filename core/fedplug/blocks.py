@@ -52,9 +52,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
             )
         total += block.plain() * np.float64(1.0 if block.weighted else weights[client_id])
     divisor = sum(weights[client_id] for client_id in blocks)
-    return first.replace(
-        values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks), l2_bound=None
-    )
+    return first.replace(values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks))
 
 
 def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.composition import Composition
 from fedplug.context import Server
+from fedplug.effects import Effects, Known, Release
+from fedplug.links import released
 from fedplug.recipe import Recipe
-from fedplug.types import Release
+from fedplug.roles import Groups, Negotiation
 
 if TYPE_CHECKING:
     from fedplug.ledger import Ledger
@@ -51,8 +53,8 @@ class Charging:
             / len(uploads)
             for zone in self.recipe.zones
         }
-        released = {zone for zone, size in sizes.items() if size}
-        secret = not exposed and released <= self.amplified(round)
+        sent = {zone for zone, size in sizes.items() if size}
+        secret = not exposed and sent <= self.amplified(round)
         self.server.state["fedplug"].update(zone_sizes=sizes, secret_cohort=secret)
         self.ledger.record(
             round,
@@ -64,6 +66,7 @@ class Charging:
             weights={client_id: weights[client_id] for client_id in uploads},
             secret_cohort=secret,
             records=self.records(charged),
+            unstated=self.unstated(round),
         )
         self.owed = None
 
@@ -72,10 +75,10 @@ class Charging:
         found = {}
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             component = self.composition.components[use.name] if use else None
-            if use and component and hasattr(component, "release"):
-                release = component.release(round, self.server.ctx)
-                if release is not None:
-                    found[f"ballots of {use.name}"] = [release]
+            if use and isinstance(component, Groups | Negotiation):
+                ctx = dataclasses.replace(self.server.ctx, round=round)
+                if effects := component.ballots(round, ctx):
+                    found[f"ballots of {use.name}"] = releases_of(use.name, effects)
         return found
 
     def charge_ballots(self, round: int, charged: list[int], releases: dict[str, list[Release]]) -> None:
@@ -136,6 +139,7 @@ class Charging:
             weights={},
             secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
             records=self.records(charged),
+            unstated=self.unstated(round),
         )
 
     def records(self, charged: Iterable[int]) -> dict[int, Any]:
@@ -151,13 +155,19 @@ class Charging:
         return {zone for zone, releases in found if any(release.trust == "central" for release in releases)}
 
     def releases(self, round: int) -> dict[str, list[Release]]:
-        """What the components of each zone's chains say they release in a round."""
-        releases: dict[str, list[Release]] = {}
-        for zone in self.recipe.zones:
-            chain = [*self.recipe.protect.get(zone, []), *self.recipe.postprocess.get(zone, [])]
-            for name in dict.fromkeys(use.name for use in chain):
-                component = self.composition.components[name]
-                release = component.release(round, self.server.ctx) if hasattr(component, "release") else None
-                if release is not None:
-                    releases.setdefault(zone, []).append(release)
-        return releases
+        """The noises of each zone's links in a round that count, as the fold of their effects has them."""
+        return {zone: list(known.releases) for zone, known in self._behind(round).items() if known.releases}
+
+    def unstated(self, round: int) -> dict[str, tuple[str, ...]]:
+        """For each zone, the links that state no effect."""
+        return {zone: known.unstated for zone, known in self._behind(round).items()}
+
+    def _behind(self, round: int) -> dict[str, Known]:
+        ctx = dataclasses.replace(self.server.ctx, round=round)
+        found = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
+        return {zone: known for zone, known in found.items() if known is not None}
+
+
+def releases_of(name: str, effects: Effects) -> list[Release]:
+    """What ballots with these effects cost each client that was asked for one."""
+    return list(Known(zone="ballots", link=name).after(effects).releases)

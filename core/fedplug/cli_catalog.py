@@ -94,26 +94,16 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedplug.observation import Needs
+    from fedplug.roles import Component
 
     out = console()
     out.print(Text.assemble((name, "bold"), f"  ({', '.join(groups)})"))
     out.print(Text("\n" + (inspect.getdoc(found) or "(no documentation)") + "\n"))
     facts = [("plugin", plugin), ("class", f"{found.__module__}:{found.__qualname__}"), ("source", _source(found))]
-    for what, label in (("zones", "zones"), ("provides", "provides"), ("requires", "needs before it"),
-                        ("forbids_before", "must not come after"), ("site", "opens at")):  # fmt: skip
-        value = getattr(found, what, None)
-        if value and not isinstance(value, property):
-            facts.append((label, value if isinstance(value, str) else ", ".join(sorted(value))))
-    needs = getattr(found, "needs", None)
-    if isinstance(needs, Needs):
-        facts.append(("needs of a view", needs.describe()))
-    if isinstance(getattr(found, "conventions", None), str):
-        facts.append(("conventions", found.conventions))  # type: ignore[attr-defined]
+    facts += _declared(found)
     for label, text in facts:
         out.print(Text(f"{label + ':':<21}{text}"), soft_wrap=True)
-    options = getattr(found, "Options", None)  # engines have none
-    rows = option_rows(options) if options else []
+    rows = option_rows(found.Options) if issubclass(found, Component) else []  # engines have none
     out.print()
     if not rows:
         out.print("It has no options.")
@@ -124,6 +114,26 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     out.print(table)
+
+
+def _declared(found: type) -> list[tuple[str, str]]:
+    """What a class declares in its roles, as far as that does not depend on options."""
+    from fedplug import roles
+
+    facts: list[tuple[str, str]] = []
+    served = [role.__name__ for role in roles.ROLES.values() if issubclass(found, role)]
+    if served:
+        facts.append(("roles", ", ".join(served)))
+    for record in (value for value in map(vars(found).get, roles.RECORDS) if value is not None):
+        if isinstance(record, roles.Plans):
+            facts.append(("zones", ", ".join(sorted(record.zones))))
+        elif isinstance(record, roles.Finds):
+            facts.append(("needs of a view", record.needs.describe()))
+        elif isinstance(record, roles.Measures):
+            facts.append(("conventions", record.conventions))
+    if issubclass(found, roles.Opener) and isinstance(found.site, str):
+        facts.append(("opens at", found.site))
+    return facts
 
 
 def _source(found: type) -> str:

@@ -127,8 +127,6 @@ def _block_fields(block: Block) -> dict[str, Any]:
         fields["divisor"] = block.divisor
     if block.weighted:
         fields["weighted"] = True
-    if block.l2_bound is not None:
-        fields["l2_bound"] = block.l2_bound
     if block.meta:
         fields["meta"] = dict(block.meta)
     return fields
@@ -153,7 +151,6 @@ def _is_block(block: Block) -> bool:
         and isinstance(block.sealed_by, str | None)
         and isinstance(block.divisor, float | int | np.ndarray)
         and isinstance(block.weighted, bool)
-        and isinstance(block.l2_bound, float | int | None)
         and isinstance(block.meta, dict)
     )
 

@@ -6,30 +6,18 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from fedplug import hookspecs, model, truth
+from fedplug import hookspecs
 from fedplug.catalog import HOOK_GROUPS, Catalog
-from fedplug.errors import PluginError
+from fedplug.errors import FedplugError, PluginError
+from fedplug.links import Link, chains
+from fedplug.roles import ROLES, Component, members, undecided
 
 if TYPE_CHECKING:
     from fedplug.recipe import Recipe, Use
-    from fedplug.types import Block
-
-PROTOCOLS: dict[str, type] = {
-    "model": model.ModelComponent,
-    "trainer": model.TrainerComponent,
-    "dataset": model.DatasetComponent,
-    "partition": model.PartitionComponent,
-    "accountant": model.AccountantComponent,
-    "groups": model.GroupsComponent,
-    "metric": truth.MetricComponent,
-}
-"""Groups that are no hooks: a component there has the one method that the protocol shows."""
-
 
 class Composition:
     """The components of one recipe. A run builds a fresh one at every party.
@@ -37,6 +25,8 @@ class Composition:
     Attributes:
         recipe: the recipe.
         components: every component instance by name; extensions included.
+        links: for each zone that is sent, the links that its values pass, in order: the one list that the protocol
+            executes and that every claim is read from.
     """
 
     def __init__(self, recipe: Recipe, catalog: Catalog | None = None) -> None:
@@ -51,7 +41,7 @@ class Composition:
         """
         catalog = catalog or Catalog.discover()
         self.recipe = recipe
-        self.components: dict[str, Any] = {}
+        self.components: dict[str, Component] = {}
         self._manager = new_manager()
         self._callers: dict[tuple[str, str], Any] = {}
         uses = recipe.components
@@ -61,6 +51,7 @@ class Composition:
             self.components[use.name] = component
             register(self._manager, component, use.name)
         self._extensions = {name for name, use in uses.items() if use.group == "extension"}
+        self.links: dict[str, tuple[Link, ...]] = chains(recipe, self.components)
 
     def add(self, component: Any, name: str) -> None:
         """One more component, such as an attack in another form; before any of its hooks is called.
@@ -77,23 +68,24 @@ class Composition:
         """Calls one component's implementation of a hook, inside the wrappers of all extensions.
 
         Raises:
-            PluginError: it gave None where the hook must give a value.
+            PluginError: it gave None where the hook must give a value, or raised what is no `FedplugError`; the message
+                names the component and the hook.
         """
         caller = self._callers.get((hook, name))
         if caller is None:
             target = self.components[name]
             others = [c for n, c in self.components.items() if c is not target and n not in self._extensions]
             caller = self._callers[hook, name] = self._manager.subset_hook_caller(hook, others)
-        result = caller(**arguments)
+        try:
+            result = caller(**arguments)
+        except FedplugError:
+            raise
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise PluginError(f"component {name}, hook {hook}: {cause}") from error
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
         return result
-
-    def chain(self, hook: str, names: Iterable[str], block: Block, **arguments: Any) -> Block:
-        """Hands a block from one component to the next; gives what the last one gave."""
-        for name in names:
-            block = self.one(hook, name, block=block, **arguments)
-        return block
 
 
 def new_manager() -> pluggy.PluginManager:
@@ -150,16 +142,21 @@ def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
 
 def hook_problems(component_class: type, group: str) -> list[str]:
     """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
+    role = ROLES.get(group)
+    if role is None:  # engines are no components
+        return []
+    if not issubclass(component_class, role):
+        return [f"is no {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})"]
+    problems = [f"has no {what}, which a {role.__name__} must have" for what in undecided(component_class)
+                if what.partition("(")[0] in members(role)]  # fmt: skip
     hooks = implemented_hooks(component_class)
-    problems = []
     for hook, options in hooks.items():
-        spec = getattr(hookspecs, hook, None)
-        if spec is None:
+        if hook not in vars(hookspecs):
             there_is = ", ".join(HOOK_GROUPS)
             problems.append(f"marks {hook} with @hookimpl, but there is no such hook; there is {there_is}")
             continue
-        wanted = list(inspect.signature(spec).parameters)
-        given = list(inspect.signature(getattr(component_class, hook)).parameters.values())[1:]
+        wanted = list(inspect.signature(vars(hookspecs)[hook]).parameters)
+        given = list(inspect.signature(vars_of(component_class)[hook]).parameters.values())[1:]
         shown = f"{hook}({', '.join(wanted)})"
         if wrong := [p.name for p in given if p.name not in wanted]:
             problems.append(f"implements {hook} with the argument {', '.join(wrong)}; the hook is {shown}")
@@ -169,31 +166,23 @@ def hook_problems(component_class: type, group: str) -> list[str]:
         if (group == "extension") != bool(options.get("wrapper") or options.get("hookwrapper")):
             rule = "must be" if group == "extension" else "must not be"
             problems.append(f"implements {hook}, which in the group {group} {rule} a wrapper: @hookimpl(wrapper=True)")
-    if group in HOOK_GROUPS and group not in hooks:
+    if group in HOOK_GROUPS and group not in hooks and not problems:
         problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
     elif group == "extension" and not hooks:
         problems.append("wraps no hook; mark a method with @hookimpl(wrapper=True)")
-    elif group in PROTOCOLS:
-        problems += _method_problems(component_class, group)
     return problems
+
+
+def vars_of(component_class: type) -> dict[str, Any]:
+    """What a class and its bases have under each name."""
+    return {name: value for base in reversed(component_class.__mro__) for name, value in vars(base).items()}
 
 
 def implemented_hooks(component_class: type) -> dict[str, dict[str, Any]]:
     """The methods marked `@hookimpl`, with the marker's options."""
     marked = {}
-    for name in dir(component_class):
-        options = getattr(inspect.getattr_static(component_class, name), "fedplug_impl", None)
+    for name, value in vars_of(component_class).items():
+        options = getattr(value, "fedplug_impl", None)
         if isinstance(options, dict):
             marked[options.get("specname") or name] = options
     return marked
-
-
-def _method_problems(component_class: type, group: str) -> list[str]:
-    method = next(name for name in vars(PROTOCOLS[group]) if not name.startswith("_"))
-    wanted = list(inspect.signature(getattr(PROTOCOLS[group], method)).parameters)[1:]
-    shown = f"{method}({', '.join(wanted)})"
-    found = getattr(component_class, method, None)
-    if not callable(found):
-        return [f"has no method {shown}, which the group {group} asks for"]
-    given = [p.name for p in list(inspect.signature(found).parameters.values())[1:] if p.default is p.empty]
-    return [] if given == wanted else [f"has {method}({', '.join(given)}) where the group {group} asks for {shown}"]

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug.cohort import Cohort
+    from fedplug.effects import Known
+    from fedplug.links import Link, Step
     from fedplug.model import Model
     from fedplug.profiles import Profile
     from fedplug.types import Block, ClientData, Layout, Plan, PublicData
@@ -190,7 +192,8 @@ class Context:
         party: the party in which this context lives.
         components: every component of the recipe by name.
         public: examples that everybody has, where the recipe names some; None at the key server.
-        chains: for each zone that is sent, the names of the components that protect it and open its sum.
+        links: for each zone that is sent, the links that its values pass, in order (`fedplug.links`).
+        known: inside a link's hook, what is known of the block that it is handed; None elsewhere.
     """
 
     round: int
@@ -204,16 +207,23 @@ class Context:
     party: Party
     components: dict[str, Any] = dataclasses.field(default_factory=dict)
     public: PublicData | None = None
-    chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    links: Mapping[str, tuple[Link, ...]] = dataclasses.field(default_factory=dict)
+    known: Known | None = None
+
+    def steps(self, zone: str) -> tuple[Step, ...]:
+        """The links of a zone with what is known before and behind each, in this round.
+
+        Raises:
+            Misplaced: a link cannot stand where it stands.
+        """
+        from fedplug.links import fold
+
+        return fold(self.links.get(zone, ()), self)
 
     @property
     def bare_zones(self) -> tuple[str, ...]:
-        """Zones that are sent, and in which no component adds noise: the model is moved by them as they are."""
-        return tuple(
-            zone
-            for zone, names in self.chains.items()
-            if not any(hasattr(self.components.get(name), "release") for name in names)
-        )
+        """Zones that are sent, and whose sum carries no noise that counts: the model is moved by them as they are."""
+        return tuple(zone for zone in self.links if not any(step.after.releases for step in self.steps(zone)[-1:]))
 
     def component(self, name: str) -> Any:
         """The component of that name.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.roles import Aggregator
+
 if TYPE_CHECKING:
     from fedplug.composition import Composition
     from fedplug.context import Server
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 def wants_model(composition: Composition) -> bool:
     """Whether a component of the recipe needs a model at the server."""
-    return any(getattr(component, "needs_model_at_server", False) for component in composition.components.values())
+    aggregator = composition.components[composition.recipe.aggregate.name]
+    return isinstance(aggregator, Aggregator) and aggregator.wants.model
 
 
 class KnownModel:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.effects import GAUSSIAN, Curve, Release, Reveals
 from fedplug.spent import Spent
-from fedplug.types import RETAINED, Release, SideChannel
+from fedplug.types import RETAINED
 
 if TYPE_CHECKING:
-    from fedplug.model import AccountantComponent
+    from fedplug.roles import Accountant, RecordTrainer
 
-_GAUSSIAN = ("gaussian", "discrete_gaussian")
 _OTHERS = ("laplace", "pure")
 _TAILS = 9.0
 """Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
@@ -43,6 +43,7 @@ class ZoneCost:
         peer: toward another client, who subtracts its own upload from the sums.
         others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
             everybody, since the noise of other clients earns no credit there.
+        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.effects.Noise`.
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
@@ -53,6 +54,7 @@ class ZoneCost:
     total: NDArray[np.float64]
     peer: NDArray[np.float64]
     others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    slack: float = 0.0
     releases: int = 0
     bare: int = 0
     central: int = 0
@@ -78,15 +80,13 @@ class Ledger:
         key_holders: for each encrypted zone, who can decrypt: `clients`, `key_server`, or `shares`, which many clients
             would have to put together.
         schemes: for each encrypted zone, its component and parameters, for the record.
-        limits: for each encrypted zone, the largest magnitude and the grid step of the weighted values that its
-            encryption represents. A sum of values that saturated, or were rounded coarsely, hides less than the noise
-            in it says: a zone that is missing here earns no credit for the noise of other clients.
         published: encrypted zones whose decrypted sums pass through the aggregation server. By default those that
             the key server opens, since it answers the aggregation server.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        record_accountant: a trainer that protects single records (`record_epsilon`), or None.
-        side_channels: what is visible besides the releases.
+        record_accountant: a trainer that protects single records, or None.
+        reveals: what is visible besides the releases.
+        curves: costs of mechanisms that the core does not know, by name.
         cautions: further warnings, about the recipe.
     """
 
@@ -98,11 +98,11 @@ class Ledger:
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"scheme": "all"})
     key_holders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    limits: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     published: Iterable[str] | None = None
-    accountant: AccountantComponent | None = None
-    record_accountant: Any = None
-    side_channels: list[SideChannel] = dataclasses.field(default_factory=list)
+    accountant: Accountant | None = None
+    record_accountant: RecordTrainer | None = None
+    reveals: list[Reveals] = dataclasses.field(default_factory=list)
+    curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
     cautions: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -122,6 +122,7 @@ class Ledger:
         self.feedback = Spent(np.zeros(self.num_clients))
         self.records: dict[int, list[tuple[float, float, float]]] = {}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
+        self.uncovered: list[str] = []
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -137,6 +138,7 @@ class Ledger:
         weights: Mapping[int, float],
         secret_cohort: bool = False,
         records: Mapping[int, tuple[float, float, float]] | None = None,
+        unstated: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -154,6 +156,7 @@ class Ledger:
                 earns credit only then.
             records: by client, what its training in one round does for single records: (noise multiplier, sampling
                 rate, steps). Clients tell it before round 1, so that every charged client is there.
+            unstated: for each zone, the links that state no effect.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         zones = {}
@@ -162,17 +165,19 @@ class Ledger:
                 continue
             found = releases.get(zone, [])
             alone, others = _noise_of_others(contributors.get(zone, 0), paying, weights)
-            uncredited = self._uncredited(zone, found, min(weights.values(), default=1.0))
+            uncredited = _uncredited(zone, found, min(weights.values(), default=1.0))
             if uncredited:
                 alone = others = 1.0
             zones[zone] = {
                 "size": float(size),
                 "local": _strongest(release for release in found if release.trust != "central"),
                 "central": _strongest(release for release in found if release.trust == "central"),
-                "other": _strongest_other(found),
+                "other": self._strongest_other(found),
                 "sum_factor": alone,
                 "peer_factor": others,
                 "uncredited": uncredited,
+                "slack": max((release.slack for release in found), default=0.0),
+                "unstated": list((unstated or {}).get(zone, ())),
                 "releases": [dataclasses.asdict(release) for release in found],
             }
         everyone = paying == list(range(self.num_clients))
@@ -180,31 +185,11 @@ class Ledger:
         told = {"records": {str(c): list(map(float, release)) for c, release in records.items()}} if records else {}
         self._enter({**entry, "total": int(total), "zones": zones, **told})
 
-    def _uncredited(self, zone: str, releases: list[Release], lightest: float) -> str:
-        """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none."""
-        if not all(release.adds_up for release in releases):
-            return f"zone {zone}: each client's noise has sizes of its own, so others' noise earns no credit"
-        local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
-        if zone not in self.sealed or not local:
-            return ""
-        if zone not in self.limits:
-            return f"zone {zone}: its encryption does not say what values it holds, so others' noise earns no credit"
-        largest, step = self.limits[zone]
-        std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
-        needed = max(release.clipping_norm for release in local) + _TAILS * std
-        if not math.isfinite(needed):  # NaN where clips differ
-            return f"zone {zone}: the noise names no single clipping norm, so others' noise earns no credit"
-        if largest < needed:
-            return (
-                f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
-                f"earns credit from range: {math.ceil(needed)} on"
-            )
-        if _STEPS_PER_STD * step > lightest * std:
-            return (
-                f"zone {zone}: the encryption rounds to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
-                "others' noise earns no credit"
-            )
-        return ""
+    def message_uncovered(self, component: str, method: str) -> None:
+        """Enters that clients sent the server something that no effect and no statement of the component covers."""
+        note = f"{component} asks clients for {method}, and says nowhere what the answers show"
+        if note not in self.uncovered:
+            self.uncovered.append(note)
 
     def _enter(self, entry: dict[str, Any]) -> None:
         """Appends an entry of the log and adds its cost to the running sums."""
@@ -215,6 +200,7 @@ class Ledger:
         for zone, facts in entry["zones"].items():
             cost = self.costs.setdefault(zone, ZoneCost.zero(self.num_clients))
             cost.largest = max(cost.largest, facts["size"])
+            cost.slack = max(cost.slack, facts["slack"])
             if other := facts.get("other"):
                 mechanism, multiplier = other
                 self._enter_other(cost, mechanism, multiplier, charged, zone not in self.sealed or zone in self.opened)
@@ -292,13 +278,61 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {"log": self.log}
+        return {"log": self.log, "uncovered": self.uncovered}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self._reset()
+        self.uncovered = list(state["uncovered"])
         for entry in state["log"]:
             self._enter(dict(entry))
+
+    def _strongest_other(self, releases: Iterable[Release]) -> list[Any] | None:
+        """The largest multiplier of local noise that is not Gaussian, with its mechanism.
+
+        None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
+        """
+        found = list(releases)
+        if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in found):
+            return None
+        known = {*_OTHERS, *self.curves}
+        others = [r for r in found if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
+        if not others:
+            return None
+        strongest = max(others, key=lambda release: release.noise_multiplier)
+        return [strongest.mechanism, float(strongest.noise_multiplier)]
+
+
+def _uncredited(zone: str, releases: list[Release], lightest: float) -> str:
+    """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none.
+
+    The sum of several clients' noise hides one of them as far as it is really in the sum: values that saturated, or
+    were rounded to a grid that is coarse beside the noise of one, carry less of it than its size says.
+    """
+    local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
+    if why := next((release.uncredited for release in releases if release.uncredited), ""):
+        return f"zone {zone}: {why}"
+    local = [release for release in local if release.mechanism in GAUSSIAN]
+    if not local:
+        return ""
+    largest, step = min(release.range for release in local), max(release.step for release in local)
+    std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
+    needed = max(release.clipping_norm for release in local) + _TAILS * std
+    if not math.isfinite(needed):  # NaN where no bound is one number
+        if math.isinf(largest) and step == 0:
+            return ""
+        return f"zone {zone}: the noise names no single clipping norm, so others' noise earns no credit"
+    if largest < needed:
+        return (
+            f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
+            f"earns credit from range: {math.ceil(needed)} on"
+        )
+    if _STEPS_PER_STD * step > lightest * std:
+        return (
+            f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
+            "others' noise earns no credit"
+        )
+    return ""
 
 
 def _strongest(releases: Iterable[Release]) -> float | None:
@@ -306,22 +340,7 @@ def _strongest(releases: Iterable[Release]) -> float | None:
 
     None where there is no release. A mechanism that nothing here accounts for counts as no noise.
     """
-    return max((r.noise_multiplier if r.mechanism in _GAUSSIAN else 0.0 for r in releases), default=None)
-
-
-def _strongest_other(releases: Iterable[Release]) -> list[Any] | None:
-    """The largest multiplier of local noise that is not Gaussian, with its mechanism.
-
-    None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
-    """
-    found = list(releases)
-    if any(r.mechanism in _GAUSSIAN and r.noise_multiplier > 0 for r in found):
-        return None
-    others = [r for r in found if r.mechanism in _OTHERS and r.trust != "central" and r.noise_multiplier > 0]
-    if not others:
-        return None
-    strongest = max(others, key=lambda release: release.noise_multiplier)
-    return [strongest.mechanism, float(strongest.noise_multiplier)]
+    return max((r.noise_multiplier if r.mechanism in GAUSSIAN else 0.0 for r in releases), default=None)
 
 
 def _noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:

@@ -60,7 +60,8 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
             for zone, holder in ledger.key_holders.items()
         },
         "noise": _noise(ledger),
-        "side_channels": [dataclasses.asdict(channel) for channel in ledger.side_channels],
+        "reveals": [dataclasses.asdict(channel) for channel in ledger.reveals],
+        "uncovered_messages": ledger.uncovered,
         "never_covered": list(NEVER_COVERED),
         "log": [_published(entry) for entry in ledger.log] if why is None else ledger.log,
     }
@@ -118,10 +119,20 @@ def warnings(ledger: Ledger) -> list[str]:
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
-        if release["mechanism"] not in ("gaussian", "discrete_gaussian", "laplace", "pure"):
+        if release["mechanism"] not in ("gaussian", "discrete_gaussian", "laplace", "pure", *ledger.curves):
             found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
         found.append(f"sampling earns no credit: {why}")
+    for link, zone in dict.fromkeys(
+        (link, zone) for e in ledger.log for zone, facts in e["zones"].items() for link in facts["unstated"]
+    ):
+        found.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
+    for zone, release in releases:
+        if release["calibrated_delta"] not in (None, ledger.delta):
+            found.append(
+                f"{release['link']}: epsilon is calibrated for delta={release['calibrated_delta']:g}, the ledger "
+                f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
+            )
     found += [facts["uncredited"] for e in ledger.log for facts in e["zones"].values() if facts["uncredited"]]
     for zone, holder in ledger.key_holders.items():
         # A client that holds the key subtracts its own upload from a sum of two.
@@ -234,7 +245,7 @@ def _bare_share(ledger: Ledger) -> str:
 
 
 def _unaccounted(ledger: Ledger) -> str:
-    names = list(dict.fromkeys(channel.what for channel in ledger.side_channels if not channel.accounted))
+    names = list(dict.fromkeys(channel.what for channel in ledger.reveals if channel.covered_by is None))
     return f" given the UNACCOUNTED {', '.join(names)}" if names else ""
 
 

@@ -46,12 +46,14 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
     }
     plain: dict[str, dict[str, Any]] = {}
     for name, view in found.items():
+        view = _voided(ledger, name) or view
         if isinstance(view, str):
             plain[name] = {"epsilon": "none", "reason": view}
             continue
+        spent = {"zero_out": view.zero_out, "replace_one": view.replace_one}
         figures = {
-            adjacency: getattr(view, adjacency).epsilons(ledger.delta, ledger.accountant)
-            for adjacency in ADJACENCIES
+            adjacency: cost.epsilons(ledger.delta, ledger.accountant, ledger.curves)
+            for adjacency, cost in spent.items()
         }
         if name == "released_model" and (sampled := amplified(ledger)):
             for adjacency, values in sampled.items():
@@ -62,6 +64,33 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
         else:
             plain[name] = {**figures, "reason": view.because}
     return plain
+
+
+def _voided(ledger: Ledger, name: str) -> str:
+    """Why a view has no guarantee whatever the noise is: what nobody stated, or what gives too much away."""
+    unstated = dict.fromkeys(
+        f"{link} in zone {zone}"
+        for entry in ledger.log
+        for zone, facts in entry["zones"].items()
+        for link in facts["unstated"]
+        if not (facts["local"] or facts["central"] or facts["other"])
+    )
+    if unstated:
+        return f"{_list([*unstated])} states no effect, so nothing is promised behind it"
+    if ledger.uncovered and name in ("aggregator", "client_and_aggregator"):
+        return f"{ledger.uncovered[0]}, so nothing is promised to whoever reads them"
+    voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, channel.to)]
+    if voiding:
+        return f"sees {voiding[0].what}: {voiding[0].note}"
+    return ""
+
+
+def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
+    """Whether a view includes what is shown to these: who colludes sees what either does, and everybody the model."""
+    together = ("aggregator", "client", "client_and_aggregator", "released_model")
+    return view in shown_to or "released_model" in shown_to or (
+        view == "client_and_aggregator" and any(whose in together for whose in shown_to)
+    )
 
 
 def headline(ledger: Ledger) -> float | None:
@@ -86,8 +115,8 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> dict[str, dict[str
         ],
     )
     return {
-        "zero_out": spent.epsilons(ledger.delta, ledger.accountant),
-        "replace_one": spent.doubled().epsilons(ledger.delta, ledger.accountant),
+        "zero_out": spent.epsilons(ledger.delta, ledger.accountant, ledger.curves),
+        "replace_one": spent.doubled().epsilons(ledger.delta, ledger.accountant, ledger.curves),
     }
 
 
@@ -282,7 +311,7 @@ def _scaled_by_scores(ledger: Ledger) -> list[str]:
         zone
         for entry in ledger.log
         for zone, facts in entry["zones"].items()
-        if not all(release["adds_up"] for release in facts["releases"])
+        if any(release["scored"] for release in facts["releases"])
     }
     return sorted(found)
 
@@ -304,7 +333,7 @@ def _how_bare(ledger: Ledger, zones: list[str]) -> str:
 def _sum(
     ledger: Ledger, costs: Iterable[ZoneCost], gaussian: Callable[[ZoneCost], NDArray[np.float64]]
 ) -> Spent:
-    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others) for cost in costs])
+    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others, cost.slack) for cost in costs])
 
 
 def _list(zones: list[str]) -> str:

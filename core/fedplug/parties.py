@@ -258,8 +258,5 @@ def make_context(
         party=party,
         components=composition.components,
         public=public,
-        chains={
-            zone: tuple(use.name for use in (*chain, *recipe.postprocess.get(zone, ())))
-            for zone, chain in recipe.protect.items()
-        },
+        links=composition.links,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedplug.composition import Composition
 from fedplug.recipe import Recipe
 
@@ -12,9 +10,7 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
     """The protocol as people read it: (hook, component, what it does here), in the order in which it happens."""
 
     def line(hook: str, name: str) -> tuple[str, str, str]:
-        component = composition.components[name]
-        described = component.describe() if hasattr(component, "describe") else _options(component)
-        return hook, name, described
+        return hook, name, composition.components[name].describe()
 
     plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
     if recipe.public:
@@ -39,11 +35,3 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
         plan.append(("attack", "–", f"by {', '.join(scope.adversaries)} on {targets}{probe}"))
     plan += [line("attack", use.name) for use in recipe.attack]
     return plan
-
-
-def _options(component: Any) -> str:
-    """A component's options in a line; without any, the first line of its documentation."""
-    given = [(key, value) for key, value in component.options if value is not None]
-    if given:
-        return ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
-    return (type(component).__doc__ or "").strip().partition("\n")[0]

@@ -1,7 +1,8 @@
-"""The rules between the parts of a recipe: zones, the order of protectors, what must be undone, who may stand where.
+"""The rules between the parts of a recipe: zones, the order of links, what must be undone, who may stand where.
 
-Reads only what components declare (`fedplug.component`), so that a wrong recipe is refused before anything runs. Works
-on drafts: a part that is wrong by itself is left out, and everything else is still judged.
+Reads only what components declare in their roles, and the effects of the same list of links that the protocol executes
+(`fedplug.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is wrong by
+itself is left out, and everything else is still judged.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.attack_scope import scope_problems
 from fedplug.composition import hook_problems, instantiate
+from fedplug.context import Context, Server
+from fedplug.effects import Seal
 from fedplug.errors import PluginError
+from fedplug.links import Link, chain, closers, fold, misplaced_links
 from fedplug.option_errors import closest
 from fedplug.profiles import profile_problems
-from fedplug.types import BASE_ZONES, CLEAR, RETAINED
+from fedplug.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer
+from fedplug.types import BASE_ZONES, CLEAR, RETAINED, Layout
 
 if TYPE_CHECKING:
     from fedplug.recipe import Use
@@ -40,7 +45,7 @@ class _Rules:
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.failed: list[Complaint] = []
-        self.parts: dict[str, Any] = {}
+        self.parts: dict[str, Component] = {}
         for use in draft.uses:
             if use.is_reference or use.options is None or use.name not in draft.classes:
                 continue
@@ -49,11 +54,39 @@ class _Rules:
             except PluginError as error:
                 self.failed.append((use.path, str(error)))
 
-    def declares(self, use: Use, what: str, default: Any) -> Any:
-        """What a component declares: its instance's answer, or, where it could not be built, its class's."""
-        part = self.parts.get(use.name, self.draft.classes.get(use.name))
-        value = getattr(part, what, default)
-        return default if isinstance(value, property) else value
+    def part(self, use: Use) -> Component | None:
+        """The instance that a place names; None where it could not be built."""
+        return self.parts.get(use.name)
+
+    def negotiation(self) -> tuple[Use, Negotiation] | None:
+        """The negotiation and its place; None where it could not be built."""
+        for use in self.draft.uses:
+            part = self.part(use)
+            if use.section == "negotiate_mask" and isinstance(part, Negotiation):
+                return use, part
+        return None
+
+    def links(self, zone: str) -> tuple[Link, ...]:
+        """The links of a zone, as far as they can be built."""
+        protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
+        aggregate = next((use for use in self.draft.uses if use.section == "aggregate"), None)
+        return chain(zone, protect.get(zone, ()), aggregate, postprocess.get(zone, ()), self.parts)
+
+    def context(self, round: int) -> Context:
+        """The public facts of a round, as far as the draft tells them; no model is known yet."""
+        general, server = self.draft.general, Server()
+        server.ctx = Context(
+            round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
+            num_clients=self.draft.clients or 1, min_clients=general.min_clients if general else 1,
+            seed=0, digest="", party=server, components=self.parts,
+            links={zone: self.links(zone) for zone in self.draft.chains.get("protect", {}) if zone != RETAINED},
+        )  # fmt: skip
+        return server.ctx
+
+    def readable(self) -> list[str]:
+        """The zones whose chains can be judged."""
+        there = self.draft.chains.get("protect", {})
+        return [zone for zone in there if zone not in self.draft.unreadable and zone != RETAINED]
 
     def hooks(self) -> Iterator[Complaint]:
         """Every component implements what its section calls, with arguments that exist."""
@@ -101,20 +134,17 @@ class _Rules:
         if RETAINED in protect:
             yield ("protect", RETAINED), "zone retained never leaves the client; remove it from protect"
         for use in postprocess.get(RETAINED, []):
-            if self.declares(use, "site", "client") != "client" or self.declares(use, "must_undo", False):
+            part = self.part(use)
+            if isinstance(part, Sealer) or (isinstance(part, Opener) and part.site != "client"):
                 message = f"{use.name} cannot stand here: zone retained never leaves the client"
                 yield use.path, f"{message}; put a component that merges models at the client, or remove it"
         for zone in postprocess:
             if zone not in protect and zone != RETAINED:
                 yield ("postprocess", zone), f"zone {zone} is not under protect; {_zones(protect)}"
-        negotiation = next((use for use in self.draft.uses if use.section == "negotiate_mask"), None)
-        if negotiation is None or negotiation.name not in self.parts:
+        found = self.negotiation()
+        if found is None:
             return
-        held = self.declares(negotiation, "zones", None)
-        if held is None:
-            message = f"component {negotiation.use} must declare `zones`, the zones that its plans can hold"
-            yield negotiation.path, message
-            return
+        negotiation, held = found[0], found[1].plans.zones
         for zone in sorted(set(held) - set(protect) - {RETAINED}):
             remedy = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
             remedy = "clear: [] to send it in the clear" if zone == CLEAR else remedy
@@ -127,40 +157,25 @@ class _Rules:
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
     def order(self) -> Iterator[Complaint]:
-        """`requires` and `forbids_before` along each zone's chain, from protect through postprocess."""
-        protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
-        for zone in [zone for zone in protect if zone not in self.draft.unreadable]:
-            provided: set[str] = set()
-            missed: set[str] = set()
-            for use in protect[zone]:
-                provides = set(self.declares(use, "provides", frozenset()))
-                missed |= set(self.declares(use, "requires", {})) - provided
-                # A clip after the noise is one mistake: the noise has said already that it misses the clip.
-                found = list(self.link(use, provided, zone))
-                yield from [] if provides & missed else found
-                provided |= provides
-            for use in postprocess.get(zone, []):
-                if self.declares(use, "must_undo", False):
-                    provided -= self.declares(use, "provides", frozenset())  # what is undone is no longer there
-                else:
-                    yield from self.link(use, provided, zone)
-                    provided |= self.declares(use, "provides", frozenset())
-
-    def link(self, use: Use, provided: set[str], zone: str) -> Iterator[Complaint]:
-        for capability, remedy in self.declares(use, "requires", {}).items():
-            if capability not in provided:
-                yield use.path, f"{use.name} needs {capability} earlier in the chain of zone {zone}; {remedy}"
-        for capability, remedy in self.declares(use, "forbids_before", {}).items():
-            if capability in provided:
-                yield use.path, f"{use.name} must not come after {capability} in the chain of zone {zone}; {remedy}"
+        """Every link can stand, and can run, where it stands: as its effects say, in the first round and in the last."""
+        if self.failed:
+            return
+        last = self.draft.general.rounds - 1 if self.draft.general else 0
+        for zone in self.readable():
+            for round in dict.fromkeys((0, last)):
+                ctx = self.context(round)
+                found = misplaced_links(ctx.links[zone], ctx)
+                yield from ((link.path, message) for link, message in found)
+                if found:
+                    break
 
     def undo(self) -> Iterator[Complaint]:
-        """What encrypts a zone is undone by the same zone's postprocess, last first."""
+        """What closes a zone is undone by the same zone's postprocess, last first."""
         protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
-        for zone in [zone for zone in protect if zone not in self.draft.unreadable]:
-            sealed = [use.name for use in protect[zone] if self.declares(use, "must_undo", False)][::-1]
+        for zone in self.readable():
+            sealed = [use.name for use in protect[zone] if isinstance(self.part(use), Sealer)][::-1]
             opening = postprocess.get(zone, [])
-            opened = [use for use in opening if self.declares(use, "must_undo", False)]
+            opened = [use for use in opening if isinstance(self.part(use), Sealer)]
             remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
             strangers = [use for use in opened if use.name not in sealed]
             for use in strangers:
@@ -177,43 +192,60 @@ class _Rules:
     def shared_noise(self) -> Iterator[Complaint]:
         """A component that draws noise protects one zone only: its stream and its release are kept under its name."""
         seen: dict[str, str] = {}
-        for zone, chain in self.draft.chains.get("protect", {}).items():
-            for use in chain:
-                if "noise" in self.declares(use, "provides", frozenset()) and seen.setdefault(use.name, zone) != zone:
+        for zone in self.readable() if not self.failed else []:
+            ctx = self.context(0)
+            steps = fold(ctx.links[zone], ctx, lambda link, message: None)
+            for step in steps:
+                link = step.link
+                draws = link.hook == "protect" and len(step.after.releases) > len(step.before.releases)
+                if draws and seen.setdefault(link.name, zone) != zone:
+                    use = next(use for use in self.draft.uses if use.path == link.path)
                     remedy = f"write {{use: {use.use}, ...}} to get one of its own"
-                    yield use.path, f"{use.name} draws the noise of zone {seen[use.name]} already; {remedy}"
+                    yield link.path, f"{link.name} draws the noise of zone {seen[link.name]} already; {remedy}"
 
     def masks(self) -> Iterator[Complaint]:
-        """A protector that works value by value over all clients needs a zone that lies alike at all of them."""
-        negotiation = next((use for use in self.draft.uses if use.section == "negotiate_mask"), None)
-        own = self.declares(negotiation, "own_zones", frozenset()) if negotiation else frozenset()
-        for zone, chain in self.draft.chains.get("protect", {}).items():
-            for use in chain if zone in own else []:
-                if negotiation and self.declares(use, "needs_shared_zone", False):
-                    message = f"{use.name} needs a zone that lies alike at all clients, but {negotiation.name} lets"
+        """Encryptions that need a zone to lie alike at all clients stand where it does."""
+        found = self.negotiation()
+        own = found[1].plans.own if found else frozenset()
+        for zone in self.readable() if found and not self.failed else []:
+            ctx = self.context(0)
+            for step in fold(ctx.links[zone], ctx, lambda link, message: None) if zone in own else ():
+                seals = [effect for effect in step.effects or () if isinstance(effect, Seal)]
+                if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and found:
+                    message = f"{step.link.name} needs a zone that lies alike at all clients, but {found[0].name} lets"
                     remedy = "choose another negotiation or protector"
-                    yield use.path, f"{message} each have a zone {zone} of its own; {remedy}"
+                    yield step.link.path, f"{message} each have a zone {zone} of its own; {remedy}"
 
     def scores(self) -> Iterator[Complaint]:
-        """What reads one score a layer is given one a layer."""
-        scorers = {use.name: use for use in self.draft.uses if use.section == "score_parameters"}
+        """Whoever reads scores is given some, and one a layer or a scalar as it needs."""
+        scorers = {
+            use.name: part
+            for use in self.draft.uses
+            if use.section == "score_parameters" and isinstance(part := self.part(use), Scorer)
+        }
         for use in self.draft.uses:
-            if use.is_reference or not self.declares(use, "needs_layer_scores", False):
+            part = self.part(use)
+            if use.is_reference or not isinstance(part, Groups | Negotiation | Protector):
                 continue
-            by = getattr(use.options, "by", None)
-            scorer = scorers.get(by) if by else next(iter(scorers.values()), None)
-            if scorer and not self.declares(scorer, "per_layer", False):
-                fitting = [name for name, other in scorers.items() if self.declares(other, "per_layer", False)]
-                remedy = f"write by: {fitting[0]}" if fitting else "add a scorer of layers, such as {use: fedre.psi}"
-                message = f"{use.name} needs a score for each layer, but {scorer.name} scores scalars"
-                yield use.path, f"{message}; {remedy}"
+            reads: Reads | None = part.reads
+            if reads is None or reads.per == "any":
+                continue
+            name = reads.by or next(iter(scorers), None)
+            if name not in scorers or scorers[name].scoring.per == reads.per:
+                continue
+            fitting = [other for other, scorer in scorers.items() if scorer.scoring.per == reads.per]
+            remedy = f"write by: {fitting[0]}" if fitting else f"add a scorer of {reads.per}s"
+            other = "scalar" if reads.per == "layer" else "layer"
+            message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
+            yield use.path, f"{message}; {remedy}"
 
     def attacks(self) -> Iterator[Complaint]:
         """Adversaries, targets and rounds exist."""
         recipe = self.draft.recipe
         if recipe is not None and recipe.attack:
             opened_by = [use for chain in recipe.postprocess.values() for use in chain]
-            there = any(self.declares(use, "site", "client") == "key_server" for use in opened_by)
+            parts = [self.part(use) for use in opened_by]
+            there = any(isinstance(part, Opener) and part.site == "key_server" for part in parts)
             for adversary in recipe.attack_scope.adversaries:
                 if "key_server" in adversary.split("+") and not there:
                     message = f"adversary {adversary}: this protocol has no key server; nothing is opened there"
@@ -225,11 +257,11 @@ class _Rules:
         """What components say of the recipe as a whole; asked only when all else is in order."""
         found: list[Complaint] = []
         for use in self.draft.uses:
-            check = getattr(self.parts.get(use.name), "check", None)
-            if use.is_reference or self.draft.recipe is None or not callable(check):
+            part = self.part(use)
+            if use.is_reference or self.draft.recipe is None or part is None:
                 continue
             try:
-                for message in check(self.draft.recipe):
+                for message in part.check(self.draft.recipe):
                     found.append((use.path, message if message.startswith(use.name) else f"{use.name}: {message}"))
             except Exception as error:
                 found.append((use.path, f"component {use.use}: its check fails: {type(error).__name__}: {error}"))

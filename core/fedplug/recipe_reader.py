@@ -14,6 +14,7 @@ from fedplug.catalog import Catalog
 from fedplug.errors import PluginError
 from fedplug.option_errors import closest, explain
 from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
+from fedplug.roles import ROLES, Component
 from fedplug.yaml_source import KeyPath, Source
 
 REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
@@ -281,9 +282,10 @@ class _Reader:
         except PluginError as error:
             self.source.complain(at, str(error))
             return
-        model = getattr(found, "Options", None)
+        model = found.Options if issubclass(found, Component) else None
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            self.source.complain(at, f"plugin {entry.distribution}: {use} has no nested class Options(fedplug.Options)")
+            message = f"plugin {entry.distribution}: {use} is no component; its class must inherit from its role"
+            self.source.complain(at, f"{message}, such as fedplug.{ROLES[slot.group].__name__}")
             return
         self.classes[name] = found
         reserved = _RESERVED if slot.path == ("data",) else _RESERVED[:2]

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedplug.roles import Component
 from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog, Entry
 from fedplug.errors import PluginError
@@ -67,9 +68,10 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
 
 def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     """The mapping that uses one component."""
-    model = getattr(entry.load(), "Options", None)
+    found = entry.load()
+    model = found.Options if issubclass(found, Component) else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise PluginError(f"plugin {entry.distribution}: {entry.name} has no nested class Options(fedplug.Options)")
+        raise PluginError(f"plugin {entry.distribution}: {entry.name} is no component; its class must inherit from its role")
     options = _options(model, f"{entry.group}:{entry.name}", definitions)
     properties = {
         "use": {"const": entry.name},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,29 +45,6 @@ class Truth:
     def counts(self) -> NDArray[np.int64]:
         """How many examples of each class there are; (K,)."""
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
-
-
-class MetricComponent(Protocol):
-    """A component of the group `fedplug.metric`: one or a few numbers about what an attack found.
-
-    Attributes:
-        kind: what it compares: `images`, `labels`, `members` or `update` (what was visible of it).
-        better: name of each number -> `high` or `low`, whichever means that the attack learnt more.
-        conventions: one line: range of the values, smallest image, padding, how colour is treated.
-        default: True where it is computed unless the recipe names metrics.
-    """
-
-    kind: ClassVar[str]
-    better: ClassVar[dict[str, str]]
-    conventions: ClassVar[str]
-    default: ClassVar[bool]
-
-    def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
-        """The numbers, by name. Images are in the order of `truth.images`: the scorer has matched them.
-
-        Raises:
-            MetricError: it is not defined for these images, counts or scores.
-        """
 
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:

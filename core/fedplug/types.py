@@ -172,7 +172,6 @@ class Block:
         contributors: how many updates are behind every value: 1 in an upload; the fewest where positions differ.
         divisor: what to divide by to obtain the mean: total weight, a scalar or one value a position.
         weighted: True once the client's weight has been multiplied in (a protector that encrypts does so).
-        l1_bound, l2_bound: what a clip promises of that norm of one client's values; None without such a clip.
         meta: plain data a protector needs later (numbers, strings, bytes); travels with the block.
     """
 
@@ -185,8 +184,6 @@ class Block:
     contributors: int = 1
     divisor: float | NDArray[np.float64] = 1.0
     weighted: bool = False
-    l1_bound: float | None = None
-    l2_bound: float | None = None
     meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def plain(self) -> NDArray[np.float32]:
@@ -332,50 +329,3 @@ class ClientData:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.train.inputs.shape[1:])
-
-
-@dataclasses.dataclass(frozen=True)
-class Release:
-    """What one component did to one zone of one client's upload in one round, as the ledger needs it.
-
-    Attributes:
-        mechanism: `gaussian`, `discrete_gaussian`; `laplace`; `pure` (any other mechanism with an epsilon and no delta,
-            which replacing a client by another instead of zero at most doubles).
-        noise_multiplier: of Gaussian noise its standard deviation over the clipping norm (zero-out sensitivity); of
-            Laplace noise its scale over the clipping norm; of a pure mechanism 1 / epsilon.
-        clipping_norm: bound of one client's contribution, in units of the update: its L2 norm, for Laplace noise its
-            L1 norm.
-        trust: `local` (noise added before upload), `central` (added to the sum by a trusted party) or `distributed`.
-        source: where the noise came from: `secure`, `exact` or `reproducible`.
-        literal: True where the paper's own formula is used although it does not give the guarantee it claims.
-        note: one sentence for the ledger; may be empty.
-        adds_up: False where the noise of several clients in a sum may hide one of them less than its size says, such
-            as noise of another size in each client's layers: others' noise then earns no credit.
-    """
-
-    mechanism: str
-    noise_multiplier: float
-    clipping_norm: float
-    trust: str = "local"
-    source: str = "secure"
-    literal: bool = False
-    note: str = ""
-    adds_up: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class SideChannel:
-    """Something data-dependent that is visible to somebody and that no guarantee covers.
-
-    Attributes:
-        what: for instance `mask`, `vote histogram`, `num_examples`.
-        seen_by: who sees it, in the words of the ledger's views: `aggregator` (the aggregation server), `key_holder`,
-            `client`, `client_and_aggregator` (together), `released_model`.
-        accounted: True where its cost is in epsilon.
-        note: one sentence.
-    """
-
-    what: str
-    seen_by: tuple[str, ...]
-    accounted: bool = False
-    note: str = ""

@@ -1,0 +1,163 @@
+"""The borders between links: what a component gave is compared with what it said, before anybody uses it.
+
+Cheap checks, always: type, shape, dtype, finite values, the stated norms and grid, closed or not, and who closed it. An
+error names the component, the hook, the zone and the rule. A statement that does not hold must never reach the ledger.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.effects import CoversSupport
+from fedplug.errors import ProtectionError
+from fedplug.types import RETAINED, Block, Plan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.composition import Composition
+    from fedplug.context import Context
+    from fedplug.links import Step
+    from fedplug.types import Layout
+
+_SLACK = 1 + 1e-5
+"""float32 sums of squares may exceed a norm by about this much."""
+
+
+def run(composition: Composition, step: Step, block: Block, ctx: Context, **arguments: Any) -> Block:
+    """Runs one link on a block and checks what it gave.
+
+    Args:
+        composition: whose component runs.
+        step: the link, with what is known before and behind it.
+        block: what it is handed.
+        ctx: of the party; the component gets it with `known` set.
+        arguments: further arguments of the hook.
+
+    Raises:
+        ProtectionError: it gave something else than it must, or than it said.
+    """
+    link = step.link
+    ctx = dataclasses.replace(ctx, known=step.before)
+    given: Any = composition.one(link.hook, link.name, block=block, ctx=ctx, **arguments)
+    if problem := block_problem(given, block, step, ctx):
+        raise ProtectionError(f"component {link.name}, hook {link.hook}, zone {link.zone}: {problem}")
+    return given  # type: ignore[no-any-return]
+
+
+def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
+    """What is wrong with what a link made of a block, as a sentence; empty if nothing."""
+    if problem := shape_problem(given, before.zone):
+        return problem
+    known, stated = step.after, step.effects is not None
+    at_client = step.link.hook == "protect"
+    if at_client and given.size != before.size and CoversSupport() not in (step.effects or ()):
+        return f"it gave {given.size} scalars of {before.size}; a protector keeps the scalars of its block"
+    if not stated:
+        return ""
+    closed_by = known.sealers[-1] if known.sealers else None
+    if (given.values is None) != (closed_by is not None) or given.sealed_by != closed_by:
+        said = "leaves values plain" if closed_by is None else f"leaves them closed by {closed_by}"
+        found = "plain values" if given.values is not None else f"a block closed by {given.sealed_by}"
+        return f"it states that it {said}, and gave {found}"
+    if given.values is None:
+        return ""
+    if before.values is not None and np.isfinite(before.values).all() and not np.isfinite(given.values).all():
+        wrong = int(np.count_nonzero(~np.isfinite(given.values)))
+        return f"it made {wrong} of {given.size} finite values NaN or infinite"
+    if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
+        return "it states no change of the values, and changed them; state what it does in its effects"
+    return "" if known.summed else _claims_problem(given.values, _layers_of(given, ctx), step)
+
+
+def shape_problem(given: Any, zone: str) -> str:
+    """What keeps something from being a block of a zone at all; empty if it is one."""
+    if not isinstance(given, Block):
+        what = f"an array {given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
+        return f"it gave {what}; it must give a Block (block.replace(values=...) makes one)"
+    if given.zone != zone:
+        return f"it gave a block of zone {given.zone}; a link gives the zone that it is handed"
+    if given.values is None:
+        return "" if given.sealed_by is not None else "it gave a block without values that nobody has closed"
+    values: Any = given.values
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim != 1:
+        what = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else type(values).__name__
+        return f"its values are {what}; they must be float32 of one dimension, one a scalar"
+    if len(values) != given.size:
+        return f"it gave {len(values)} values for size={given.size}; both must be the same number"
+    where: Any = given.positions
+    if where is not None and (not isinstance(where, np.ndarray) or where.shape != (given.size,)):
+        return f"its positions are not one a scalar: size={given.size}"
+    return ""
+
+
+def _claims_problem(values: NDArray[np.float32], layers: NDArray[np.int64] | None, step: Step) -> str:
+    """Which stated norm or grid one client's values break; empty if none."""
+    known = step.after
+    if known.grid > 0:
+        steps = values.astype(np.float64) / known.grid
+        off = np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1.0, np.abs(steps))
+        if off.any():
+            wrong = int(np.count_nonzero(off))
+            return f"it states multiples of {known.grid:g}, and {wrong} of {len(values)} values are none"
+    for bound in known.bounds:
+        if bound.per == "scalar" or bound.order == math.inf:
+            found, most = np.abs(values, dtype=np.float64).max(initial=0.0), _largest(bound.norm)
+        elif bound.per == "layer":
+            if layers is None:
+                continue
+            norms = np.broadcast_to(np.asarray(bound.norm, np.float64), (max(len(known.layers), 1),))
+            squares = np.bincount(layers, np.square(values, dtype=np.float64), len(norms))
+            ratio = np.sqrt(squares) / norms
+            found, most = float(ratio.max(initial=0.0)), 1.0
+        else:
+            found, most = float(np.linalg.norm(values.astype(np.float64), bound.order)), _largest(bound.norm)
+        if found > most * _SLACK:
+            per = "" if bound.per == "update" else f" per {bound.per}"
+            return f"it states an L{bound.order:g} norm{per} of at most {most:g}, and gave values of norm {found:g}"
+    return ""
+
+
+def _largest(norm: float | tuple[float, ...]) -> float:
+    return max(norm) if isinstance(norm, tuple) else norm
+
+
+def _layers_of(block: Block, ctx: Context) -> NDArray[np.int64] | None:
+    """The number of the layer that each value of a client's block belongs to; None where nobody can tell."""
+    from fedplug.context import Client
+
+    where = block.positions
+    if where is None and isinstance(ctx.party, Client) and ctx.party.plan is not None:
+        where = ctx.party.plan.positions(block.zone)
+    if where is None or len(where) != block.size or not ctx.layout.size:
+        return None
+    numbers: NDArray[np.int64] = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))[where]
+    return numbers
+
+
+def scores_problem(scores: Any, layout: Layout, per: str) -> str:
+    """What is wrong with what a scorer gave; empty if nothing."""
+    wanted = layout.size if per == "scalar" else len(layout.layers)
+    if not isinstance(scores, np.ndarray) or scores.dtype.kind != "f" or scores.shape != (wanted,):
+        what = f"{scores.dtype}{list(scores.shape)}" if isinstance(scores, np.ndarray) else type(scores).__name__
+        return f"it gave {what}; it must give floats [{wanted}], one score a {per} of the model"
+    return ""
+
+
+def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: frozenset[str]) -> str:
+    """What is wrong with the plan that a negotiation set; empty if nothing."""
+    if not isinstance(plan, Plan):
+        return f"it set a {type(plan).__name__} as the client's plan; it must be a fedplug.Plan"
+    if plan.labels.shape != (layout.size,):
+        return f"its plan labels {len(plan.labels)} scalars, but the model has {layout.size}"
+    if plan.zones != zones:
+        return f"its plan knows the zones {', '.join(plan.zones)}; it must be made with ctx.zones: {', '.join(zones)}"
+    strange = [zone for zone, size in plan.sizes().items() if size and zone not in stated and zone != RETAINED]
+    if strange or (plan.sizes().get(RETAINED) and RETAINED not in stated):
+        strange = strange or [RETAINED]
+        return f"its plan puts scalars into zone {strange[0]}, which its `plans` do not name: {', '.join(sorted(stated))}"
+    return ""

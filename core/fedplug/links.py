@@ -1,0 +1,225 @@
+"""The one list of links: what a zone's values pass, in order, with the party at which each link runs, and what it does.
+
+The protocol executes this list; the check, the ledger, the plan of a run and the views of attacks read the same list,
+with the same folded effects. Nobody else works out who comes after whom.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedplug.effects import Adds, Effects, Known, Opens, Scramble, Seal, as_effects
+from fedplug.errors import FedplugError, PluginError
+from fedplug.roles import Aggregator, Component, Opener, Protector, Site
+from fedplug.types import RETAINED
+
+if TYPE_CHECKING:
+    from fedplug.context import Context
+    from fedplug.recipe import Recipe, Use
+
+Hook = Literal["protect", "aggregate", "postprocess"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Link:
+    """One step of a zone's chain.
+
+    Attributes:
+        zone: the zone.
+        hook: which hook of the component it calls.
+        name: of the component.
+        component: the instance.
+        site: the party at which it runs.
+        path: where in the recipe it stands.
+    """
+
+    zone: str
+    hook: Hook
+    name: str
+    component: Any
+    site: Site
+    path: tuple[str | int, ...] = ()
+
+    def effects(self, known: Known, ctx: Context) -> Effects | None:
+        """What the component states of this link; None where it states nothing.
+
+        Raises:
+            Misplaced: it cannot stand here.
+            PluginError: what it states fails by itself.
+        """
+        component = self.component
+        try:
+            if self.hook == "protect":
+                found = component.effects(known, ctx)
+            elif self.hook == "aggregate":
+                found = component.sums(known, ctx)
+            else:
+                found = component.opens(known, ctx)
+        except FedplugError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"component {self.name}: its effects as a link of {self.hook} fail: {type(error).__name__}: {error}"
+            ) from error
+        return None if found is None else as_effects(found, self.name)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """A link with what is known before it, what it states, and what is known behind it."""
+
+    link: Link
+    before: Known
+    effects: Effects | None
+    after: Known
+
+
+Chains = Mapping[str, tuple[Link, ...]]
+
+
+def chains(recipe: Recipe, components: Mapping[str, Component]) -> dict[str, tuple[Link, ...]]:
+    """The links of every zone that is sent, in the order in which its values pass them."""
+    return {
+        zone: chain(zone, recipe.protect[zone], recipe.aggregate, recipe.postprocess.get(zone, ()), components)
+        for zone in recipe.zones
+        if zone in recipe.protect and zone != RETAINED
+    }
+
+
+def chain(
+    zone: str,
+    protect: Iterable[Use],
+    aggregate: Use | None,
+    postprocess: Iterable[Use],
+    components: Mapping[str, Component],
+) -> tuple[Link, ...]:
+    """The links of one zone; components that are missing, or of another role, are left out (a check says so)."""
+    found = [
+        Link(zone, "protect", use.name, part, "client", use.path)
+        for use in protect
+        if isinstance(part := components.get(use.name), Protector)
+    ]
+    if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
+        found.append(Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path))
+    found += [
+        Link(zone, "postprocess", use.name, opener, opener.site, use.path)
+        for use in postprocess
+        if isinstance(opener := components.get(use.name), Opener)
+    ]
+    return tuple(found)
+
+
+def fold(
+    links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], None] | None = None
+) -> tuple[Step, ...]:
+    """What is known before and behind each link of a zone.
+
+    Args:
+        links: of one zone, in order.
+        ctx: of the round; before a run its layout may be empty.
+        misplaced: told of links that cannot stand where they stand, which then count as if they changed nothing. None:
+            the first one raises.
+
+    Raises:
+        Misplaced: a link cannot stand where it stands.
+    """
+    steps: list[Step] = []
+    known: Known | None = None
+    for link in links:
+        known = known or Known(zone=link.zone, layers=tuple(_layer_sizes(ctx)))
+        known = dataclasses.replace(known, link=link.name)
+        effects: Effects | None
+        try:
+            effects = link.effects(known, ctx)
+        except FedplugError as error:
+            if misplaced is None:
+                raise
+            misplaced(link, str(error))
+            effects = ()
+        at_client = link.hook == "protect"
+        after = known.voided(at_client=at_client) if effects is None else known.after(effects)
+        if effects is None and link.hook == "aggregate":
+            after = after.after((Adds(),))
+        steps.append(Step(link, known, effects, after))
+        known = after
+    return tuple(steps)
+
+
+def _layer_sizes(ctx: Context) -> list[int]:
+    slices = ctx.layout.layer_slices().values()
+    return [sum(part.stop - part.start for part in parts) for parts in slices]
+
+
+def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, str]]:
+    """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
+    found: list[tuple[Link, str]] = []
+    steps = fold(links, ctx, lambda link, message: found.append((link, message)))
+    at_clients: Link | None = None
+    for step in steps:
+        link = step.link
+        if link.hook == "postprocess":
+            if at_clients is not None and link.site != "client":
+                where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
+                found.append((
+                    link,
+                    f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
+                    f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
+                    "the sum opened at the key server (key_holder: key_server)",
+                ))
+            at_clients = at_clients or (link if link.site == "client" else None)
+            closed = step.before.sealed[-1] if step.before.sealed else None
+            if step.effects is not None and Opens() not in step.effects and isinstance(closed, Seal | Scramble):
+                found.append((
+                    link,
+                    f"{link.name} cannot work on the {link.zone} sum, which {step.before.sealers[-1]} has closed; open "
+                    f"it first: put {step.before.sealers[-1]} before {link.name} under postprocess",
+                ))
+    return found
+
+
+def locked(steps: Iterable[Step]) -> bool:
+    """Whether the key server tells the opened sum to the clients alone, so that the server relays what it cannot read."""
+    return any(
+        isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
+        for step in steps
+        if step.link.site == "key_server" and step.effects is not None and Opens() in step.effects and step.before.sealed
+    )
+
+
+def seal_of(steps: Iterable[Step]) -> tuple[str, Seal] | None:
+    """The encryption of a zone's uploads, with the name of the component; None where they are not encrypted."""
+    for step in steps:
+        for effect in step.effects or ():
+            if step.link.hook == "protect" and isinstance(effect, Seal):
+                return step.link.name, effect
+    return None
+
+
+def closers(steps: Iterable[Step]) -> list[str]:
+    """Names of the components whose seal or scramble lies on a zone's uploads, the outermost last."""
+    return [
+        step.link.name
+        for step in steps
+        if step.link.hook == "protect" and any(isinstance(effect, Seal | Scramble) for effect in step.effects or ())
+    ]
+
+
+def uploaded(steps: Iterable[Step]) -> Known | None:
+    """What is known of a zone as the server receives it; None where the zone has no link at all."""
+    found = None
+    for step in steps:
+        if step.link.hook == "protect":
+            found = step.after
+        elif found is None:
+            found = step.before
+    return found
+
+
+def released(steps: Iterable[Step]) -> Known | None:
+    """What is known of a zone's sum as clients adopt it."""
+    found = None
+    for step in steps:
+        found = step.after
+    return found
