@@ -254,15 +254,17 @@ UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "no values": (PLAIN, with_block(lambda b: b.replace(values=None)), "must hold either values, or ciphertexts"),
     "sealed": (PLAIN, with_block(lambda b: b.replace(values=None, sealed_by="std.bfv")), "is sealed by std.bfv, which"),
     "weight": (PLAIN, with_block(lambda b: b.replace(divisor=1e-9)), "claims the weight 1e-09; its client's is"),
-    "weights": (SEALED, with_block(lambda b: b.replace(divisor=np.ones(3))), "claims the weight a ndarray"),
+    "weights": (SEALED, with_block(lambda b: b.replace(divisor=np.ones(650))), "claims the weight a ndarray"),
     "many": (SEALED, with_block(lambda b: b.replace(contributors=2)), "claims 2 contributors; an upload holds one"),
-    "unsealed": (SEALED, with_block(lambda b: b.replace(ciphertexts=(), sealed_by=None, values=np.zeros(650))),
-                 "is sealed by None, which must be std.bfv"),
+    "unsealed": (
+        SEALED, with_block(lambda b: b.replace(ciphertexts=(), sealed_by=None, values=np.zeros(650, np.float32))),
+        "is sealed by None, which must be std.bfv",
+    ),
     "cut": (SEALED, with_block(lambda b: b.replace(ciphertexts=())), "sent 0 ciphertexts for 650 values, expected 1"),
     "garbage": (SEALED, with_bytes(lambda part: b"x" * len(part)), "ciphertext 0 of client 1 cannot be used"),
     "elsewhere": (OWN, with_block(lambda b: b.replace(positions=b.positions + np.uint32(2))), "has position 650, but"),
     "buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": 3}}, "its batch-norm buffers are 3"),
-    "other buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": {}}}, "have other names or shapes"),
+    "other buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": {}}}, "batch-norm buffers lack '"),
     "reports": (PLAIN, lambda reply: {**reply, "reports": 5}, "reports are malformed: 5 is no dictionary"),
 }  # fmt: skip
 

@@ -27,6 +27,22 @@ if TYPE_CHECKING:
     from fedplug.context import Party as Party
     from fedplug.context import Server as Server
     from fedplug.context import stream as stream
+    from fedplug.effects import Adds as Adds
+    from fedplug.effects import Bound as Bound
+    from fedplug.effects import Changes as Changes
+    from fedplug.effects import CoversSupport as CoversSupport
+    from fedplug.effects import Effects as Effects
+    from fedplug.effects import Known as Known
+    from fedplug.effects import Learns as Learns
+    from fedplug.effects import Misplaced as Misplaced
+    from fedplug.effects import Noise as Noise
+    from fedplug.effects import Opens as Opens
+    from fedplug.effects import Reveals as Reveals
+    from fedplug.effects import Rounding as Rounding
+    from fedplug.effects import Scales as Scales
+    from fedplug.effects import Scramble as Scramble
+    from fedplug.effects import Seal as Seal
+    from fedplug.effects import Uncredited as Uncredited
     from fedplug.errors import FedplugError as FedplugError
     from fedplug.errors import MetricError as MetricError
     from fedplug.errors import ViewError as ViewError
@@ -37,6 +53,29 @@ if TYPE_CHECKING:
     from fedplug.observation import ObservedUpdate as ObservedUpdate
     from fedplug.observation import Seen as Seen
     from fedplug.observation import TensorView as TensorView
+    from fedplug.roles import Accountant as Accountant
+    from fedplug.roles import Aggregator as Aggregator
+    from fedplug.roles import Attack as Attack
+    from fedplug.roles import Component as Component
+    from fedplug.roles import DataSource as DataSource
+    from fedplug.roles import Extension as Extension
+    from fedplug.roles import Finds as Finds
+    from fedplug.roles import Groups as Groups
+    from fedplug.roles import Measures as Measures
+    from fedplug.roles import Metric as Metric
+    from fedplug.roles import ModelSource as ModelSource
+    from fedplug.roles import Negotiation as Negotiation
+    from fedplug.roles import Opener as Opener
+    from fedplug.roles import Partition as Partition
+    from fedplug.roles import Plans as Plans
+    from fedplug.roles import Protector as Protector
+    from fedplug.roles import Reads as Reads
+    from fedplug.roles import RecordTrainer as RecordTrainer
+    from fedplug.roles import Scorer as Scorer
+    from fedplug.roles import Scoring as Scoring
+    from fedplug.roles import Sealer as Sealer
+    from fedplug.roles import Trainer as Trainer
+    from fedplug.roles import Wants as Wants
     from fedplug.truth import Truth as Truth
     from fedplug.types import Block as Block
     from fedplug.types import ClientData as ClientData
@@ -45,8 +84,6 @@ if TYPE_CHECKING:
     from fedplug.types import Layout as Layout
     from fedplug.types import Plan as Plan
     from fedplug.types import PublicData as PublicData
-    from fedplug.types import Release as Release
-    from fedplug.types import SideChannel as SideChannel
     from fedplug.views import AttackReport as AttackReport
     from fedplug.views import View as View
 
@@ -78,6 +115,45 @@ _HOME = {
     "ObservedUpdate": "fedplug.observation",
     "Seen": "fedplug.observation",
     "TensorView": "fedplug.observation",
+    "Adds": "fedplug.effects",
+    "Bound": "fedplug.effects",
+    "Changes": "fedplug.effects",
+    "CoversSupport": "fedplug.effects",
+    "Effects": "fedplug.effects",
+    "Known": "fedplug.effects",
+    "Learns": "fedplug.effects",
+    "Misplaced": "fedplug.effects",
+    "Noise": "fedplug.effects",
+    "Opens": "fedplug.effects",
+    "Reveals": "fedplug.effects",
+    "Rounding": "fedplug.effects",
+    "Scales": "fedplug.effects",
+    "Scramble": "fedplug.effects",
+    "Seal": "fedplug.effects",
+    "Uncredited": "fedplug.effects",
+    "Accountant": "fedplug.roles",
+    "Aggregator": "fedplug.roles",
+    "Attack": "fedplug.roles",
+    "Component": "fedplug.roles",
+    "DataSource": "fedplug.roles",
+    "Extension": "fedplug.roles",
+    "Finds": "fedplug.roles",
+    "Groups": "fedplug.roles",
+    "Measures": "fedplug.roles",
+    "Metric": "fedplug.roles",
+    "ModelSource": "fedplug.roles",
+    "Negotiation": "fedplug.roles",
+    "Opener": "fedplug.roles",
+    "Partition": "fedplug.roles",
+    "Plans": "fedplug.roles",
+    "Protector": "fedplug.roles",
+    "Reads": "fedplug.roles",
+    "RecordTrainer": "fedplug.roles",
+    "Scorer": "fedplug.roles",
+    "Scoring": "fedplug.roles",
+    "Sealer": "fedplug.roles",
+    "Trainer": "fedplug.roles",
+    "Wants": "fedplug.roles",
     "Truth": "fedplug.truth",
     "Block": "fedplug.types",
     "ClientData": "fedplug.types",
@@ -86,8 +162,6 @@ _HOME = {
     "Layout": "fedplug.types",
     "Plan": "fedplug.types",
     "PublicData": "fedplug.types",
-    "Release": "fedplug.types",
-    "SideChannel": "fedplug.types",
     "AttackReport": "fedplug.views",
     "View": "fedplug.views",
 }

@@ -52,7 +52,10 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
             )
         total += block.plain() * np.float64(1.0 if block.weighted else weights[client_id])
     divisor = sum(weights[client_id] for client_id in blocks)
-    return first.replace(values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks))
+    return first.replace(
+        values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks),
+        meta={},  # what one client's block carried says nothing of the sum
+    )  # fmt: skip
 
 
 def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:

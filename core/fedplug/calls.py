@@ -17,11 +17,9 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-import numpy as np
-
 from fedplug import codec, pictures
 from fedplug.errors import FedplugError, MessageError
-from fedplug.types import Block
+from fedplug.typed import MOST, is_count, shown
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,7 +76,7 @@ def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
     if not isinstance(reply, dict) or not {"done", "saved", "reports"} <= reply.keys():
         raise MessageError("a reply without the fields of a reply")
     for name in ("done", "saved"):
-        if type(reply[name]) is not int or reply[name] < 0:
+        if not is_count(reply[name]):
             raise MessageError(f"a reply whose {name} is {shown(reply[name])}, not the number of a call")
     if problem := reports_problem(reply["reports"]):
         raise MessageError(f"a reply whose reports are malformed: {problem}")
@@ -114,6 +112,9 @@ def reports_problem(reports: Any) -> str:
         reasons = reports.get(name, {})
         if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
             return f"{name} is {shown(reasons)}, not reasons by {of}"
+    before = reports.get("opened_before", {})
+    if not isinstance(before, dict) or not all(isinstance(key, str) and _are_rounds(before[key]) for key in before):
+        return f"opened_before is {shown(before)}, not rounds by zone"
     figures = reports.get("figures", {})
     if not isinstance(figures, dict) or len(figures) > pictures.MOST_A_REPLY:
         return f"figures is {shown(figures)}, not at most {pictures.MOST_A_REPLY} pictures by name"
@@ -128,13 +129,12 @@ def reports_problem(reports: Any) -> str:
 _COUNTED = dict.fromkeys(("correct", "count", "loss", "own_correct", "own_count"), 0)
 
 
+def _are_rounds(value: Any) -> bool:
+    return isinstance(value, list) and all(is_count(round) for round in value)
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def shown(value: Any) -> str:
-    """What a malformed value is, in a few words; never the value of an array."""
-    return f"a {type(value).__name__}" if isinstance(value, np.ndarray | dict | list | Block) else repr(value)[:40]
+    return isinstance(value, float) or (type(value) is int and -MOST < value < MOST)
 
 
 class Receiver:

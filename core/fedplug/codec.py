@@ -17,6 +17,7 @@ import msgpack
 import numpy as np
 
 from fedplug.errors import MessageError
+from fedplug.typed import block_problem
 from fedplug.types import Block, Plan
 
 _FRAME = struct.Struct(">4sQI")
@@ -143,18 +144,6 @@ def _pack_positions(positions: np.ndarray[Any, Any]) -> Any:
     return {"bits": np.packbits(bitmap), "extent": extent}
 
 
-def _is_block(block: Block) -> bool:
-    return (
-        isinstance(block.zone, str)
-        and all(type(count) is int and count >= 0 for count in (block.size, block.contributors))
-        and all(isinstance(part, bytes) for part in block.ciphertexts)
-        and isinstance(block.sealed_by, str | None)
-        and isinstance(block.divisor, float | int | np.ndarray)
-        and isinstance(block.weighted, bool)
-        and isinstance(block.meta, dict)
-    )
-
-
 def _check_positions(positions: Any) -> None:
     if not (isinstance(positions, np.ndarray) and positions.dtype.kind in "iu" and positions.ndim == 1):
         raise MessageError("positions must be an array of integers, one a scalar")
@@ -189,13 +178,11 @@ def _revive(code: int, body: bytes) -> Any:
     if code == _BLOCK:
         fields = decode(body)
         fields["positions"] = _unpack_positions(fields.get("positions"))
-        fields["ciphertexts"] = tuple(fields.get("ciphertexts", ()))
+        parts = fields.get("ciphertexts", [])
+        fields["ciphertexts"] = tuple(parts) if isinstance(parts, list) else parts
         block = Block(**fields)
-        for per_scalar in (block.values, block.positions):
-            if per_scalar is not None and per_scalar.shape != (block.size,):
-                raise MessageError(f"a {block.zone} block of {block.size} scalars holds {per_scalar.shape}")
-        if not _is_block(block):
-            raise MessageError("a block that holds something else than a block may")
+        if problem := block_problem(block):
+            raise MessageError(f"a block that cannot be used: {problem}")
         return block
     if code == _PLAN:
         labels, zones, shared = decode(body)

@@ -18,9 +18,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedplug.blocks import share_divisors
+from fedplug.buffers import mean_of_buffers
 from fedplug.charging import Charging
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
@@ -53,7 +52,7 @@ class Protocol:
         wire: records messages.
         ledger: the privacy account.
         watch: told of progress; see `fedplug.display.Display`.
-        model: of the recipe; the server keeps it where a component has `needs_model_at_server`.
+        model: of the recipe, which is public; the server keeps it where a component has `needs_model_at_server`.
         public: the examples that everybody has.
     """
 
@@ -66,7 +65,7 @@ class Protocol:
         wire: Wire,
         ledger: Ledger,
         watch: Any,
-        model: Model | None = None,
+        model: Model,
         public: PublicData | None = None,
     ) -> None:
         self.recipe, self.composition, self.engine = recipe, composition, engine
@@ -80,7 +79,7 @@ class Protocol:
         self.key_server = KeyServerLine(self.office)
         work = WorkLog(recipe, wire, self.server, self.key_server)
         self.metrics = Metrics(recipe, self.office, ledger, watch, self.server, work)
-        self.rules = UploadRules(recipe, composition, layout.size)
+        self.rules = UploadRules(recipe, composition, layout.size, model.get_buffers())
         self.on_round: Callable[[int], None] = lambda rounds: None
         self.on_upload: Callable[[int, list[int], str], None] = lambda round, charged, what: None
         self.charging = Charging(recipe, composition, self.server, ledger, layout.size)
@@ -186,9 +185,12 @@ class Protocol:
         weights: dict[int, float] = self.server.state["fedplug"]["weights"]
         contributors: dict[str, int] = {}
         # Groups, positions and batch-norm statistics show who takes part, whatever noise the values have.
-        exposed = self.recipe.buffers == "mean"
+        exposed = shares_buffers = self.recipe.buffers == "mean"
         members = {group: cohort.group(group) for group in cohort.groups}
         self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id]))
+        for client_id, upload in uploads.items():
+            if unasked := self.rules.unasked(upload):
+                self.watch.note(f"round {round + 1}: the upload of client {client_id} holds {unasked}; it is ignored")
         self.server.uploads = {client_id: upload["blocks"] for client_id, upload in uploads.items()}
         sums = {}
         for group, part in members.items():
@@ -206,7 +208,10 @@ class Protocol:
             self.known.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
-                part.tell(self.steps.adopt, opened, _mean_buffers(replies, weights))
+                buffers = None
+                if shares_buffers:
+                    buffers = mean_of_buffers({c: reply["buffers"] for c, reply in replies.items()}, weights)
+                part.tell(self.steps.adopt, opened, buffers)
         self.server.uploads, self.server.cohort = {}, None
         self.charging.round(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
@@ -431,20 +436,3 @@ class Protocol:
         self.office.restore(state["office"])
         self.metrics.restore(state["rows"], state["awaiting"])
         self.ledger.restore(state["ledger"])
-
-
-def _mean_buffers(replies: dict[int, Any], weights: dict[int, float]) -> dict[str, Any] | None:
-    """The weighted mean of the batch-norm buffers, if the recipe shares them; integer counters keep the largest."""
-    with_buffers = {client_id: reply["buffers"] for client_id, reply in replies.items() if "buffers" in reply}
-    if not with_buffers:
-        return None
-    total = sum(weights[client_id] for client_id in with_buffers)
-    means: dict[str, Any] = {}
-    for name, first in next(iter(with_buffers.values())).items():
-        stacked = [(weights[client_id] / total, buffers[name]) for client_id, buffers in with_buffers.items()]
-        if first.dtype.kind == "f":
-            mean: Any = sum(weight * values.astype(np.float64) for weight, values in stacked)
-        else:
-            mean = np.maximum.reduce([values for _, values in stacked])
-        means[name] = np.asarray(mean, first.dtype)  # numpy turns arrays of no dimension into numbers
-    return means

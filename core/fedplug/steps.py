@@ -13,6 +13,7 @@ import numpy as np
 
 from fedplug import codec, secrets
 from fedplug.blocks import meet
+from fedplug.buffers import buffers_problem
 from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
@@ -236,7 +237,7 @@ class Steps:
         """Opens the aggregate as far as this client must, and moves the global model by its mean.
 
         A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
-        that waited for it would never go on.
+        that waited for it would never go on. So are batch-norm buffers that cannot be the mean of those of the model.
         """
         vector = client.vector.copy()
         with client.timed("open"):
@@ -251,7 +252,7 @@ class Steps:
                     for use in self.recipe.postprocess.get(zone, []):
                         if site_of(self.composition.components[use.name]) == "client":
                             block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
-                    vector[where] += block.mean()
+                    vector[where] += _mean_at(where, block, vector.size)
                 except Exception as error:
                     reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
                     client.reports.setdefault("unopened", {})[zone] = reason
@@ -259,7 +260,14 @@ class Steps:
         self._merge(client)
         self._personalise(client)
         client.forget_model()
-        if buffers is not None:
+        if self.recipe.buffers == "mean":
+            wrong = buffers_problem(buffers, client.state["fedplug"]["buffers"])
+        else:
+            wrong = "" if buffers is None else "buffers: local keeps those of each client"
+        if wrong:
+            reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
+            client.reports.setdefault("unopened", {})["batch-norm buffers"] = reason
+        elif buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
 
     def _in_blocks(self, plan: Plan) -> Plan:
@@ -356,6 +364,22 @@ class Steps:
         key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None, divisor=1.0))
         box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
         return opened.replace(values=None, ciphertexts=(box,), sealed_by=Steps.name)
+
+
+def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.float32]:
+    """The mean of an opened sum, one value for each of the positions where it belongs.
+
+    Raises:
+        MessageError: it has another number of values, or values or positions that cannot be.
+    """
+    mean = block.mean()
+    if mean.shape != where.shape:
+        raise MessageError(f"it has {mean.size} values for {where.size} positions")
+    if where.size and int(where[-1]) >= size:
+        raise MessageError(f"it has position {int(where[-1])}, but the model has {size} scalars")
+    if not np.isfinite(mean).all():
+        raise MessageError("it holds NaN or infinity")
+    return mean
 
 
 def site_of(component: Any) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.calls import shown
+from fedplug.buffers import Buffers, buffers_problem
+from fedplug.typed import block_problem, shown
 from fedplug.types import RETAINED, Block
 
 if TYPE_CHECKING:
@@ -37,18 +38,24 @@ def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, wants_record
 
 def dealt_problem(dealt: Any, client_ids: list[int]) -> str:
     """What is wrong with the sealed copies of the cohort secret; empty if nothing."""
-    if not isinstance(dealt, dict) or sorted(map(str, dealt)) != sorted(map(str, client_ids)):
+    if not isinstance(dealt, dict) or any(type(key) is not int for key in dealt) or set(dealt) != set(client_ids):
         return f"the cohort secret came as {shown(dealt)}, not one copy a client"
     wrong = [client_id for client_id in client_ids if not isinstance(dealt.get(client_id), bytes)]
     return f"the copy of the cohort secret for client {wrong[0]} is not bytes" if wrong else ""
 
 
 class UploadRules:
-    """What the recipe says of a client's upload."""
+    """What the recipe says of a client's upload.
 
-    def __init__(self, recipe: Recipe, composition: Composition, size: int) -> None:
+    Args:
+        recipe, composition: the server's own.
+        size: scalars of the model.
+        buffers: the model's own, of which those of an upload must have the names, shapes and types.
+    """
+
+    def __init__(self, recipe: Recipe, composition: Composition, size: int, buffers: Buffers) -> None:
         self._zones = [zone for zone in recipe.zones if zone != RETAINED]
-        self._buffers, self._size = recipe.buffers == "mean", size
+        self._buffers, self._size = buffers if recipe.buffers == "mean" else None, size
         self._sealers: dict[str, list[str | None]] = {}
         for zone in self._zones:
             chain = [use.name for use in recipe.protect.get(zone, [])]
@@ -69,36 +76,43 @@ class UploadRules:
                 return f"it holds a zone {shown(zone)}, which is not to be sent"
             if not isinstance(block, Block):
                 return f"its zone {zone} holds {shown(block)}, not a block"
+            if problem := block_problem(block):
+                return f"its {zone} block cannot be used: {problem}"
             if block.zone != zone:
-                return f"its zone {zone} holds a block of {block.zone}"
+                return f"its zone {zone} holds a block of {block.zone[:40]}"
             if problem := self._block_problem(block, weight):
                 return f"its {zone} block {problem}"
-        return _buffers_problem(upload.get("buffers")) if self._buffers else ""
+        if self._buffers is None:
+            return ""
+        problem = buffers_problem(upload.get("buffers"), self._buffers)
+        return f"its {problem}" if problem else ""
+
+    def unasked(self, upload: Mapping[Any, Any]) -> str:
+        """What an upload without a problem holds that the recipe does not ask for, and that is ignored; often empty."""
+        asked = {"blocks", "buffers"} if self._buffers is not None else {"blocks"}
+        others = [shown(name) for name in upload if name not in asked]
+        if not others:
+            return ""
+        hint = "; buffers: mean in the recipe averages them" if "buffers" in upload and self._buffers is None else ""
+        return f"{', '.join(others[:3])}{', ...' * (len(others) > 3)}, which the recipe does not ask for{hint}"
 
     def _block_problem(self, block: Block, weight: float) -> str:
         sealers = self._sealers[block.zone]
         if block.sealed_by not in sealers:
-            return f"is sealed by {block.sealed_by}, which must be {' or '.join(map(str, sealers))}"
+            return f"is sealed by {str(block.sealed_by)[:40]}, which must be {' or '.join(map(str, sealers))}"
         if (block.values is None) != (block.sealed_by is not None) or (block.ciphertexts and not block.sealed_by):
             return "must hold either values, or ciphertexts and who sealed them"
         if block.contributors != 1:
             return f"claims {block.contributors} contributors; an upload holds one update"
         if isinstance(block.divisor, np.ndarray) or block.divisor != weight:
-            given = shown(block.divisor) if isinstance(block.divisor, np.ndarray) else f"{block.divisor:g}"
-            return f"claims the weight {given}; its client's is {weight:g}"
+            return f"claims the weight {shown(block.divisor)}; its client's is {weight:g}"
+        if block.l1_bound is not None or block.l2_bound is not None:
+            return "claims a bound of its norm, which nobody could check and no upload carries"
         if block.size > self._size:
             return f"holds {block.size} scalars, but the model has {self._size}"
         if block.positions is not None and len(block.positions) and int(block.positions[-1]) >= self._size:
             return f"has position {int(block.positions[-1])}, but the model has {self._size} scalars"
         return ""
-
-
-def _buffers_problem(buffers: Any) -> str:
-    if not isinstance(buffers, dict) or not all(isinstance(values, np.ndarray) for values in buffers.values()):
-        return f"its batch-norm buffers are {shown(buffers)}, not arrays by name"
-    if not all(np.isfinite(values).all() for values in buffers.values()):
-        return "its batch-norm buffers hold NaN or infinity"
-    return ""
 
 
 def unlike(uploads: Mapping[int, Mapping[str, Any]], zones: Iterable[str]) -> dict[int, str]:
@@ -113,10 +127,6 @@ def unlike(uploads: Mapping[int, Mapping[str, Any]], zones: Iterable[str]) -> di
         for client_id, usual in _odd(shapes).items():
             differs = f"its {zone} block has {_said(shapes[client_id])}, those of most others {_said(usual)}"
             found.setdefault(client_id, differs)
-    with_buffers = {c: upload["buffers"] for c, upload in uploads.items() if "buffers" in upload}
-    names = {c: tuple((n, v.dtype.str, v.shape) for n, v in sorted(b.items())) for c, b in with_buffers.items()}
-    for client_id in _odd(names):
-        found.setdefault(client_id, "its batch-norm buffers have other names or shapes than those of most others")
     return found
 
 

@@ -367,7 +367,10 @@ def test_the_server_cannot_open_a_sum(parties: Parties) -> None:
     ("change", "message"),
     [
         ({"meta": {"key": 1}}, "client 1 encrypted its encrypted block under another key"),
-        ({"meta": {}}, "under another key"),
+        ({"meta": {}}, "block whose meta says key=None, which must be the whole number of the key"),
+        ({"meta": {"key": 1.0}}, "says key=1.0, which must be the whole number"),
+        ({"meta": {"key": np.ones(3)}}, "says key=a ndarray, which must be the whole number"),
+        ({"meta": {"key": 10**5000}}, "says key=a whole number of 16610 bits, which must be"),
         ({"ciphertexts": (b"garbage",)}, "ciphertext 0 of client 1, position block 0, "),
         ({"ciphertexts": ()}, r"client 1 sent 0 ciphertexts for 40 values in 1 blocks of \d+ positions"),
         ({"positions": np.arange(SIZE - 39, SIZE + 1, dtype=np.uint32)}, "encrypted position 9000, but the model has"),
@@ -408,14 +411,14 @@ def test_counts_that_are_claimed_wrongly_stay_closed(parties: Parties) -> None:
     for counts in ([2], [4]):
         with pytest.raises(ProtectionError, match=rf"does not hold the {counts[0]} updates that are claimed"):
             parties.open(total.replace(meta={"counts": np.array(counts, np.uint32)}))
-    for wrong in ({}, {"counts": [3]}, {"counts": np.array([3, 3])}, {"counts": np.array([3.0])}):
+    for wrong in ({}, {"counts": [3]}, {"counts": np.array([3, 3], np.uint32)}, {"counts": np.array([3.0])}):
         with pytest.raises(MessageError, match="must say how many updates each of its 1 ciphertexts holds"):
             parties.open(total.replace(meta=wrong))
     with pytest.raises(MessageError, match="0 ciphertexts for 40 values, expected 1"):
         parties.open(total.replace(ciphertexts=()))
     # An upload alone, claimed to be what it is: too few.
     parties.min_clients = 2
-    lone = blocks[0].replace(meta={"counts": np.array([1])}, contributors=2)
+    lone = blocks[0].replace(meta={"counts": np.array([1], np.uint32)}, contributors=2)
     with pytest.raises(ProtectionError, match="holds 1 updates; opening fewer than min_clients=2"):
         parties.open(lone)
 

@@ -242,6 +242,10 @@ def is_extremes(found: Any, tensors: int) -> bool:
 
 
 def is_reading(clips: Any, sizes: Any, size: int) -> bool:
-    """Whether these are clips of tensors that have so many scalars together."""
-    is_arrays = isinstance(clips, np.ndarray) and isinstance(sizes, np.ndarray) and clips.shape == sizes.shape
-    return is_arrays and clips.dtype == np.float64 and sizes.dtype.kind in "iu" and int(sizes.sum()) == size
+    """Whether these are clips of tensors that have so many scalars together, shapes (T,): finite float64, and int64."""
+    if not (isinstance(clips, np.ndarray) and clips.dtype == np.float64 and clips.ndim == 1):
+        return False
+    if not (isinstance(sizes, np.ndarray) and sizes.dtype == np.int64 and sizes.shape == clips.shape):
+        return False
+    in_range = bool((np.isfinite(clips) & (clips >= 0) & (sizes >= 0) & (sizes <= size)).all())
+    return in_range and int(sizes.sum()) == size

@@ -7,7 +7,7 @@ adds no error e: then anyone solves for s, and the sum has no noise. Here the er
 
     client    draws s uniform in Z_q^n and Gaussian e, sends h = A s + e + g mod q and a sealed share of s a client
     server    adds up the h, hands each client whose update is in the sum its sealed shares of those clients
-    client    opens them, adds them up, answers with the sum, once a round and for `min_clients` dealers at least
+    client    opens them, adds them up, answers with the sum, for one set of `min_clients` dealers or more a round
     server    opens sum s from `threshold` answers; sum h - A sum s = sum g + sum e
 
 A server that plays another game than this can do more: it relays the clients' public keys, and could put its own in
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from fedplug import Block, Client, Context, Release, SideChannel, at_client, hookimpl, secrets
-from fedplug.errors import ProtectionError, TooFewClients
+from fedplug.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
 from fedplug_std.noise_sources import exact_slack
 
@@ -180,7 +180,7 @@ class Lwe:
         Raises:
             ProtectionError: an upload that is not like the others; its client is blamed.
         """
-        steps = Counter(step for block in blocks.values() if isinstance(step := block.meta.get("step"), float))
+        steps = Counter(step for block in blocks.values() if (step := lwe_exchange.step_of(block)) is not None)
         step = steps.most_common(1)[0][0] if steps else math.nan
         first = next(iter(blocks.values()))
         total = np.zeros(first.size, np.uint64)
@@ -203,11 +203,20 @@ class Lwe:
 
         Raises:
             TooFewClients: fewer than `threshold` of them answer.
+            OpenedBefore: too many have answered in an earlier attempt at this round.
             ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
+            MessageError: the sum does not say its step.
         """
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        sharing, answers = self.options.sharing(ctx.num_clients), lwe_exchange.answers(self, block, ctx)
+        step = lwe_exchange.step_of(block)
+        if step is None:
+            raise MessageError(f"the {block.zone} sum must say its step, a finite number > 0")
+        sharing = self.options.sharing(ctx.num_clients)
+        answers, refused = lwe_exchange.answers(self, block, ctx)
+        if len(answers) < sharing.threshold <= len(answers) + len(refused):
+            client_id, reason = next(iter(refused.items()))
+            raise OpenedBefore(f"{len(refused)} clients refuse their shares; client {client_id}: {reason}")
         if len(answers) < sharing.threshold:
             raise TooFewClients(
                 f"round {ctx.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
@@ -218,17 +227,21 @@ class Lwe:
             masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
             total = centred((masked + Q - masks(self._seed(ctx, block.zone), block.size, s)) % Q)
         lwe_numbers.check_sum(total, block.contributors, ctx.num_clients)
-        values = (total * block.meta["step"]).astype(np.float32)
+        values = (total * step).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     @at_client
-    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
+    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32] | str:
         """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
 
-        Once a round, since two sums over dealers that differ in one would give that one away.
+        For the same shares only in a round, also after a restart, since two sums over dealers that differ in one would
+        give that one away: else the reason why it refuses.
 
         Raises:
-            ProtectionError: it has answered in this round, or too few dealers are named.
+            ProtectionError: too few dealers are named.
             MessageError: a box does not open, or holds no share.
         """
-        return lwe_exchange.sum_of_shares(self, client, zone, boxes)
+        try:
+            return lwe_exchange.sum_of_shares(self, client, zone, boxes)
+        except OpenedBefore as error:
+            return str(error)  # an answer and no failure: the client stays in the round, which goes on without the zone

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug import secrets
 from fedplug.errors import MessageError, ProtectionError
+from fedplug.typed import shown
 
 from fedplug_baselines.lwe_field import Q
 
@@ -32,6 +34,12 @@ def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) 
     }
 
 
+def step_of(block: Block) -> float | None:
+    """The grid step that a block's meta says; None where it says no finite number > 0."""
+    step = block.meta.get("step")
+    return step if isinstance(step, float) and 0 < step < math.inf else None
+
+
 def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) -> str:
     """Why the server cannot add an upload to others of `size` scalars and that step; empty if it can."""
     if block.positions is not None or block.size != size or not block.weighted:
@@ -40,58 +48,60 @@ def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) 
         return f"its {block.zone} block does not hold {size} masked values"
     if int(np.frombuffer(block.ciphertexts[0], "<u4").max(initial=0)) >= Q:
         return f"its {block.zone} block holds a number that is no residue modulo 2^31 - 1"
-    if block.meta.get("step") != step:
-        return f"its step {str(block.meta.get('step'))[:20]} is not that of the others, {step!r}"
+    if step_of(block) != step:
+        return f"its meta says step={shown(block.meta.get('step'))}, which must be that of the others, {step!r}"
     shares, length = block.meta.get("shares"), 4 * share_length(component, ctx) + SEALED
-    if not isinstance(shares, dict) or sorted(shares, key=str) != sorted(range(ctx.num_clients), key=str):
+    numbers = isinstance(shares, dict) and all(type(receiver) is int for receiver in shares)
+    if not isinstance(shares, dict) or not numbers or set(shares) != set(range(ctx.num_clients)):
         return "it sent no sealed share for each client"
     if not all(isinstance(share, bytes) and len(share) == length for share in shares.values()):
         return f"its sealed shares are not of {length} bytes each"
     return ""
 
 
-def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any]]:
-    """What the clients whose updates are in a sum answer; each is handed its own sealed shares alone.
+def answers(component: Lwe, block: Block, ctx: Context) -> tuple[dict[int, NDArray[Any]], dict[int, str]]:
+    """What the clients whose updates are in a sum answer, and why others refuse; each is handed its own shares alone.
 
     Runs at the server. One by one, since a round goes on with fewer answers than uploads if the shares are enough.
     """
-    cohort, length, found = ctx.party.cohort, share_length(component, ctx), {}  # type: ignore[attr-defined]
+    cohort, length = ctx.party.cohort, share_length(component, ctx)  # type: ignore[attr-defined]
+    found: dict[int, NDArray[Any]] = {}
+    refused: dict[int, str] = {}
     for client_id in cohort.client_ids:
         boxes = block.meta["shares"][client_id]
         answer = cohort.only([client_id]).ask(component.sum_of_shares, block.zone, boxes).get(client_id)
         if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
             found[client_id] = answer
+        elif isinstance(answer, str):
+            refused[client_id] = answer[:300]
         elif client_id in cohort.client_ids:  # it did answer, with something else
             cohort.drop(client_id, f"its sum of shares is not {length} residues")
-    return found
+    return found, refused
 
 
 def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
     """The sum of this client's shares, opened, by dealer; residues, shape (length,). Runs at the receiver.
 
     Raises:
-        ProtectionError: it has answered in this round, or too few dealers are named.
+        OpenedBefore: it has answered for other dealers, or other shares, in this round, also before a restart.
+        ProtectionError: too few dealers are named.
         MessageError: a box does not open, or holds no share.
     """
-    ctx, memory = client.ctx, client.memory(component)
-    if memory.get("answered", -1) >= ctx.round:
-        raise ProtectionError(
-            f"client {client.client_id} has answered with shares in round {ctx.round + 1} already; from two sums the "
-            "server could tell a single update"
-        )
+    ctx = client.ctx
     if len(boxes) < max(2, ctx.min_clients) or not set(boxes) <= set(range(ctx.num_clients)):
         raise ProtectionError(
             f"shares of {len(boxes)} clients were asked for; opening fewer than min_clients={ctx.min_clients} would "
             "show too much of each"
         )
-    memory["answered"] = ctx.round
-    total = np.zeros(share_length(component, ctx), np.uint64)
-    for dealer, box in boxes.items():
-        place = purpose(component, ctx, zone, dealer, client.client_id)
-        share = np.frombuffer(secrets.unseal(box, memory["private"], place), "<u4")
-        if share.shape != total.shape:
-            raise MessageError(f"client {dealer} dealt {len(share)} numbers as a share, expected {len(total)}")
-        total += share
+    private, total = client.memory(component)["private"], np.zeros(share_length(component, ctx), np.uint64)
+    # Whatever the server calls a group, a client is in one.
+    with client.openings.once(ctx.round, zone, "", boxes, (boxes[dealer] for dealer in sorted(boxes))):
+        for dealer, box in boxes.items():
+            place = purpose(component, ctx, zone, dealer, client.client_id)
+            share = np.frombuffer(secrets.unseal(box, private, place), "<u4")
+            if share.shape != total.shape:
+                raise MessageError(f"client {dealer} dealt {len(share)} numbers as a share, expected {len(total)}")
+            total += share
     return (total % Q).astype(np.uint32)
 
 

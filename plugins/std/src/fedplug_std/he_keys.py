@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 from fedplug import Field, secrets
-from fedplug.errors import ProtectionError, TooFewClients
+from fedplug.errors import FedplugError, MessageError, ProtectionError, TooFewClients
+from fedplug.typed import is_count, shown
 
 if TYPE_CHECKING:
     from fedplug import Client, Cohort, Context, KeyServer, Party
@@ -88,7 +89,7 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
     """Has the keys made by their holder and relays them. Runs at the server, before round 1.
 
     Raises:
-        ProtectionError: the options cannot hold sums of that many clients.
+        ProtectionError: the options cannot hold sums of that many clients, or what came are no keys.
         TooFewClients: the client that makes the key failed.
     """
     for problem in problems(component, ctx.num_clients):
@@ -99,13 +100,13 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
         replies = cohort.only([leader]).ask(component.make_shared_key, max_clients)
         if leader not in replies:
             raise TooFewClients(f"client {leader} failed to make the key of {component.name}; start the run again")
-        made = replies[leader]
+        maker, made = f"client {leader}", replies[leader]
     else:
-        made = key_server.ask(component.make_keys, max_clients)
-    if not isinstance(made, dict) or not ("error" in made or made.keys() >= {"adding", "keys", "terms"}):
-        raise ProtectionError(f"{component.name}: whoever makes the keys answered with something else")
-    if "error" in made:
+        maker, made = "the key server", key_server.ask(component.make_keys, max_clients)
+    if isinstance(made, dict) and isinstance(made.get("error"), str):
         raise ProtectionError(f"{component.name}: {made['error']}")
+    if problem := _made_problem(component, made, max_clients):
+        raise ProtectionError(f"{component.name}: {maker} makes the keys, but {problem}; start the run again")
     ctx.party.memory(component).update(context=made["adding"], terms=made["terms"])
     cohort.tell(component.adopt_keys, made["keys"], made["terms"])
 
@@ -140,8 +141,11 @@ def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms)
     """Stores what the server relayed. Runs at every client.
 
     Raises:
-        MessageError: the box does not open: it or the terms were altered, or this client has another cohort secret.
+        MessageError: keys or terms are none, or the box does not open: it or the terms were altered, or this client has
+            another cohort secret.
     """
+    if problem := _bytes_problem("keys", keys) or _terms_problem(component, terms):
+        raise MessageError(f"{component.name}: {problem}; this client takes no such keys")
     if component.options.key_holder == "clients":
         keys = secrets.unlock(client.secret(component, "keys"), keys, _purpose(component, terms))
     client.memory(component).update(context=keys, terms=terms)
@@ -162,6 +166,41 @@ def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
         context = component.backend.load_context(memory["context"])
         party.cache[component.name] = memory["context"], context
     return context, memory["terms"]
+
+
+def _made_problem(component: Encryption, made: Any, max_clients: int) -> str:
+    """What is wrong with the answer of whoever made the keys; empty if nothing."""
+    if not isinstance(made, dict):
+        return f"its answer is {shown(made)}, not keys by name"
+    for name in ("adding", "keys"):
+        if problem := _bytes_problem(name, made.get(name)):
+            return problem
+    if problem := _terms_problem(component, made.get("terms")):
+        return problem
+    granted = made["terms"]["max_clients"]
+    return "" if granted == max_clients else f"they are for sums of {granted} clients, {max_clients} was asked for"
+
+
+def _bytes_problem(name: str, data: Any) -> str:
+    return "" if isinstance(data, bytes) else f"{name} is {shown(data)}, which must be bytes"
+
+
+def _terms_problem(component: Encryption, terms: Any) -> str:
+    """What is wrong with terms that arrived; empty if they hold whole numbers by the names that the scheme reads."""
+    if not isinstance(terms, dict) or not all(isinstance(name, str) for name in terms):
+        return f"terms are {shown(terms)}, which must be whole numbers by name"
+    for name, number in terms.items():
+        if not is_count(number):
+            return f"terms say {name[:40]}={shown(number)}, which must be a whole number >= 0"
+    if lacking := sorted({"max_clients", "key"} - terms.keys()):
+        return f"terms lack {lacking[0]}"
+    try:
+        component.codec(terms)
+    except KeyError as error:  # a name that the scheme reads, or a choice that it does not have
+        return f"terms do not fit the scheme: they lack {error}, or mean a choice that it does not have"
+    except (FedplugError, ArithmeticError, ValueError) as error:
+        return f"terms do not fit the scheme: {error}"
+    return ""
 
 
 def _numbered(context: Any, terms: Terms) -> tuple[Any, Terms]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.errors import MessageError, ProtectionError
+from fedplug.typed import shown
 
 from fedplug_std.he_gathered import add_ciphertexts
 
@@ -121,10 +122,11 @@ def claimed_counts(component: Encryption, block: Block) -> NDArray[np.int64]:
     """
     expected = len(_blocks_of(component, block.positions))
     counts = block.meta.get("counts")
-    if not isinstance(counts, np.ndarray) or counts.shape != (expected,) or counts.dtype.kind not in "iu":
+    if not isinstance(counts, np.ndarray) or counts.shape != (expected,) or counts.dtype != np.uint32:
+        found = f"{counts.dtype}{list(counts.shape)}" if isinstance(counts, np.ndarray) else shown(counts)
         raise MessageError(
             f"the {block.zone} sum must say how many updates each of its {expected} ciphertexts holds; meta counts is "
-            f"{type(counts).__name__}{list(getattr(counts, 'shape', []))}"
+            f"{found}, not uint32[{expected}]"
         )
     return counts.astype(np.int64)
 

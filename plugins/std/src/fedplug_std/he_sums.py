@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.errors import MessageError, ProtectionError
+from fedplug.typed import is_count, shown
 
 from fedplug_std import he_gathered, he_positions
 from fedplug_std.he_keys import context_of
@@ -133,7 +134,13 @@ def _check_seal(component: Encryption, client_id: int, block: Block, terms: Term
             f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, weighted={block.weighted}; "
             f"{component.name} adds only what it sealed itself, with the weight multiplied in"
         ).blame(client_id)
-    if block.meta.get("key") != terms["key"]:
+    key = block.meta.get("key")
+    if not is_count(key):
+        raise ProtectionError(
+            f"client {client_id} sent a {block.zone} block whose meta says key={shown(key)}, which must be the whole "
+            f"number of the key that {component.name} encrypted it under"
+        ).blame(client_id)
+    if key != terms["key"]:
         raise ProtectionError(
             f"client {client_id} encrypted its {block.zone} block under another key than the one of this run, under "
             f"which nobody could open the sum; its stored state is of another run: start it anew"
