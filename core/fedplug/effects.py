@@ -190,7 +190,7 @@ Effects = tuple[Effect, ...]
 """In the order in which they happen. Empty: the values leave as they came."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Reveals:
     """Something that follows from clients' data and is visible to somebody beside the protected values.
 
@@ -208,6 +208,7 @@ class Reveals:
 
     what: str
     to: tuple[Party, ...]
+    _: dataclasses.KW_ONLY
     covered_by: Literal["epsilon", "nothing to pay"] | None = None
     asked: tuple[str, ...] = ()
     voids: bool = False

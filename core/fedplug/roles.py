@@ -40,13 +40,12 @@ class Component(abc.ABC):
 
     Attributes:
         name: under which recipes, messages and state refer to it; set by the run.
-        cohort_secret: whether the clients must agree on a secret before round 1 (`client.secret`).
+        options: as validated.
     """
 
     Options: ClassVar[type[Options]] = Options
     name: str
     options: Any
-    cohort_secret: bool = False
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -55,6 +54,11 @@ class Component(abc.ABC):
         super().__init_subclass__(**keywords)
         if cls.__module__ != __name__ and (problems := list(misspelt(cls))):
             raise TypeError(f"{cls.__module__}.{cls.__qualname__}: " + "; ".join(problems))
+
+    @property
+    def cohort_secret(self) -> bool:
+        """Whether the clients must agree on a secret before round 1 (`client.secret`)."""
+        return False
 
     def check(self, recipe: Recipe) -> Iterable[str]:
         """Further complaints about the recipe as a whole, each a sentence with its remedy."""
@@ -103,7 +107,10 @@ class Scoring:
 class Scorer(Component):
     """Says how much each scalar, or each layer, matters; at the client, after local training."""
 
-    scoring: Scoring = Scoring()
+    @property
+    def scoring(self) -> Scoring:
+        """What its scores are; may be a plain attribute, as every record of a role."""
+        return Scoring()
 
     @abc.abstractmethod
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
@@ -142,8 +149,16 @@ class Plans:
 class Negotiation(Component):
     """Makes sure that every client of the cohort has a plan: which scalar is in which zone."""
 
-    plans: Plans
-    reads: Reads | None = None
+    @property
+    @abc.abstractmethod
+    def plans(self) -> Plans:
+        """What its plans are."""
+        raise NotImplementedError
+
+    @property
+    def reads(self) -> Reads | None:
+        """Which scores it reads; None: none."""
+        return None
 
     @abc.abstractmethod
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -159,7 +174,10 @@ class Negotiation(Component):
 class Groups(Component):
     """Forms groups of clients with a model each."""
 
-    reads: Reads | None = None
+    @property
+    def reads(self) -> Reads | None:
+        """Which scores it reads; None: none."""
+        return None
 
     @abc.abstractmethod
     def form_groups(self, cohort: Cohort, ctx: Context) -> None:
@@ -180,7 +198,10 @@ class Groups(Component):
 class Protector(Component):
     """Protects one zone of one client's update, as one link of the zone's chain; at the client."""
 
-    reads: Reads | None = None
+    @property
+    def reads(self) -> Reads | None:
+        """Which scores it reads; None: none."""
+        return None
 
     @abc.abstractmethod
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -218,7 +239,10 @@ class Wants:
 class Aggregator(Component):
     """Sums one zone over the clients of one group; at the aggregation server, which holds no secret key."""
 
-    wants: Wants = Wants()
+    @property
+    def wants(self) -> Wants:
+        """What it needs to work."""
+        return Wants()
 
     @abc.abstractmethod
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
@@ -236,13 +260,12 @@ class Aggregator(Component):
 
 
 class Opener(Component):
-    """Undoes or completes the protection of an aggregated zone, where its `site` says.
+    """Undoes or completes the protection of an aggregated zone, where its `site` says."""
 
-    Attributes:
-        site: `client`, `server` or `key_server`.
-    """
-
-    site: Site = "client"
+    @property
+    def site(self) -> Site:
+        """The party at which `postprocess` runs."""
+        return "client"
 
     @abc.abstractmethod
     def postprocess(self, block: Block, ctx: Context) -> Block:
@@ -387,8 +410,16 @@ class Finds:
 class Attack(Component):
     """Tries to learn about clients' data from what one adversary observed; outside every party."""
 
-    finds: Finds
-    form: Literal["adaptive", "naive"] | None = None
+    @property
+    @abc.abstractmethod
+    def finds(self) -> Finds:
+        """What it looks for."""
+        raise NotImplementedError
+
+    @property
+    def form(self) -> Literal["adaptive", "naive"] | None:
+        """Its form, where it has several."""
+        return None
 
     @abc.abstractmethod
     def attack(self, view: View, ctx: Context) -> AttackReport:
@@ -420,7 +451,11 @@ class Measures:
 class Metric(Component):
     """One or a few numbers about what an attack found, against the truth."""
 
-    measures: Measures
+    @property
+    @abc.abstractmethod
+    def measures(self) -> Measures:
+        """What it compares, and how to read it."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
@@ -537,14 +572,12 @@ def remote_method(component: Component | None, name: str, site: str) -> Callable
 
 
 def undecided(cls: type) -> list[str]:
-    """Members that a role leaves open and that a class does not give: abstract methods, and records without default."""
+    """Members that a role leaves open and that a class does not give, methods with their arguments."""
     found = []
     for name, expected in {n: e for role in roles_of(cls) for n, e in members(role).items()}.items():
         given = inspect.getattr_static(cls, name, None)
         if getattr(given, "__isabstractmethod__", False):
-            found.append(f"{name}{_shown(expected)}")
-        elif given is None and name in RECORDS and name != "reads":
-            found.append(name)
+            found.append(f"{name}{_shown(expected)}" if inspect.isfunction(expected) else name)
     return found
 
 

@@ -37,7 +37,7 @@ from fedplug.report import write_report
 from fedplug.run_folder import Charges, new_folder, write_text
 from fedplug.settings import Settings
 from fedplug.steps import answers_clients, key_holder_of, needs_key_server, site_of
-from fedplug.types import Layout, PublicData, SideChannel
+from fedplug.types import Layout, PublicData
 from fedplug.views import Wire, write_wire
 
 INTERRUPTED = 130
@@ -243,13 +243,13 @@ class Run:
             for channel in component.side_channels(ctx)
         ]
         note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
-        channels.append(SideChannel("client metrics", ("aggregator",), note=note))
+        channels.append(Reveals("client metrics", ("aggregator",), note=note))
         if recipe.profiles:
             note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
-            channels.append(SideChannel("operation counts of each client", ("aggregator",), note=note))
+            channels.append(Reveals("operation counts of each client", ("aggregator",), note=note))
         if recipe.buffers == "mean":
             note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
-            channels.append(SideChannel("batch-norm statistics", ("aggregator", "client"), note=note))
+            channels.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
         sealers = {
             zone: component
             for zone, chain in recipe.protect.items()

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedplug.roles import Component
 from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog, Entry
 from fedplug.errors import PluginError
 from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, General
 from fedplug.recipe_reader import REQUIRED
+from fedplug.roles import Component
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
 from numpy.typing import NDArray
 
 
-class Layers:
+class Layers(fedplug.Negotiation):
     """Encrypt whole layers, in the order of a Borda count over the clients' rankings.
 
     Each client ranks the model's L layers by a scorer's mean score. Its first layer gets L - 1 points, its last none.
@@ -71,12 +71,12 @@ class Layers:
                 encrypted[part] = True
         client.plan = Plan.of(self.options.rest, layout.size, zones, shared=zones, encrypted=encrypted)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What becomes visible and no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [
-            SideChannel("layer rankings", ("aggregator",), note=ranked),
-            SideChannel("mask", ("aggregator", "client"), note="the chosen layers follow from the rankings"),
+            Reveals("layer rankings", ("aggregator",), note=ranked),
+            Reveals("mask", ("aggregator", "client"), note="the chosen layers follow from the rankings"),
         ]
 
     def describe(self) -> str:

@@ -44,7 +44,7 @@ class _Search(fedplug.Options):
     )
 
 
-class Dlg:
+class Dlg(fedplug.Attack):
     """Deep leakage from gradients (Zhu et al. 2019, Alg. 1): inputs and label logits, optimised together.
 
     Minimises the sum of squared differences between the gradient of dummy examples and the observed one, with L-BFGS.
@@ -79,7 +79,7 @@ class Dlg:
         return _search(self.options, view, ctx, labels=None)
 
 
-class Idlg:
+class Idlg(fedplug.Attack):
     """Improved DLG (Zhao et al. 2020, Alg. 1) for a single example: the label from the last layer, then the input.
 
     The label is the class whose row of the last layer's gradient has another sign than the others; of a row that is

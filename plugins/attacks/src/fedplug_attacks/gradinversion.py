@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedplug import Context
 
 
-class GradInversion:
+class GradInversion(fedplug.Attack):
     """GradInversion (Yin et al. 2021, eq. 2, 7-11), reduced: the distance of gradients plus penalties on the images.
 
     Descends with Adam, from several seeds at once,

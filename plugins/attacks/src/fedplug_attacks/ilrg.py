@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 _EXPONENT = 10
 
 
-class Ilrg:
+class Ilrg(fedplug.Attack):
     """Instance-wise batch label restoration: class counts from the last layer's gradient (Ma et al. 2023).
 
     Row i of the gradient over its bias is a feature e_i of class i, so p_i = softmax(W e_i + b) are its probabilities,

@@ -21,7 +21,7 @@ _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 _MOST_LABELS = 16
 
 
-class InvertingGradients:
+class InvertingGradients(fedplug.Attack):
     """Inverting gradients (Geiping et al. 2020, eq. 4): one minus the cosine of the gradients, plus total variation.
 
     Adam on the sign of the objective's gradient, the learning rate cut to a tenth at 3/8, 5/8 and 7/8 of the

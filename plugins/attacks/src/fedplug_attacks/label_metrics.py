@@ -16,7 +16,7 @@ class _NoOptions(fedplug.Options):
     """No options."""
 
 
-class LabelAccuracy:
+class LabelAccuracy(fedplug.Metric):
     """LeAcc and LnAcc: share of the classes whose presence, and whose number, was found (Ma et al. 2023).
 
     Both are means over all K classes: LeAcc of [(n_i > 0) = (t_i > 0)], LnAcc of [n_i = t_i], with the counts as the
@@ -45,7 +45,7 @@ class LabelAccuracy:
         }
 
 
-class LabelRecall:
+class LabelRecall(fedplug.Metric):
     """Share of the classes present that were found, share of those found that are present, and of instances found.
 
     `instance_recall` is the sum of min(n_i, t_i) over the number of examples (IRec of Ma et al. 2023).

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PASSES = 2
 
 
-class Labels:
+class Labels(fedplug.Attack):
     """Class counts from every visible entry of the last layer's gradient, by least squares against public examples.
 
     Entry (i, j) of the gradient is mean_n(p_n[i] e_n[j]) - (n_i / B) f_i[j], where f_i is the mean feature of class i

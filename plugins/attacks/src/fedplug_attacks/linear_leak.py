@@ -19,7 +19,7 @@ _STEPS = 50
 _OUTSIDE = 1e-2
 
 
-class LinearLeak:
+class LinearLeak(fedplug.Attack):
     """The inputs of a first fully connected layer, read off its gradient (Phong et al. 2018; Geiping et al. 2020).
 
     Row i of the gradient is G_W[i] = sum_n g_n[i] x_n' and G_b[i] = sum_n g_n[i]. With one example every row is

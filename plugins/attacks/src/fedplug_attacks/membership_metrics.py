@@ -11,7 +11,7 @@ from fedplug.views import AttackReport
 from numpy.typing import NDArray
 
 
-class MembershipRoc:
+class MembershipRoc(fedplug.Metric):
     """Area under the ROC curve of membership scores, and how many members are found at 1% false alarms.
 
     The area is the chance that a member scores higher than a non-member, ties counted half (Mann and Whitney 1947);

@@ -11,7 +11,7 @@ from fedplug.views import AttackReport
 from numpy.typing import NDArray
 
 
-class MutualInformation:
+class MutualInformation(fedplug.Metric):
     """Bits that what is visible of an update tells about an entry of it, minus those that chance would show.
 
     X is an entry of the true update, S its state in the view and V its value there, if it has one; every entry is taken

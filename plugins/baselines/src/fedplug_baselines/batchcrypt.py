@@ -11,7 +11,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
 from fedplug.errors import MessageError, ProtectionError
 from fedplug.types import ENCRYPTED
 from fedplug_std import he_keys
@@ -95,12 +95,12 @@ class BatchCrypt(Encryption):
             )
         return problems
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What no guarantee covers."""
         channels = super().side_channels(ctx)
         if self.options.clip == "daciq":
             note = "each client's smallest and largest update of every tensor, in the clear, to agree on the clip"
-            channels.append(SideChannel("extremes of updates", ("aggregator",), note=note))
+            channels.append(Reveals("extremes of updates", ("aggregator",), note=note))
         return channels
 
     def agree(self, max_clients: int) -> None:

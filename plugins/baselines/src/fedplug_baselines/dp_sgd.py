@@ -28,7 +28,7 @@ _GRADIENT_BYTES = 32 << 20
 """What the gradients of single examples may take at once; a larger batch is worked through in parts."""
 
 
-class DpSgd:
+class DpSgd(fedplug.Trainer):
     """Train with DP-SGD through Opacus: Poisson batches, clipped gradients of single examples, noise in every step.
 
     Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit that is protected is one training

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError, SetupError
 from fedplug.per_sample import mean_squared_gradients
 from fedplug.types import RETAINED
@@ -205,7 +205,7 @@ class FedDpa(Sgd):
             complaints.append(f"{self.name} has nothing to add to an update without send_personal: true; remove it")
         return complaints
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """Which positions a client does not send."""
         if self.options.send_personal:
             return []
@@ -213,7 +213,7 @@ class FedDpa(Sgd):
             f"the positions of each client's {self.options.zone} upload leave out what it keeps, which follows from "
             "its data"
         )
-        return [SideChannel("support of the retained zone", ("aggregator",), note=note)]
+        return [Reveals("support of the retained zone", ("aggregator",), note=note)]
 
     def describe(self) -> str:
         """One line for the plan of the run."""

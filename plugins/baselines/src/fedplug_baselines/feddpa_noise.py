@@ -14,7 +14,7 @@ from fedplug.errors import ProtectionError
 from fedplug_std.gaussian import CLIP_FIRST, Gaussian
 
 
-class FedDpaNoise:
+class FedDpaNoise(fedplug.Protector):
     """Add the noise of FedDPA's code, whose claimed epsilon does not hold (literal).
 
     Yang, Huang and Ye, NeurIPS 2023, code xiyuanyang45/DynamicPFL, `utils.py` and `ours.py`. It takes sigma from

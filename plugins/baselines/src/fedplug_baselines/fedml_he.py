@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, KeyServer, SideChannel, at_client, at_key_server, hookimpl
+from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Reveals, at_client, at_key_server, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.scores import highest
 from fedplug.types import CLEAR, ENCRYPTED
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedplug.cohort import KeyServerLine
 
 
-class FedMLHE:
+class FedMLHE(fedplug.Negotiation):
     """Encrypt the share of the model that the clients' averaged sensitivities put highest (FedML-HE).
 
     Before round 1 every client encrypts its map of scores; the server adds them, weighted as updates are; whoever holds
@@ -170,22 +170,22 @@ class FedMLHE:
             )
         return found[0]
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the agreement shows, to whom."""
         if len(self.zones) == 1:
             return []
         channels = [
-            SideChannel("largest sensitivity", ("aggregator",), note="each client's, to bring the maps to one scale"),
-            SideChannel("mask", ("client",), note="it follows from the clients' data; every client knows it"),
+            Reveals("largest sensitivity", ("aggregator",), note="each client's, to bring the maps to one scale"),
+            Reveals("mask", ("client",), note="it follows from the clients' data; every client knows it"),
         ]
         if opened_by_clients(self._cipher(ctx)):
             note = "every client opens the clients' averaged sensitivity map"
-            return [*channels, SideChannel("sensitivity map", ("client",), note=note)]
+            return [*channels, Reveals("sensitivity map", ("client",), note=note)]
         note = "the key server opens the averaged sensitivity map and tells the aggregation server the mask"
         return [
             *channels,
-            SideChannel("sensitivity map", ("key_holder",), note=note),
-            SideChannel("mask", ("aggregator",), note="the key server tells it"),
+            Reveals("sensitivity map", ("key_holder",), note=note),
+            Reveals("mask", ("aggregator",), note="the key server tells it"),
         ]
 
     def describe(self) -> str:

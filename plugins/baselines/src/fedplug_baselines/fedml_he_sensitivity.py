@@ -26,7 +26,7 @@ _DERIVATIVE_BYTES = 128 << 20
 """What the label derivatives that exist at once may take; at least those of one example."""
 
 
-class FedMLHESensitivity:
+class FedMLHESensitivity(fedplug.Scorer):
     """Score a parameter by how its gradient depends on the labels: mean_k |d/dy_k (dl/dw)| (FedML-HE).
 
     For the cross entropy, d/dy_c (dl/dw) is minus the gradient of log p_c. At the true label, where the authors' code

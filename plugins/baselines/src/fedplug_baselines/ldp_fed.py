@@ -23,7 +23,7 @@ from pydantic import field_validator, model_validator
 from fedplug_baselines.ldp_fed_mechanism import LARGEST, alpha_for, perturb, uniform_source, zero_out_epsilon
 
 
-class LdpFed:
+class LdpFed(fedplug.Protector):
     """Replace each value by a random one near it, by alpha-condensed local differential privacy (LDP-Fed).
 
     Clip to [-bound, bound], round to multiples of 10^-precision, and draw y with probability proportional to
@@ -133,7 +133,7 @@ class LdpFed:
         return f"values in ±{options.bound:g}, {options.precision} decimals, drawn anew with {budget}"
 
 
-class LdpFedCycle:
+class LdpFedCycle(fedplug.Negotiation):
     """Let the layers take turns: each round uploads some of them, the others stay at the clients (LDP-Fed).
 
     Parameter cycling. A client trains the whole model in every round, and sends the update of the layers whose turn it

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, SideChannel, hookimpl
+from fedplug import Field, Reveals, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.per_sample import mean_gradient
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Lus:
+class Lus(fedplug.Protector):
     """Zero the share of each tensor's update that matters least to the local model (LUS).
 
     The cost of zeroing a value is |gradient * update|, the first-order change of the client's loss at its local model.
@@ -101,7 +101,7 @@ class Lus:
             )
         return sizes
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """The places of the zeroed values, where they get no noise; gradients of records that a trainer protects."""
         if not self.options.sparsity:
             return []
@@ -110,14 +110,14 @@ class Lus:
                 "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "
                 "record does not cover; by: magnitude goes by the trained update alone"
             )
-            return [SideChannel("zeroed values", ("aggregator", "released_model"), note=note)]
+            return [Reveals("zeroed values", ("aggregator", "released_model"), note=note)]
         if self.options.noise == "all":
             return []
         note = (
             "which values are zeroed follows from the client's data, and zeros without noise show it; the epsilon of "
             "the noise on the others does not cover that"
         )
-        return [SideChannel("support of the update", ("aggregator", "client_and_aggregator"), note=note)]
+        return [Reveals("support of the update", ("aggregator", "client_and_aggregator"), note=note)]
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -22,8 +22,9 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
+import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Release, SideChannel, at_client, hookimpl, secrets
+from fedplug import Block, Client, Context, Release, Reveals, at_client, hookimpl, secrets
 from fedplug.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
 from fedplug_std.noise_sources import exact_slack
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Lwe:
+class Lwe(fedplug.Sealer):
     """Mask updates with LWE samples, whose errors add up to the noise; clients' secret shares open the sum (Stevens).
 
     Nobody holds a key. The error of each client is its part of the noise: `shared_by` clients together have the
@@ -104,10 +105,10 @@ class Lwe:
         mechanism = "discrete_gaussian" if self.options.source == "exact" else "gaussian"
         return Release(mechanism, multiplier, norm, "distributed", self.options.source, note=note)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the masks leave visible."""
         note = "the number of scalars follows from the length of an upload"
-        return [SideChannel("size of the encrypted zone", ("aggregator",), note=note)]
+        return [Reveals("size of the encrypted zone", ("aggregator",), note=note)]
 
     def _seed(self, ctx: Context, zone: str) -> bytes:
         """Of the public matrix A: another one each round and zone, which nobody chose."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Reveals, at_client, hookimpl
 from fedplug.scores import highest
 from fedplug.types import CLEAR
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedplug_baselines import masks
 
 
-class MaskCrypt:
+class MaskCrypt(fedplug.Negotiation):
     """Encrypt what the clients propose in turn, most urgent first (MaskCrypt's mask consensus).
 
     Each client lists the share `ratio` of the model that scores highest with it, in that order. The server interleaves
@@ -90,14 +90,14 @@ class MaskCrypt:
         """Sets the plan, the same at every client: the mask is encrypted, gathered in the order of positions."""
         masks.adopt(client, np.unpackbits(mask, count=client.ctx.layout.size).astype(np.bool_), self.options.rest)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the proposals show, to whom."""
         if len(self.zones) == 1:  # nothing to choose, nobody asked
             return []
         ordered = "each client's list of its most urgent indices, in order and in the clear; it follows from its data"
         return [
-            SideChannel("mask proposals", ("aggregator",), note=ordered),
-            SideChannel("mask", ("aggregator", "client"), note="it follows from the proposals"),
+            Reveals("mask proposals", ("aggregator",), note=ordered),
+            Reveals("mask", ("aggregator", "client"), note="it follows from the proposals"),
         ]
 
     def describe(self) -> str:

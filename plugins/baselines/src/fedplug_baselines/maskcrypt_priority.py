@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class MaskCryptPriority:
+class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
     """Score a scalar by what its exposure would cost: (w_exposed - w_latest) * gradient (MaskCrypt).
 
     w_latest is the local model after training, the gradient is that of the client's mean loss there, and w_exposed is

@@ -18,7 +18,7 @@ from fedplug.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise, default_grid
 
 
-class NbAFL:
+class NbAFL(fedplug.Protector):
     """Clip the local weights to a norm and add Gaussian noise to them (NbAFL, the uplink).
 
     The standard deviation is c * L * (2C / m) / epsilon with c = sqrt(2 ln(1.25 / delta)): clipping norm C, L
@@ -122,7 +122,7 @@ class NbAFL:
         return f"weights clipped to {options.norm:g}, noise for the paper's epsilon {options.epsilon:g}{warning}"
 
 
-class NbAFLDownlink:
+class NbAFLDownlink(fedplug.Opener):
     """Add Gaussian noise to the aggregate before it is broadcast, where the uploads' noise does not suffice (NbAFL).
 
     By the paper, T broadcasts need more noise than L uploads of N clients carry into the mean if T > L sqrt(N). Then

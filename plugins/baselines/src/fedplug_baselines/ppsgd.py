@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedplug import Client, Context, Layout
 
 
-class Ppsgd:
+class Ppsgd(fedplug.Trainer):
     """Train a global model by one private gradient a round, and an offset of each client's own beside it (PPSGD).
 
     Bietti, Wei, Dudik, Langford and Wu, Personalization improves privacy-accuracy tradeoffs in federated learning, ICML

@@ -13,7 +13,7 @@ from fedplug.types import CLEAR
 from fedplug_baselines import masks
 
 
-class RandomMask:
+class RandomMask(fedplug.Negotiation):
     """Encrypt a random share of the scalars: the control of every selection by importance.
 
     The mask follows from the recipe's seed, so it is public, depends on no data, and costs no message. With

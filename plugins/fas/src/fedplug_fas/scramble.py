@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, SideChannel, add_blocks, at_client, hookimpl, secrets
+from fedplug import Field, Reveals, add_blocks, at_client, hookimpl, secrets
 from fedplug.errors import FedplugError, MessageError, ProtectionError
 
 from fedplug_fas.words import Scrambler, to_values, to_words
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedplug.cohort import KeyServerLine
 
 
-class Scramble:
+class Scramble(fedplug.Sealer):
     """Scramble what is not encrypted under a key that the clients and the aggregation server share (FAS).
 
     Values become fixed-point words; in every word the bits are permuted and a keystream is added (`fedplug_fas.words`).
@@ -199,14 +199,14 @@ class Scramble:
 
     # -- what the run tells of itself ----------------------------------------------------------------------------------
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """That the server reads everything: the ledger's epsilon counts these zones as sent in the clear."""
         note = (
             "the aggregation server holds the scrambling key and unscrambles every upload; scrambling hides nothing "
             "from it, and nothing from a client that taps another's line, since all clients hold the key too. Only "
             "noise counts, and epsilon counts no more than that"
         )
-        return [SideChannel("scrambled uploads", ("aggregator", "client_and_aggregator"), accounted=True, note=note)]
+        return [Reveals("scrambled uploads", ("aggregator", "client_and_aggregator"), covered_by="epsilon", note=note)]
 
     def describe(self) -> str:
         """One line for the plan of the run."""

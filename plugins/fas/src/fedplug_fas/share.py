@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Share:
+class Share(fedplug.Negotiation):
     """Encrypt a fixed share of the scalars, chosen once without looking at any data; the rest is noised (FAS).
 
     floor(ratio * P) of the P scalars are `encrypted`, at the same positions in every round and at every client, so that

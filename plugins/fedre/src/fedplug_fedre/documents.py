@@ -6,6 +6,7 @@ import string
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.context import stream
@@ -30,7 +31,7 @@ _GOODS = ("Paper", "Coffee", "Cables", "Lamp", "Repair", "Delivery", "Tickets", 
 _WORDS = ("we", "thank", "you", "for", "the", "order", "of", "last", "week", "and", "ask", "to", "be", "paid", "soon")
 
 
-class Documents:
+class Documents(fedplug.DataSource):
     """Printed documents of four formats (invoice, identity card, letter, ticket), tampered with; no data folder needed.
 
     Each document is printed with names, dates, addresses and totals drawn at random in Pillow's built-in font, then

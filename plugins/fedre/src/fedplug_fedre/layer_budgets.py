@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Release, SideChannel, hookimpl
+from fedplug import Block, Client, Cohort, Context, Field, Release, Reveals, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.scores import unknown_scorer
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
@@ -28,7 +28,7 @@ Norms = Annotated[
 ]
 
 
-class LayerBudgets:
+class LayerBudgets(fedplug.Protector):
     """Clip and noise each layer by a budget of its own, least for the layer most sensitive to the region (FedRE).
 
     Shares epsilon out inversely to the PSI scores (eq. 6), clips each layer to C_l (eq. 7) and adds noise of standard
@@ -216,15 +216,15 @@ class LayerBudgets:
             adds_up=False,  # the scores, and so the noise of each layer, differ between clients
         )
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the noise itself shows."""
         found = []
         if ctx.bare_zones or not scores_are_public(ctx, self.options.by):
             scale = "it goes by the scores, and can be estimated from an upload; epsilon does not cover them"
-            found.append(SideChannel("noise scale of each layer", ("aggregator",), note=scale))
+            found.append(Reveals("noise scale of each layer", ("aggregator",), note=scale))
         if self.options.figure_client is not None:
             note = f"of client {self.options.figure_client}, in the clear; figure_client: null avoids it"
-            found.append(SideChannel("pictures of budgets and signal-to-noise", ("aggregator",), note=note))
+            found.append(Reveals("pictures of budgets and signal-to-noise", ("aggregator",), note=note))
         return found
 
     def describe(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Cohort, Context, Examples, Field, SideChannel, add_blocks, hookimpl, stream
+from fedplug import Block, Cohort, Context, Examples, Field, Reveals, add_blocks, hookimpl, stream
 from fedplug.errors import DataError, ProtectionError
 from fedplug_std.gaussian import NoiseOptions
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ _SHOWN = 200
 """As many layers as a picture can show."""
 
 
-class PdaPam:
+class PdaPam(fedplug.Aggregator):
     """Average the clients' updates; layers whose gradients show less of the region count more (FedRE, PDA-PAM).
 
     For every client the server puts the update, as far as it sees it, on the global model, and scores each layer with
@@ -204,14 +204,14 @@ class PdaPam:
             names = [layer for layer, known in zip(ctx.layout.layers, scored, strict=True) if known]
             ctx.party.figures[self.name] = picture(names, every[:, scored])
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """Positions, and what the weights say."""
         weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
-        found = [SideChannel("weights of clients", ("aggregator",), accounted=True, note=weighed)]
+        found = [Reveals("weights of clients", ("aggregator",), covered_by="epsilon", note=weighed)]
         plans = [component for component in ctx.components.values() if hasattr(component, "negotiate_mask")]
         if any(len(getattr(component, "zones", ())) != 1 for component in plans):
             note = "positions of all values that are not encrypted"
-            found.append(SideChannel("mask", ("aggregator", "client"), note=note))
+            found.append(Reveals("mask", ("aggregator", "client"), note=note))
         return found
 
     def describe(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Examples, Field, SideChannel, hookimpl, stream
+from fedplug import Client, Context, Examples, Field, Reveals, hookimpl, stream
 from fedplug.errors import ProtectionError
 from fedplug.types import Scores
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ with the same preference need them once. What is in here changes no result."""
 _PASS = "psi pass"
 
 
-class Psi:
+class Psi(fedplug.Scorer):
     """Score each layer by how its gradient depends on the privacy-sensitive pixels (FedRE eq. 3 to 5, Alg. 1).
 
     The paper scores a client's own examples at its model after training (`source: private`, `at: local`). Scores set
@@ -187,19 +187,19 @@ class Psi:
                 "or more samples; a model that is sure of every example has no gradient: stop earlier, or refresh: once"
             )
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """Scores of private data, and preferences that only the clients know."""
         found = []
         if self.uses_private_data:
             of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
             note = f"from {of}; they set the noise of each layer, which no epsilon covers"
-            found.append(SideChannel("PSI scores", ("aggregator",), note=note))
+            found.append(Reveals("PSI scores", ("aggregator",), note=note))
         elif bare := " and ".join(ctx.bare_zones):
             note = f"at the global model, which the {bare} zone moves without noise; they set the noise of each layer"
-            found.append(SideChannel("PSI scores", ("aggregator",), note=note))
+            found.append(Reveals("PSI scores", ("aggregator",), note=note))
         if any(one and one.in_file for one in (self.options.preference, *self.options.preferences.values())):
             note = "a client's boxes or mask set the noise of its layers, which tells something about them"
-            found.append(SideChannel("privacy preference", ("aggregator",), note=note))
+            found.append(Reveals("privacy preference", ("aggregator",), note=note))
         return found
 
     def describe(self) -> str:

@@ -51,7 +51,7 @@ class _Crops(fedplug.Options):
     seed: int = Field(0, ge=0, description="seed of the crops, apart from the recipe's")
 
 
-class TSroie:
+class TSroie(fedplug.DataSource):
     """T-SROIE: receipts of SROIE with text that a model has edited, 626 + 360 images (Wang et al. 2022).
 
     "Tampered text detection via RGB and frequency relationship modeling", Chinese Journal of Network and Information
@@ -85,7 +85,7 @@ class TSroie:
         return _dataset(self.options, sizes, picture, "fedre.t_sroie", ("text",), channels=1)
 
 
-class DocTamper:
+class DocTamper(fedplug.DataSource):
     """DocTamper: 170,000 document images, 512x512, with copy-moved, spliced and generated text (Qu et al., CVPR 2023).
 
     Training and test images are LMDB databases, which need the package lmdb. No text boxes are published with them, so

@@ -67,7 +67,7 @@ class Receipt:
     format: int
 
 
-class Receipts:
+class Receipts(fedplug.DataSource):
     """Real receipts (SROIE) tampered with by copy-move, splice and text replacement; square crops with their masks.
 
     The surrogate of the task in FedRE, Sec. 4, whose annotated T-SROIE is not public. Receipts are split into training

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
 from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED, RETAINED
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pydantic import model_validator
 from fedplug_fedre.layer_budgets import scores_are_public, scores_of_layers
 
 
-class SensitiveLayers:
+class SensitiveLayers(fedplug.Negotiation):
     """Encrypt the layers whose gradients show most of the sensitive regions, by the clients' mean PSI scores.
 
     Each client sends its L scores, which the server brings to sum 1 and averages, so that each client has one vote to
@@ -93,15 +93,15 @@ class SensitiveLayers:
         encrypted = layout.per_scalar(np.isin(np.arange(len(layout.layers)), chosen))
         client.plan = Plan.of(self.options.rest, layout.size, zones, shared=zones, encrypted=encrypted)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What becomes visible and no epsilon covers."""
         public = scores_are_public(ctx, self.options.by)
         follows = "public examples and each client's preference" if public else "data or models of the client"
         return [
-            SideChannel(
+            Reveals(
                 "layer scores", ("aggregator",), note=f"each client's, in the clear; they follow from {follows}"
             ),
-            SideChannel("mask", ("aggregator", "client"), note="the encrypted layers follow from the clients' scores"),
+            Reveals("mask", ("aggregator", "client"), note="the encrypted layers follow from the clients' scores"),
         ]
 
     def describe(self) -> str:

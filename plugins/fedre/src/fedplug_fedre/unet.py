@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedplug.torch_model import TorchModel
 
 
-class UNet:
+class UNet(fedplug.ModelSource):
     """A small U-Net (Ronneberger et al. 2015) for segmentation; 27,680 parameters as it stands, two logits a pixel.
 
     Two 3x3 convolutions a stage, zero padding, upsampling by nearest neighbours. `fold: 2` puts each 2x2 square of

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Release, SideChannel, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Release, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError
 
 
-class LiteralNoise:
+class LiteralNoise(fedplug.Protector):
     """Gaussian noise scaled as in the paper's Remark 1 (literal; far weaker than its epsilon says).
 
     std = s * sqrt(2 q T ln(1/delta)) / epsilon with s = 2 C / |D_k|. The sensitivity 2C/|D_k| is that of an average
@@ -69,9 +69,9 @@ class LiteralNoise:
         note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
         return Release("gaussian", multiplier, 1.0, source="reproducible", literal=True, note=note)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
-        return [SideChannel("num_examples", ("aggregator",), note="sent once, in the clear, for the ledger")]
+        return [Reveals("num_examples", ("aggregator",), note="sent once, in the clear, for the ledger")]
 
     def describe(self) -> str:
         return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal, reproducible from the seed)"

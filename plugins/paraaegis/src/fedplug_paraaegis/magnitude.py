@@ -10,7 +10,7 @@ from fedplug import Client, Context, Field, hookimpl
 from fedplug.types import Scores
 
 
-class Magnitude:
+class Magnitude(fedplug.Scorer):
     """Score each scalar by the size of its update (ParaAegis, Sec. 3).
 
     The clients nominate the highest scores. `max` is the paper's choice; `min` and `random` are the ablation of

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Reveals, at_client, hookimpl
 from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
 
 
-class Vote:
+class Vote(fedplug.Negotiation):
     """Encrypt the scalars that most clients nominate (ParaAegis, Sec. 3).
 
     Each client nominates the share p_t of the model that scores highest with it. Its ballot holds these indices,
@@ -112,7 +112,7 @@ class Vote:
         cipher: IndexCipher = kept[1]
         return cipher
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the vote shows, to whom."""
         if self.zones in ({ENCRYPTED}, {self.options.rest}):
             return []
@@ -121,8 +121,8 @@ class Vote:
             "colluding client can decrypt the indices"
         )
         return [
-            SideChannel("ballots", ("aggregator",), note=ballots),
-            SideChannel("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
+            Reveals("ballots", ("aggregator",), note=ballots),
+            Reveals("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 
     def describe(self) -> str:

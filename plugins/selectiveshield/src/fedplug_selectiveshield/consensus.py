@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED, RETAINED
@@ -23,7 +23,7 @@ Thresholds = Annotated[
 ]
 
 
-class Consensus:
+class Consensus(fedplug.Negotiation):
     """Encrypt what enough clients find sensitive; each keeps what it alone finds so (SelectiveShield, Sec. 4.2).
 
     Client n marks the scalars whose score exceeds tau_n (eq. 14). What at least the share rho of the round's clients
@@ -132,7 +132,7 @@ class Consensus:
         }
         client.plan = Plan.of(self.options.rest, size, zones, shared=(ENCRYPTED,), **masks)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the negotiation and the uploads show, to whom."""
         masks = (
             "each client's, by name, in the clear; they follow from its data, and with the encrypted zone they give "
@@ -140,12 +140,12 @@ class Consensus:
         )
         zone = "which scalars are encrypted follows from the clients' data"
         found = [
-            SideChannel("sensitive masks", ("aggregator",), note=masks),
-            SideChannel("mask", ("aggregator", "client"), note=zone),
+            Reveals("sensitive masks", ("aggregator",), note=masks),
+            Reveals("mask", ("aggregator", "client"), note=zone),
         ]
         if not any(getattr(component, "hides_support", False) for component in ctx.components.values()):
             support = f"the positions of each client's {self.options.rest} upload leave out what it retains"
-            found.append(SideChannel("support of the retained zone", ("aggregator",), note=support))
+            found.append(Reveals("support of the retained zone", ("aggregator",), note=support))
         return found
 
     def describe(self) -> str:

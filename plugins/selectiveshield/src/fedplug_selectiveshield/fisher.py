@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Field, Layout, SideChannel, hookimpl
+from fedplug import Client, Context, Field, Layout, Reveals, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.per_sample import mean_gradient, mean_squared_gradients
 from fedplug.types import Scores
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedplug_selectiveshield.pictures import fisher_pictures
 
 
-class Fisher:
+class Fisher(fedplug.Scorer):
     """Score each scalar by its Fisher information, scaled to [0, 1] (SelectiveShield, Sec. 4.1).
 
     The information is estimated on all training examples of the client. `per_sample` is the mean of the squared
@@ -95,12 +95,12 @@ class Fisher:
             )
         return found
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """The pictures, where a client sends them."""
         if self.options.figure_client is None:
             return []
         note = f"of client {self.options.figure_client}, once, in the clear; figure_client: null avoids it"
-        return [SideChannel("distribution of Fisher information", ("aggregator",), note=note)]
+        return [Reveals("distribution of Fisher information", ("aggregator",), note=note)]
 
     def describe(self) -> str:
         kind = "mean squared per-sample gradient" if self.options.kind == "per_sample" else "squared batch gradient"

@@ -11,7 +11,7 @@ from fedplug.errors import ProtectionError
 from fedplug.types import RETAINED
 
 
-class HideSupport:
+class HideSupport(fedplug.Protector):
     """Send zeros, which later get noise, where a client keeps its own values; positions then look alike everywhere.
 
     Without it the positions of an upload leave out those that the client retains (SelectiveShield, eq. 17), and show

@@ -8,7 +8,7 @@ from fedplug import Block, Client, Context, hookimpl
 from fedplug.errors import ProtectionError
 
 
-class Merge:
+class Merge(fedplug.Opener):
     """Train on from the global model with this client's own values where it retained them (SelectiveShield, eq. 27).
 
     theta_n = M_pers * theta_n,local + (1 - M_pers) * theta_global (Alg. 1, line 23). A client that is left out of a

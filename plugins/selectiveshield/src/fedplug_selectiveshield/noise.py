@@ -7,6 +7,7 @@ import functools
 import math
 from typing import Any, ClassVar, Literal
 
+import fedplug
 from fedplug import Block, Client, Context, Field, Release, hookimpl
 from fedplug.accounting import gaussian_noise_multiplier, gaussian_rdp_epsilon, geometric_schedule
 from fedplug.errors import ProtectionError
@@ -14,7 +15,7 @@ from fedplug_std.gaussian import CLIP_FIRST, Gaussian, NoiseOptions
 from pydantic import model_validator
 
 
-class Noise:
+class Noise(fedplug.Protector):
     """Add Gaussian noise to one client's clipped values (SelectiveShield, eq. 21), in one of three amounts.
 
     sigma is the multiplier for which eq. 22 states the cost. With clipping norm C and K clients in a round,

@@ -9,7 +9,7 @@ from fedplug import Block, Context, Field, add_blocks, hookimpl
 from fedplug_std.gaussian import NoiseOptions
 
 
-class TwoServer:
+class TwoServer(fedplug.Aggregator):
     """Sum ciphertexts and noised values at a server without the key; the key server opens (SelectiveShield, Sec. 4.5).
 
     All clients weigh alike. A position that some clients retain is divided by the number of those that sent it;

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Release, Server, SideChannel, at_client, gaussian_noise_multiplier
+from fedplug import Client, Cohort, Context, Field, Release, Reveals, Server, at_client, gaussian_noise_multiplier
 from fedplug.errors import ProtectionError, TooFewClients
 from fedplug.scores import unknown_scorer
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pydantic import field_validator, model_validator
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
 
 
-class Clusters:
+class Clusters(fedplug.Groups):
     """Group clients with like data by affinity propagation on noised sensitivity vectors (SenseCrypt, Alg. 2).
 
     Once, in round 1: each client clips its sensitivity vector to the norm G, adds Gaussian noise and sends it. The
@@ -176,15 +176,15 @@ class Clusters:
             note += "; the classical formula for sensitivity G, which a replaced client exceeds twofold"
         return Release("gaussian", std / options.norm, options.norm, source=options.source, literal=literal, note=note)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """Who sees the vectors and the clusters."""
         noised = self.stddev() > 0
         channels = []
         if not noised:
             shown = "|w * gradient| of each client, by name: with the weights, which are nearly public, |gradient|"
-            channels.append(SideChannel("sensitivity vectors", ("aggregator",), note=shown))
+            channels.append(Reveals("sensitivity vectors", ("aggregator",), note=shown))
         members = "which clients have like data" + ("; follows from noised vectors" if noised else "")
-        channels.append(SideChannel("clusters", ("aggregator", "client"), accounted=noised, note=members))
+        channels.append(Reveals("clusters", ("aggregator", "client"), covered_by="epsilon" if noised else None, note=members))
         return channels
 
     def assess(self, server: Server, truth: dict[str, Any]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, Plan, SideChannel, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.scores import unknown_scorer
 from fedplug.types import CLEAR, ENCRYPTED, RETAINED
@@ -19,7 +19,7 @@ Device = list[float]
 """What a client says of its device: bandwidth r and processing speed v."""
 
 
-class Select:
+class Select(fedplug.Negotiation):
     """Let each client encrypt the scalars most sensitive for it, as many as its device can (SenseCrypt, Sec. 3).
 
     The server derives an encryption budget for each client from bandwidth and CPUs, within its group. In every round
@@ -147,7 +147,7 @@ class Select:
         client.plan = Plan.of(options.rest, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
         client.log.update({f"{self.name}.{key}": value for key, value in facts(alpha, selection).items()})
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What the masks and budgets show."""
         mask = (
             "every client's own, with its name, in every round: which scalars are most sensitive for its data; only "
@@ -155,11 +155,11 @@ class Select:
         )
         union = "the positions of the sum that are opened: the union of the group's masks"
         channels = [
-            SideChannel("masks", ("aggregator",), note=mask),
-            SideChannel("union of masks", ("client", "key_holder"), note=union),
+            Reveals("masks", ("aggregator",), note=mask),
+            Reveals("union of masks", ("client", "key_holder"), note=union),
         ]
         if self.options.budget is None:
-            channels.append(SideChannel("bandwidth and CPUs", ("aggregator",), note="of each client, sent once"))
+            channels.append(Reveals("bandwidth and CPUs", ("aggregator",), note="of each client, sent once"))
         return channels
 
     def describe(self) -> str:

@@ -9,7 +9,7 @@ from fedplug.per_sample import mean_gradient
 from fedplug.types import Scores
 
 
-class Sensitivity:
+class Sensitivity(fedplug.Scorer):
     """Score each scalar by |w * gradient|, the first-order change of the loss if it were zeroed (SenseCrypt, Eq. 2).
 
     w is the local model after training, the gradient that of its mean cross entropy over all of the client's examples

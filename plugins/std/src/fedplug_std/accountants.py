@@ -32,7 +32,7 @@ _POINTS = 1e6
 """About how many points the grid of a composed distribution may have; long or costly runs get a wider grid."""
 
 
-class Pld:
+class Pld(fedplug.Accountant):
     """Account for Gaussian, Laplace and pure releases with privacy loss distributions, and with RDP beside them.
 
     The PLD of dp_accounting (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is

@@ -81,22 +81,19 @@ class Bfv(Encryption):
     position_block = 2 * (DEGREE - 1)
     backend = TenSeal("bfv")
 
-    def describe(self) -> str:
-        """One line for the plan of a run."""
-        holder = "every client" if self.site == "client" else "the key server"
+    def scheme(self) -> str:
+        """Its parameters in a line."""
         bits = "as many bits as fit" if self.options.bits is None else f"{self.options.bits} bits"
         return (
-            f"BFV {DEGREE} {list(COEFF_BITS)}, two values a slot, {bits} each, range ±{self.options.range:g}; "
-            f"secret key at {holder}"
+            f"BFV {DEGREE} {list(COEFF_BITS)}, two values a slot, {bits} each, range ±{self.options.range:g}"
         )
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude of the weighted values that it represents, and their grid step at the narrowest fields."""
+    def step(self, num_clients: int) -> float:
+        """Grid step of the weighted values at the narrowest fields; the range where it will take wider ones, or none."""
         try:
-            numbers = self.agree(self.options.max_clients or num_clients, min(PLAIN_MODULI))
-        except ProtectionError:  # it will take wider fields, or none
-            return self.options.range, self.options.range
-        return self.options.range, numbers.step
+            return self.agree(num_clients, min(PLAIN_MODULI)).step
+        except ProtectionError:
+            return float(self.options.range)
 
     def agree(self, max_clients: int, field_bits: int = max(PLAIN_MODULI)) -> FixedPoint:
         """The fixed-point numbers for that many clients.

@@ -95,17 +95,16 @@ class Ckks(Encryption):
         self.degree, self.coeff_bits, self.scale_bits = PROFILES[options.profile]
         self.slots, self.position_block = self.degree // 2, self.degree // 2 - 1
 
-    def describe(self) -> str:
-        """One line for the plan of a run."""
-        holder = "every client" if self.site == "client" else "the key server"
+    def scheme(self) -> str:
+        """Its parameters in a line."""
         return (
             f"CKKS {self.degree} {list(self.coeff_bits)}, scale 2^{self.scale_bits}, range ±{self.options.range:g}, "
-            f"sums rounded to 2^-{self.options.grid_bits}; secret key at {holder}"
+            f"sums rounded to 2^-{self.options.grid_bits}"
         )
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude and grid step of the weighted values that it represents."""
-        return self.options.range, 2.0**-self.options.grid_bits
+    def step(self, num_clients: int) -> float:
+        """The grid, whoever takes part."""
+        return float(2.0**-self.options.grid_bits)
 
     def agree(self, max_clients: int) -> None:
         """Checks that sums of that many clients fit.

@@ -6,35 +6,31 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Field, hookimpl
+from fedplug import Block, Bound, Client, Context, Effects, Field, Known, hookimpl
 from fedplug.errors import ProtectionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def _not_after(component: str) -> dict[str, str]:
-    return {
-        "noise": f"a clip after the noise protects nobody and costs accuracy; put {component} before the noise",
-        "encryption": f"ciphertexts cannot be clipped; put {component} before the encryption",
-    }
-
-
-class _Clip:
+class _Clip(fedplug.Protector):
     """Both clips: a norm, the bound that it promises, and where it may stand."""
 
-    name: str
-    provides: frozenset[str]
-    forbids_before: ClassVar[dict[str, str]]
+    order: float
 
     def __init__(self, options: Any) -> None:
         self.options = options
-        if math.isinf(options.norm):
-            self.provides = frozenset()
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """The values are at most `norm` long behind it; before noise and encryption."""
+        known.before("noise", f"a clip after the noise protects nobody and costs accuracy; put {self.name} before it")
+        known.before("encryption", f"ciphertexts cannot be clipped; put {self.name} before the encryption")
+        # An infinite norm scales nothing and promises nothing.
+        return () if math.isinf(self.options.norm) else (Bound(self.options.norm, order=self.order),)
 
     def shrunk(self, block: Block, norm: float, client: Client) -> NDArray[np.float32]:
         """The block's values, of that norm, scaled down to the limit if they exceed it; logs whether they do.
@@ -79,19 +75,18 @@ class Clip(_Clip):
             "update; .inf clips nothing",
         )
 
-    provides = frozenset({"l2_bound"})
-    forbids_before = _not_after("std.clip")
+    order = 2
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Clips the block and records the bound in `block.l2_bound`.
+        """Clips the block.
 
         Raises:
             ProtectionError: the update holds NaN or infinity, which no scaling can bound.
         """
         # Not by BLAS, whose threads cost more than they save at this size when several processes share the cores.
         norm = math.sqrt(float(np.square(block.plain(), dtype=np.float64).sum()))
-        return block.replace(values=self.shrunk(block, norm, client), l2_bound=self.options.norm)
+        return block.replace(values=self.shrunk(block, norm, client))
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -115,18 +110,17 @@ class ClipL1(_Clip):
             "update; .inf clips nothing",
         )
 
-    provides = frozenset({"l1_bound"})
-    forbids_before = _not_after("std.clip_l1")
+    order = 1
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Clips the block and records the bound in `block.l1_bound`.
+        """Clips the block.
 
         Raises:
             ProtectionError: the update holds NaN or infinity, which no scaling can bound.
         """
         norm = float(np.abs(block.plain()).sum(dtype=np.float64))
-        return block.replace(values=self.shrunk(block, norm, client), l1_bound=self.options.norm)
+        return block.replace(values=self.shrunk(block, norm, client))
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -33,7 +33,7 @@ class _Stored(_Sized):
     download: bool = Field(False, description="fetch the files into the data folder if they are not there")
 
 
-class Digits:
+class Digits(fedplug.DataSource):
     """Scikit-learn's 1,797 handwritten digits, 8x8 gray; real, bundled, and quick enough for a first run.
 
     The test images of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak 1998), pixels of 0 to
@@ -54,7 +54,7 @@ class Digits:
         return files.dataset(train, test, self.options, DIGIT_NAMES, (0.3053,), (0.3759,))
 
 
-class Mnist:
+class Mnist(fedplug.DataSource):
     """MNIST: 60,000 + 10,000 handwritten digits, 28x28 gray, 10 classes (LeCun et al. 1998)."""
 
     class Options(_Stored):
@@ -75,7 +75,7 @@ class Mnist:
         return files.dataset(train, test, self.options, DIGIT_NAMES, (0.1307,), (0.3081,))
 
 
-class FashionMnist:
+class FashionMnist(fedplug.DataSource):
     """Fashion-MNIST: 60,000 + 10,000 images of clothes, 28x28 gray, 10 classes (Xiao et al. 2017)."""
 
     class Options(_Stored):
@@ -96,7 +96,7 @@ class FashionMnist:
         return files.dataset(train, test, self.options, FASHION_NAMES, (0.2860,), (0.3530,))
 
 
-class Cifar10:
+class Cifar10(fedplug.DataSource):
     """CIFAR-10: 50,000 + 10,000 colour images, 32x32, 10 classes (Krizhevsky 2009)."""
 
     class Options(_Stored):
@@ -118,7 +118,7 @@ class Cifar10:
         return files.dataset(train, test, self.options, names, mean, std)
 
 
-class Cifar100:
+class Cifar100(fedplug.DataSource):
     """CIFAR-100: 50,000 + 10,000 colour images, 32x32, 100 classes (Krizhevsky 2009)."""
 
     class Options(_Stored):
@@ -140,7 +140,7 @@ class Cifar100:
         return files.dataset(train, test, self.options, names, mean, std)
 
 
-class Svhn:
+class Svhn(fedplug.DataSource):
     """SVHN: 73,257 + 26,032 house-number digits, 32x32 colour, 10 classes (Netzer et al. 2011)."""
 
     class Options(_Stored):
@@ -162,7 +162,7 @@ class Svhn:
         return files.dataset(train, test, self.options, DIGIT_NAMES, mean, std)
 
 
-class Stl10:
+class Stl10(fedplug.DataSource):
     """STL-10: 5,000 + 8,000 labelled colour images, 96x96, 10 classes (Coates, Ng & Lee 2011)."""
 
     class Options(_Stored):
@@ -184,7 +184,7 @@ class Stl10:
         return files.dataset(train, test, self.options, STL10_NAMES, mean, std)
 
 
-class Imagenette:
+class Imagenette(fedplug.DataSource):
     """Imagenette: 9,469 + 3,925 photographs of ten easy ImageNet classes (Howard 2019)."""
 
     class Options(_Stored):
@@ -210,7 +210,7 @@ class Imagenette:
         return files.dataset(train, test, self.options, names, IMAGENET_MEAN, IMAGENET_STD)
 
 
-class ImageFolder:
+class ImageFolder(fedplug.DataSource):
     """Any images sorted into one folder a class.
 
     The folder holds `train/` and `test/` (or `val/`), each with one folder a class; or the class folders themselves,

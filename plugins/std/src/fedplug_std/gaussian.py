@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Field, Release, hookimpl
+from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
 from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_noise, check_exact, common_norm, default_grid, exact_slack, power_of_two
+from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack, power_of_two
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
@@ -101,7 +101,7 @@ def _first_multiplier(epsilon: float, delta: float, rounds: int, decay: float) -
     return math.sqrt(rounds) * total if decay == 1 else geometric_schedule(total, rounds, decay)[0]
 
 
-class Gaussian:
+class Gaussian(fedplug.Protector):
     """Add Gaussian noise to one client's clipped values, at the client (local differential privacy).
 
     Analytic calibration (Balle & Wang 2018) for all rounds together, valid for every epsilon. The standard deviation
@@ -114,62 +114,42 @@ class Gaussian:
         """Options of `std.gaussian`."""
 
     name: str
-    provides = frozenset({"noise"})
-    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "this zone has noise already; keep one noise component in the chain",
-        "encryption": "noise is added to plain values; put it before the encryption",
-    }
 
     def __init__(self, options: Options) -> None:
         self.options: Gaussian.Options = options
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds the noise of this round. The result has no L2 bound any more.
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Noise of this round's standard deviation, scaled to the clip before it.
 
         Raises:
-            ProtectionError: the block has no finite L2 bound, or the grid does not suit it.
+            Misplaced: nothing bounds the values, there is noise already, they are encrypted, or the grid does not suit.
         """
-        values, bound = block.plain(), block.l2_bound
-        multiplier = self.options.multiplier(ctx.round, ctx.rounds)
+        return (local_noise(self.options, known, ctx),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Adds the noise of this round to values of the norm that is known.
+
+        Raises:
+            ProtectionError: nothing bounds the values, or the grid does not suit them.
+        """
+        values, multiplier = block.plain(), self.options.multiplier(ctx.round, ctx.rounds)
         if multiplier == 0:
             return block
-        if bound is None or not math.isfinite(bound):
-            raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is no clipping norm; {CLIP_FIRST}")
+        bound = ctx.known.norm() if ctx.known else None
+        if bound is None:
+            raise ProtectionError(f"zone {block.zone}: no bound of the L2 norm is known; {CLIP_FIRST}")
         std = multiplier * bound
         stream = client.rng(self, block.zone)
         noised = add_noise(values, std, _grid(self.options, bound, std), self.options.source, stream)
-        return block.replace(values=noised, l2_bound=None)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What protect of that round costs, for the ledger. The clipping norm is NaN where clips differ."""
-        return _release(self.options, round, ctx, common_norm(ctx, "l2_bound"), "local")
-
-    def check(self, recipe: Any) -> list[str]:
-        """Complains about a schedule that does not exist, and about grids that every client would refuse."""
-        try:
-            last = self.options.multiplier(recipe.rounds - 1, recipe.rounds)  # the smallest
-            for chain in recipe.protect.values():
-                names = [use.name for use in chain]
-                if self.name not in names or last == 0:
-                    continue
-                before = chain[: names.index(self.name)]
-                norms = [float(use.options.norm) for use in before if hasattr(use.options, "norm")]
-                for norm in norms[-1:]:
-                    grid = _grid(self.options, norm, last * norm)
-                    if self.options.source == "exact":
-                        check_exact(last * norm, grid)
-        except ProtectionError as error:
-            return [str(error)]
-        return []
+        return block.replace(values=noised)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         return f"Gaussian noise at the client, {self.options.words()}"
 
 
-class CentralGaussian:
+class CentralGaussian(fedplug.Opener):
     """Add Gaussian noise once to the sum, at the aggregation server, which is trusted with the clients' plain values.
 
     Weights lie in (0, 1], so one client moves the weighted sum by at most the clipping norm: the standard deviation is
@@ -195,23 +175,38 @@ class CentralGaussian:
     def __init__(self, options: Options) -> None:
         self.options: CentralGaussian.Options = options
 
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        """Noise on the sum, of a standard deviation that follows from `norm`; what it is worth, from the bound that
+        holds.
+
+        Raises:
+            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`.
+        """
+        norm = self.options.norm
+        write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
+        bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}")
+        clipped = min((_whole(clip.bound.norm) for clip in known.clips if clip.bound.order == 2), default=bound)
+        if clipped > norm:
+            raise Misplaced(
+                f"{self.name}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
+                f"{write}"
+            )
+        multiplier = self.options.multiplier(ctx.round, ctx.rounds)
+        std, reach = multiplier * norm, norm * ctx.num_clients
+        grid = _grid(self.options, reach, std) if multiplier else 0.0
+        return (_stated(self.options, ctx, "gaussian", std, grid, "central"),)
+
     @hookimpl
     def postprocess(self, block: Block, ctx: Context) -> Block:
         """Adds the noise of this round to the weighted sum; denominators stay.
 
         Raises:
-            ProtectionError: the sum is encrypted, clients are clipped less tightly than `norm`, or the grid does
-                not suit.
+            ProtectionError: the sum is encrypted, or the grid does not suit.
         """
         if block.values is None:
             raise ProtectionError(
                 f"zone {block.zone} is encrypted at the server; add noise at the clients instead: "
                 "put std.gaussian before the encryption"
-            )
-        if block.l2_bound is not None and block.l2_bound > self.options.norm:
-            raise ProtectionError(
-                f"zone {block.zone}: clients are clipped to {block.l2_bound:g}, but norm="
-                f"{self.options.norm:g} in {self.name} must be at least that"
             )
         multiplier = self.options.multiplier(ctx.round, ctx.rounds)
         if multiplier == 0:
@@ -220,27 +215,7 @@ class CentralGaussian:
         std, reach = multiplier * self.options.norm, self.options.norm * ctx.num_clients
         stream = ctx.rng(self.name, block.zone)
         noised = add_noise(block.values, std, _grid(self.options, reach, std), self.options.source, stream)
-        return block.replace(values=noised, l2_bound=None)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What postprocess of that round costs, for the ledger."""
-        return _release(self.options, round, ctx, self.options.norm, "central")
-
-    def check(self, recipe: Any) -> list[str]:
-        """Complains about zones that this noise is meant for and that no clip bounds by `norm`."""
-        complaints = []
-        for zone, uses in recipe.postprocess.items():
-            if not any(use.name == self.name for use in uses):
-                continue
-            norms = [float(use.options.norm) for use in recipe.protect.get(zone, ()) if hasattr(use.options, "norm")]
-            if not norms or min(norms) > self.options.norm:
-                found = f"is clipped to {min(norms):g}" if norms else "has no clip"
-                complaints.append(
-                    f"{self.name}: zone {zone} {found}, but its noise is scaled to norm="
-                    f"{self.options.norm:g}; write {{use: std.clip, norm: {self.options.norm:g}}} in "
-                    f"protect.{zone}"
-                )
-        return complaints
+        return block.replace(values=noised)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -257,20 +232,56 @@ def _grid(options: NoiseOptions, reach: float, std: float) -> float:
     return options.grid or finest
 
 
-def _release(options: NoiseOptions, round: int, ctx: Context, norm: float, trust: str) -> Release:
-    multiplier = options.multiplier(round, ctx.rounds)
-    mechanism, note = "gaussian", ""
+def _whole(norm: float | tuple[float, ...]) -> float:
+    return math.hypot(*norm) if isinstance(norm, tuple) else norm
+
+
+def local_noise(
+    options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0, trust: Literal["local", "distributed"] = "local"
+) -> Noise:
+    """What noise at the client states of itself, scaled to the bound of the L2 norm that is known before it.
+
+    Args:
+        options: how much noise.
+        known: what is known before it.
+        ctx: the round.
+        factor: on the multiplier of the options.
+        trust: `distributed` where it is calibrated for the sum.
+
+    Raises:
+        Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
+        ProtectionError: no such schedule exists, or the grid does not suit the bound.
+    """
+    known.before("noise", "this zone has noise already; keep one noise component in the chain")
+    known.before("encryption", "noise is added to plain values; put it before the encryption")
+    bound = known.need_norm(CLIP_FIRST)
+    multiplier = factor * options.multiplier(ctx.round, ctx.rounds)
+    std = multiplier * bound
+    if multiplier == 0:
+        return Noise(mechanism="gaussian", scale=0.0, trust=trust, source=options.source)
+    grid = _grid(options, bound, std)
+    if options.source == "exact":
+        check_exact(std, grid)
+    return _stated(options, ctx, "gaussian", std, grid, trust)
+
+
+def _stated(
+    options: NoiseOptions, ctx: Context, mechanism: str, std: float, grid: float,
+    trust: Literal["local", "central", "distributed"],
+) -> Noise:  # fmt: skip
+    note, slack = "", 0.0
     if options.source == "secure":
         note = (
             "floating-point samples of a cryptographic stream, the result rounded to a public grid; the proof leaves "
             "out the rounding inside the sampler"
         )
-    elif options.source == "exact" and multiplier > 0:
-        scale = norm if math.isfinite(norm) else 1.0  # the default grid follows the norm up to a factor below 2
-        steps = multiplier * scale / (options.grid or 2 * default_grid(scale, multiplier * scale))
-        slack = exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
+    elif options.source == "exact" and std > 0:
+        slack = exact_slack(std / grid, float(ctx.layout.size) * ctx.rounds)
         mechanism = "discrete_gaussian"
         note = f"discrete Gaussian; over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
     elif options.source == "reproducible":
         note = "anyone who knows the seed can subtract this noise"
-    return Release(mechanism, multiplier, norm, trust, options.source, note=note)
+    return Noise(
+        mechanism=mechanism, scale=std, trust=trust, source=options.source, grid=grid, slack=slack,
+        calibrated_delta=options.delta, note=note,
+    )  # fmt: skip

@@ -12,8 +12,8 @@ opens sums where the key is (`postprocess`). A new scheme is a subclass of `Encr
     agree(n)        raises `ProtectionError` where sums of n clients could overflow; called before any key is made
     new_keys(n)     (context, terms): a context (parameters and new keys), and what every party must know to use it, as
                     whole numbers, of which `max_clients` is one
-    describe()      one line for the plan of a run
-    limits(n)       the largest magnitude of weighted values, and their grid step
+    scheme()        its parameters, one line for the plan of a run and the record
+    step(n)         the grid step of weighted values in sums of n clients
 
 `slots`, `position_block` and `backend` are attributes, of the class or set in `__init__`; nothing there may import a
 heavy library. All else is inherited: who makes the keys and who gets which half (`he_keys`), weighting, the counting
@@ -28,15 +28,17 @@ import abc
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import fedplug
 import numpy as np
-from fedplug import at_client, at_key_server, hookimpl
+from fedplug import Seal, at_client, at_key_server, hookimpl
 
 from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, KeyServer, SideChannel
+    from fedplug import Block, Client, Cohort, Context, Effects, KeyServer, Known, Reveals
     from fedplug.cohort import KeyServerLine
     from fedplug.recipe import Recipe
+    from fedplug.roles import Site
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -107,16 +109,12 @@ class Codec(Protocol):
         """Contributors that each counting slot shows; -1 where it shows no whole number."""
 
 
-class Encryption(abc.ABC):
+class Encryption(fedplug.Sealer):
     """An additive encryption component; the module's documentation says what a subclass provides."""
 
-    name: str
     slots: int
     position_block: int
     backend: Backend
-    provides = frozenset({"encryption"})
-    forbids_before = {"encryption": "encrypt once: a zone's chain holds one encryption, as its last link"}  # noqa: RUF012
-    must_undo = True
 
     def __init__(self, options: Any) -> None:
         self.options: Any = options
@@ -124,12 +122,12 @@ class Encryption(abc.ABC):
     # -- what a scheme says of itself ----------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def describe(self) -> str:
-        """One line for the plan of a run."""
+    def scheme(self) -> str:
+        """Its parameters in a line."""
 
     @abc.abstractmethod
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude and grid step of the weighted values that it represents."""
+    def step(self, num_clients: int) -> float:
+        """Grid step of the weighted values in sums of that many clients, at its coarsest."""
 
     @abc.abstractmethod
     def agree(self, max_clients: int) -> Any:
@@ -154,30 +152,44 @@ class Encryption(abc.ABC):
     # -- what the core asks before a run -------------------------------------------------------------------------------
 
     @property
-    def site(self) -> str:
+    def site(self) -> Site:
         """Where sums are opened: `client` or `key_server`."""
         return "client" if self.options.key_holder == "clients" else "key_server"
 
     @property
-    def needs_cohort_secret(self) -> bool:
+    def cohort_secret(self) -> bool:
         """True where the clients hold the key, which then travels under a secret of theirs."""
         return self.site == "client"
 
-    @property
-    def answers_clients(self) -> bool:
-        """Whether the key server locks opened sums for the clients."""
-        return bool(self.options.answer == "clients")
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        return f"{self.scheme()}; secret key at {'every client' if self.site == 'client' else 'the key server'}"
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Values leave encrypted, rounded to the scheme's grid; once, as the last link.
+
+        Raises:
+            Misplaced: they are encrypted already.
+        """
+        known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
+        options = self.options
+        return (
+            Seal(
+                scheme=self.scheme(), opened_by=options.key_holder, answers=options.answer, range=options.range,
+                step=self.step(options.max_clients or ctx.num_clients), position_block=self.position_block,
+            ),
+        )  # fmt: skip
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against encrypting for that many clients, or against who is to hear of sums."""
         problems = he_keys.problems(self, recipe.clients)
-        if self.answers_clients and self.site == "client":
+        if self.options.answer == "clients" and self.site == "client":
             problems.append("answer: clients is what a key server does; with key_holder: clients leave it out")
         return problems
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """What no guarantee covers."""
-        return he_keys.side_channels(self.options, ctx)
+        return he_keys.reveals(self.options, ctx)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 

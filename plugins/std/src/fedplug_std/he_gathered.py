@@ -66,7 +66,6 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
         ciphertexts=add_ciphertexts(component, context, uploads, ctx),
         contributors=len(blocks),
         divisor=sum(block.divisor for block in blocks.values()),
-        l2_bound=None,
         meta={},
     )
 

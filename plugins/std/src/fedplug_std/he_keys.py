@@ -52,21 +52,27 @@ class Options(fedplug.Options):
     )
 
 
-def side_channels(options: Options, ctx: Context) -> list[fedplug.SideChannel]:
+def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
     """What encryption leaves visible, for the ledger."""
     channels = [
-        fedplug.SideChannel(
+        fedplug.Reveals(
             "size of the encrypted zone", ("aggregator",), note="the number of scalars travels beside the ciphertexts"
         )
     ]
     if options.key_holder == "clients":
+        box = "parameters for adding, and the secret key in a box that only clients can open; made before any training"
+        channels.append(
+            fedplug.Reveals(
+                "locked key", ("aggregator",), covered_by="nothing to pay", asked=("make_shared_key",), note=box
+            )
+        )
         note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
-        channels.append(fedplug.SideChannel(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
+        channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
     # A client that holds the key subtracts its own upload from a sum of two.
     seen_by, least = ("client", 3) if options.key_holder == "clients" else ("key_holder", 2)
     if ctx.min_clients < least:
         note = f"min_clients is {ctx.min_clients}; with {least} or more, no opened sum shows one update"
-        channels.append(fedplug.SideChannel(SINGLE_UPDATES, (seen_by,), note=note))
+        channels.append(fedplug.Reveals(SINGLE_UPDATES, (seen_by,), note=note))
     return channels
 
 

@@ -109,7 +109,6 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
         ciphertexts=tuple(ciphertexts),
         contributors=int(covers[positions].min(initial=len(blocks))),
         divisor=weight[positions],
-        l2_bound=None,
         meta={"counts": np.array([len(part) for part in parts.values()], np.uint32), "fewest": fewest},
     )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-from fedplug import Field, Release, hookimpl
+from fedplug import Effects, Field, Known, Noise, hookimpl
 from fedplug.accounting import composed_epsilon
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_laplace, common_norm, laplace_grid, power_of_two
+from fedplug_std.noise_sources import add_laplace, laplace_grid, power_of_two
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context
@@ -25,7 +25,7 @@ _NOTES = {
 }
 
 
-class Laplace:
+class Laplace(fedplug.Protector):
     """Add Laplace noise to one client's L1-clipped values, at the client (local differential privacy).
 
     Every scalar gets noise of scale b = noise_multiplier * C1, for an L1 bound C1 of the client's values. A round is
@@ -92,54 +92,47 @@ class Laplace:
             return _calibrated(self.epsilon or math.nan, self.delta, rounds)  # validation leaves neither None nor 0
 
     name: str
-    provides = frozenset({"noise"})
-    requires: ClassVar[dict[str, str]] = {"l1_bound": CLIP_FIRST}
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "this zone has noise already; keep one noise component in the chain",
-        "encryption": "noise is added to plain values; put it before the encryption",
-    }
 
     def __init__(self, options: Options) -> None:
         self.options: Laplace.Options = options
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds the noise of this round. The result has no bound any more.
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Noise of this round's scale, relative to the bound of the L1 norm before it.
 
         Raises:
-            ProtectionError: the block has no finite L1 bound, or the grid does not suit it.
+            Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
+            ProtectionError: the grid does not suit the bound.
         """
-        values, bound, multiplier = block.plain(), block.l1_bound, self.options.multiplier(ctx.rounds)
+        known.before("noise", "this zone has noise already; keep one noise component in the chain")
+        known.before("encryption", "noise is added to plain values; put it before the encryption")
+        bound, multiplier = known.need_norm(CLIP_FIRST, order=1), self.options.multiplier(ctx.rounds)
+        scale, source = multiplier * bound, self.options.source
+        if multiplier == 0:
+            return (Noise(mechanism="laplace", scale=0.0, source=source),)
+        grid = _grid(self.options.grid, bound, scale)
+        delta = self.options.delta
+        return (
+            Noise(mechanism="laplace", scale=scale, source=source, grid=grid, calibrated_delta=delta,
+                  note=_NOTES[source]),
+        )  # fmt: skip
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Adds the noise of this round to values of the norm that is known.
+
+        Raises:
+            ProtectionError: nothing bounds the values, or the grid does not suit them.
+        """
+        values, multiplier = block.plain(), self.options.multiplier(ctx.rounds)
         if multiplier == 0:
             return block
-        if bound is None or not math.isfinite(bound):
-            raise ProtectionError(f"zone {block.zone}: L1 bound {bound} is no clipping norm; {CLIP_FIRST}")
+        bound = ctx.known.norm(order=1) if ctx.known else None
+        if bound is None:
+            raise ProtectionError(f"zone {block.zone}: no bound of the L1 norm is known; {CLIP_FIRST}")
         scale = multiplier * bound
         grid = _grid(self.options.grid, bound, scale)
         noised = add_laplace(values, scale, grid, self.options.source, client.rng(self, block.zone))
-        return block.replace(values=noised, l1_bound=None, l2_bound=None)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What protect of that round costs, for the ledger; the clipping norm is NaN where clips differ."""
-        multiplier = self.options.multiplier(ctx.rounds)
-        norm = common_norm(ctx, "l1_bound")
-        note = _NOTES[self.options.source] if multiplier else ""
-        return Release("laplace", multiplier, norm, source=self.options.source, note=note)
-
-    def check(self, recipe: Any) -> list[str]:
-        """Complains about grids that every client would refuse."""
-        multiplier = self.options.multiplier(recipe.rounds)
-        for chain in recipe.protect.values():
-            names = [use.name for use in chain]
-            if self.name not in names or multiplier == 0:
-                continue
-            before = chain[: names.index(self.name)]
-            for norm in [float(use.options.norm) for use in before if hasattr(use.options, "norm")][-1:]:
-                try:
-                    _grid(self.options.grid, norm, multiplier * norm)
-                except ProtectionError as error:
-                    return [str(error)]
-        return []
+        return block.replace(values=noised)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import fedplug
-from fedplug import Block, Context, Field, SideChannel, add_blocks, hookimpl
+from fedplug import Adds, Block, Context, Effects, Field, Known, Reveals, Wants, add_blocks, hookimpl
 
 
-class Mean:
+class Mean(fedplug.Aggregator):
     """Average the clients' updates (FedAvg).
 
     Every position is divided by the weight of those clients that sent it. `examples` weighs a client by its share of
@@ -23,28 +23,32 @@ class Mean:
         self.options = options
 
     @property
-    def uses_num_examples(self) -> bool:
-        """Whether clients must tell how many examples they hold."""
-        return self.options.weighting == "examples"
+    def wants(self) -> Wants:
+        """Clients must tell how many examples they hold, where weights follow from that."""
+        return Wants(num_examples=self.options.weighting == "examples")
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """Weight of a client, in (0, 1]: relative to the largest data set."""
         return num_examples / max_examples
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        """A weighted sum, weights in (0, 1]."""
+        return (Adds(),)
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         """Weighted sum, with its divisor."""
         return add_blocks(blocks, weights, ctx)
 
-    def side_channels(self, ctx: Context) -> list[SideChannel]:
+    def reveals(self, ctx: Context) -> list[Reveals]:
         """The number of examples, where it is used."""
-        if not self.uses_num_examples:
+        if not self.wants.num_examples:
             return []
         note = (
             "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
             "divisor where they open it; weighting: uniform avoids it"
         )
-        return [SideChannel("num_examples", ("aggregator", "client"), note=note)]
+        return [Reveals("num_examples", ("aggregator", "client"), note=note)]
 
     def describe(self) -> str:
         return f"weighted mean, weights: {self.options.weighting}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Any
 
+import fedplug
 import numpy as np
 from fedplug import Dataset, Examples
 from fedplug.errors import DataError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 CLASSES = ("normal", "pneumonia")
 
 
-class PneumoniaMnist:
+class PneumoniaMnist(fedplug.DataSource):
     """PneumoniaMNIST: 4,708 + 624 chest X-rays of children, 28x28 gray, normal or pneumonia (MedMNIST v2).
 
     Yang et al. 2023, from Kermany et al. 2018. The validation images (524) are left out: nothing here tunes on them.

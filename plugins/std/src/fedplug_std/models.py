@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Width = Annotated[int, Field(ge=1)]
 
 
-class Mlp:
+class Mlp(fedplug.ModelSource):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
     Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890).
@@ -41,7 +41,7 @@ class Mlp:
         return _build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
 
 
-class Cnn:
+class Cnn(fedplug.ModelSource):
     """Two 3x3 convolutions (32 and 64 channels) with batch norm, ReLU and pooling, then two fully connected layers.
 
     SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers).
@@ -62,7 +62,7 @@ class Cnn:
         return _build(lambda: _networks.cnn(shape, num_classes, self.options.hidden), shape, seed, device)
 
 
-class LeNet5:
+class LeNet5(fedplug.ModelSource):
     """LeNet-5 (LeCun et al. 1998): two 5x5 convolutions, three fully connected layers; 61,706 parameters on MNIST.
 
     As in most papers that attack it: average pooling, all connections between the feature maps, plain logits. Images
@@ -95,7 +95,7 @@ class LeNet5:
         return _build(lambda: network(shape, num_classes, self.options.activation), shape, seed, device)
 
 
-class AlexNet:
+class AlexNet(fedplug.ModelSource):
     """AlexNet (Krizhevsky et al. 2012) with the 3x3 kernels and strides usual for 32x32 images.
 
     Five convolutions, three fully connected layers with dropout; 23,272,266 parameters on CIFAR-10 as it stands.
@@ -134,7 +134,7 @@ class _Residual(fedplug.Options):
     )
 
 
-class ResNet18:
+class ResNet18(fedplug.ModelSource):
     """ResNet-18 (He et al. 2016), torchvision's; with a small stem for small images."""
 
     Options = _Residual
@@ -150,7 +150,7 @@ class ResNet18:
         return _build(lambda: _networks.resnet("resnet18", shape, num_classes, small), shape, seed, device)
 
 
-class ResNet50:
+class ResNet50(fedplug.ModelSource):
     """ResNet-50 (He et al. 2016), torchvision's; with a small stem for small images."""
 
     Options = _Residual
@@ -170,7 +170,7 @@ class _NoOptions(fedplug.Options):
     """No options."""
 
 
-class DenseNet121:
+class DenseNet121(fedplug.ModelSource):
     """DenseNet-121 (Huang et al. 2017), torchvision's."""
 
     Options = _NoOptions
@@ -185,7 +185,7 @@ class DenseNet121:
         return _build(lambda: _networks.from_torchvision("densenet121", shape, num_classes), shape, seed, device)
 
 
-class EfficientNetB0:
+class EfficientNetB0(fedplug.ModelSource):
     """EfficientNet-B0 (Tan & Le 2019), torchvision's."""
 
     Options = _NoOptions
@@ -200,7 +200,7 @@ class EfficientNetB0:
         return _build(lambda: _networks.from_torchvision("efficientnet_b0", shape, num_classes), shape, seed, device)
 
 
-class MobileNetV2:
+class MobileNetV2(fedplug.ModelSource):
     """MobileNetV2 (Sandler et al. 2018), torchvision's."""
 
     Options = _NoOptions

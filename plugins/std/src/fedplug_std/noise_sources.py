@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING
-
 import numpy as np
 from fedplug.errors import ProtectionError
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from fedplug import Context
 
 SOURCES = ("secure", "exact", "reproducible")
 _STEPS = 2.0**24
@@ -174,13 +169,3 @@ def _exact_steps(values: NDArray[np.float32], std: float, grid: float) -> NDArra
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     mechanism = dp.m.make_gaussian(*space, scale=std / grid)
     return np.array(mechanism(steps.tolist()), np.float64)
-
-
-def common_norm(ctx: Context, bound: str) -> float:
-    """The clipping norm of all components that provide a bound, `l1_bound` or `l2_bound`; NaN where they differ."""
-    norms = {
-        float(component.options.norm)
-        for component in ctx.components.values()
-        if bound in getattr(component, "provides", ()) and hasattr(component.options, "norm")
-    }
-    return norms.pop() if len(norms) == 1 else math.nan

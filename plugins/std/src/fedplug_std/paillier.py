@@ -213,24 +213,22 @@ class Paillier(Encryption):
         self.position_block = options.values or self.backend.most_slots() - 1
         self.slots = self.position_block + 1  # one counts the clients
 
-    def describe(self) -> str:
-        """One line for the plan of a run."""
-        holder = "every client" if self.site == "client" else "the key server"
+    def scheme(self) -> str:
+        """Its parameters in a line."""
         bits = "as many bits as fit" if self.options.bits is None else f"{self.options.bits} bits"
         short = ", short exponents" if self.options.short_exponents else ""
         values = "1 value" if self.position_block == 1 else f"{self.position_block} values"
         return (
             f"Paillier {self.options.key_bits}{short}, {values} a ciphertext, {bits} each, "
-            f"range ±{self.options.range:g}; secret key at {holder}"
+            f"range ±{self.options.range:g}"
         )
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude of the weighted values that it represents, and their grid step."""
+    def step(self, num_clients: int) -> float:
+        """Grid step of the weighted values; the range where `check` refuses these options."""
         try:
-            numbers = self.agree(self.options.max_clients or num_clients)
-        except ProtectionError:  # `check` refuses these options, and says why
-            return self.options.range, self.options.range
-        return self.options.range, numbers.step
+            return self.agree(num_clients).step
+        except ProtectionError:
+            return float(self.options.range)
 
     def agree(self, max_clients: int) -> FixedPoint:
         """The fixed-point numbers for that many clients.

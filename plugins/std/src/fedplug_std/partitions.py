@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 _RESAMPLES = 100  # draws of a Dirichlet partition before it is repaired instead
 
 
-class Iid:
+class Iid(fedplug.Partition):
     """Spread examples evenly and at random; sizes differ by at most one."""
 
     class Options(fedplug.Options):
@@ -37,7 +37,7 @@ class Iid:
         return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), num_clients)]
 
 
-class Dirichlet:
+class Dirichlet(fedplug.Partition):
     """Split every class over the clients in proportions drawn from a symmetric Dirichlet distribution.
 
     The smaller alpha, the fewer classes a client has (Hsu, Qi & Brown 2019, arXiv:1909.06335; in the per-class form of
@@ -86,7 +86,7 @@ class Dirichlet:
         return [np.flatnonzero(owner == client) for client in range(num_clients)]
 
 
-class ClassesPerClient:
+class ClassesPerClient(fedplug.Partition):
     """Give every client examples of k classes only; the clients that share a class split it evenly.
 
     The pathological split of McMahan et al. 2017 (Sec. 3), with classes in place of shards. Classes are handed out so
@@ -150,7 +150,7 @@ class ClassesPerClient:
         return joined
 
 
-class Categories:
+class Categories(fedplug.Partition):
     """Put the clients into equal categories that share no class; within a category the data are iid.
 
     The statistical heterogeneity of SenseCrypt, Sec. 4.1: with 20 clients and 4 categories, clients 0 to 4 are the

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedplug.types import Scores
 
 
-class Magnitude:
+class Magnitude(fedplug.Scorer):
     """Score a scalar by how far local training moved it: |update|."""
 
     class Options(fedplug.Options):
@@ -30,7 +30,7 @@ class Magnitude:
         return np.abs(client.update)
 
 
-class Random:
+class Random(fedplug.Scorer):
     """Score every scalar at random: the control that a selection by importance must beat."""
 
     class Options(fedplug.Options):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, Plan, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Plans, at_client, hookimpl
 
 
-class SingleZone:
+class SingleZone(fedplug.Negotiation):
     """Put the whole model into one zone.
 
     `clear` gives FedAvg, `noised` gives DP-FedAvg, `encrypted` gives encrypted FedAvg. The plan is public and does not
@@ -22,9 +22,9 @@ class SingleZone:
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({self.options.zone})
+    def plans(self) -> Plans:
+        """One zone, whoever takes part and whatever the data is."""
+        return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:

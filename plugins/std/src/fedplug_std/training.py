@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import fedplug
-from fedplug import Field
+from fedplug import Field, Learns
 from fedplug.errors import SetupError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _CACHE_BYTES = 64 << 20
 
 
-class Sgd:
+class Sgd(fedplug.Trainer):
     """Train with minibatch stochastic gradient descent on the cross entropy.
 
     FedAvg's local solver (McMahan et al. 2017, Alg. 1, ClientUpdate): each epoch goes once through the client's
@@ -51,6 +52,20 @@ class Sgd:
 
     def __init__(self, options: Any) -> None:
         self.options = options
+
+    def learns(self, ctx: Context) -> Learns | None:
+        """Sums of gradients of the mean cross entropy over batches, times the round's learning rate."""
+        options = self.options
+        return Learns(
+            lr=options.lr * options.lr_decay**ctx.round, batch_size=options.batch_size, epochs=options.epochs,
+            momentum=options.momentum, weight_decay=options.weight_decay, class_weights=options.class_weights,
+        )  # fmt: skip
+
+    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+        """One epoch over a batch that is all there is: one step, without momentum."""
+        other = copy.copy(self)
+        other.options = self.options.model_copy(update={"epochs": 1, "batch_size": batch_size, "momentum": 0.0})
+        return other
 
     def local_objective(
         self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]
