@@ -122,6 +122,7 @@ class Ledger:
         self.feedback = Spent(np.zeros(self.num_clients))
         self.records: dict[int, list[tuple[float, float, float]]] = {}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
+        self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -179,6 +180,11 @@ class Ledger:
         entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
         told = {"records": {str(c): list(map(float, release)) for c, release in records.items()}} if records else {}
         self._enter({**entry, "total": int(total), "zones": zones, **told})
+
+    def note_unopened(self, round: int, zone: str) -> None:
+        """Keeps that a repeated round (0-based) went on without this zone: a sum of it had been opened before."""
+        if [round, zone] not in self.unopened:
+            self.unopened.append([round, zone])
 
     def _uncredited(self, zone: str, releases: list[Release], lightest: float) -> str:
         """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none."""
@@ -292,13 +298,14 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {"log": self.log}
+        return {"log": self.log, "unopened": self.unopened}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self._reset()
         for entry in state["log"]:
             self._enter(dict(entry))
+        self.unopened = [list(place) for place in state["unopened"]]
 
 
 def _strongest(releases: Iterable[Release]) -> float | None:
