@@ -18,7 +18,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug.state_files import read_file, write_file
-from toy_components import build, paraaegis, read_saved, recipe_of, toy_catalog
+from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, toy_catalog
 
 
 class Nobody:
@@ -176,13 +176,17 @@ def models(engine: Engine, folder: Path) -> dict[int, Any]:
 
 
 PLAINS = {
-    "paraaegis": paraaegis(rounds=4, decay=0.9),
-    "key server": paraaegis(rounds=4, seal={"use": "std.bfv", "key_holder": "key_server"}),
+    "paraaegis": paraaegis(rounds=4, decay=0.9, score_parameters=[UNANIMOUS]),
+    "key server": paraaegis(
+        rounds=4, seal={"use": "std.bfv", "key_holder": "key_server"}, score_parameters=[UNANIMOUS]
+    ),
     "drop-outs": paraaegis(
         rounds=4,
-        score_parameters=[{"use": "paraaegis.magnitude"}, {"use": "toy.fail", "clients": [2], "rounds": [1, 3]}],
+        score_parameters=[UNANIMOUS, {"use": "toy.fail", "clients": [2], "rounds": [1, 3]}],
     ),
-    "sampled": paraaegis(rounds=4, sampling={"scheme": "fixed", "rate": 0.5, "source": "reproducible"}),
+    "sampled": paraaegis(
+        rounds=4, sampling={"scheme": "fixed", "rate": 0.5, "source": "reproducible"}, score_parameters=[UNANIMOUS]
+    ),
     "groups": recipe_of(rounds=4, negotiate_mask={"use": "toy.groups"}),
     "batch norm": recipe_of(rounds=4, model={"use": "std.cnn", "hidden": 4}),
 }
@@ -247,7 +251,8 @@ def test_a_model_of_zeros_and_a_plan_of_zeros_are_not_confused(tmp_path: Path) -
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run."""
     catalog, settings = toy_catalog(), Settings(output=tmp_path_factory.mktemp("runs"), quiet=True)
-    code, folder = run_command.start(Recipe.from_plain(paraaegis(), catalog), settings, catalog)
+    recipe = Recipe.from_plain(paraaegis(score_parameters=[UNANIMOUS]), catalog)
+    code, folder = run_command.start(recipe, settings, catalog)
     assert code == 0
     return folder
 
@@ -309,8 +314,9 @@ def test_a_run_that_was_killed_before_its_first_round_starts_again(
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "write", lambda *_: (_ for _ in ()).throw(Killed()))
+        recipe = Recipe.from_plain(paraaegis(score_parameters=[UNANIMOUS]), catalog)
         with pytest.raises(Killed):
-            run_command.start(Recipe.from_plain(paraaegis(), catalog), settings, catalog)
+            run_command.start(recipe, settings, catalog)
     (folder,) = tmp_path.iterdir()
     assert Checkpoints(folder).read() is None
     assert run_command.resume(folder, settings, catalog=catalog) == 0

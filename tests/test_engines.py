@@ -17,7 +17,7 @@ from fedplug.engines.base import Job
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.errors import SetupError
 from fedplug.recipe import Recipe
-from toy_components import build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
+from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
 
 
 def pids(engine: Any) -> dict[int, int]:
@@ -47,7 +47,7 @@ def test_both_engines_give_the_same_model_and_the_same_messages() -> None:
         rounds=3,
         decay=0.9,
         sampling={"scheme": "fixed", "rate": 0.8, "source": "reproducible"},
-        score_parameters=[{"use": "paraaegis.magnitude"}, {"use": "toy.fail", "clients": [2], "rounds": [1]}],
+        score_parameters=[UNANIMOUS, {"use": "toy.fail", "clients": [2], "rounds": [1]}],
     )
     plain["data"]["clients"] = 5
     started: list[int] = []

@@ -165,7 +165,8 @@ def ciphertexts(value: Any) -> list[bytes]:
 def asked(story: Story, block: Block) -> dict[str, Any]:
     """What the key server answers to a server that asks it to open a block."""
     name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
-    call = Call.of(story.protocol.steps.open, (name, block), "key_server", 1)
+    sent = (name, block, [], "all", [0, 1, 3])
+    call = Call.of(story.protocol.steps.open, sent, "key_server", 9)  # a round of which nothing was opened
     data, _ = request(story.protocol.recipe.digest, [call])
     ((_, answer),) = story.engine.exchange({"key_server": data})
     assert isinstance(answer, bytes)

@@ -17,14 +17,15 @@ from fedplug import run_command
 from fedplug.checkpoint import Checkpoints
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
-from toy_components import paraaegis, read_saved, toy_catalog
+from toy_components import UNANIMOUS, paraaegis, read_saved, toy_catalog
 
 ROUNDS = 12
 FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli import main; sys.exit(main())"]
 
 
 def plain_recipe() -> dict[str, Any]:
-    plain = paraaegis(rounds=ROUNDS, decay=0.95, train={"use": "std.sgd", "epochs": 6, "batch_size": 8, "lr": 0.02})
+    train = {"use": "std.sgd", "epochs": 6, "batch_size": 8, "lr": 0.02}
+    plain = paraaegis(rounds=ROUNDS, decay=0.95, train=train, score_parameters=[UNANIMOUS])
     return {**plain, "name": "kill"}
 
 

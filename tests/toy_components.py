@@ -435,6 +435,10 @@ def recipe_of(zone: str = CLEAR, chain: list[Any] | None = None, **changes: Any)
     return plain | changes
 
 
+UNANIMOUS = {"use": "std.random", "shared": True}
+"""A scorer with which all clients nominate alike: no votes tie, so that a vote has one outcome, whatever its key."""
+
+
 def paraaegis(
     ratio: float = 0.3, *, seal: dict[str, Any] | None = None, noised: list[Any] | None = None, **changes: Any
 ) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def checked(report: Any, view: View) -> AttackReport:
         images=_array(report.images, "images", np.float32, (None, *view.shape)),
         labels=_array(report.labels, "labels", np.int64, (None,)),
         counts=_array(report.counts, "counts", np.float64, (view.num_classes,)),
+        presence=_array(report.presence, "presence", np.float64, (view.num_classes,)),
         members=_array(report.members, "members", np.float64, (len(view.candidates) if view.candidates else 0,)),
         seed=None if report.seed is None else int(_number(report.seed, "seed")),
         gradient_evaluations=int(_number(report.gradient_evaluations, "gradient_evaluations")),
@@ -45,11 +46,13 @@ def checked(report: Any, view: View) -> AttackReport:
     )
     if found.labels is not None and not ((found.labels >= 0) & (found.labels < view.num_classes)).all():
         raise ViewError(f"the attack gave labels that are not 0 to {view.num_classes - 1}")
-    for name in ("images", "counts", "members"):
+    for name in ("images", "counts", "presence", "members"):
         array = getattr(found, name)
         if array is not None and not np.isfinite(array).all():
             reason = report.reason or f"the {name} that it found are not finite"
-            return dataclasses.replace(found, status=DIVERGED, reason=reason, images=None, counts=None, members=None)
+            return dataclasses.replace(
+                found, status=DIVERGED, reason=reason, images=None, counts=None, presence=None, members=None
+            )
     return found
 
 

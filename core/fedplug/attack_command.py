@@ -18,6 +18,7 @@ from fedplug.composition import Composition
 from fedplug.errors import FedplugError, RecipeError, SetupError, ViewError
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.report_attacks import rewrite_report
+from fedplug.run_folder import locked
 from fedplug.settings import Settings
 from fedplug.steps import needs_key_server
 
@@ -47,6 +48,7 @@ def attack(
     Raises:
         ViewError: there is nothing to attack, or no run there.
         RecipeError: what the command line says is no valid section `attack`.
+        SetupError: another process writes in its folder.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
@@ -54,7 +56,8 @@ def attack(
     catalog = catalog or Catalog.discover()
     ran = load_recipe(file, (), catalog)
     recipe = with_attacks(ran, file, catalog, attacks, metrics, scope or {}, sets)
-    return execute(recipe, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
+    with locked(run_dir):
+        return execute(recipe, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
 
 
 def execute(

@@ -254,6 +254,9 @@ class AttackRun:
             # Members of what the update was made from; released models are made from all a client has.
             batches = occasion.moment.batches if occasion.moment and adversary != "released" else {}
             view, truth = self._view(view, known, truth, component, batches.get(target))
+        size = len(truth.labels)  # of the probe
+        if _needs(component).told:
+            truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
         hides = update is not None and not bool(update.visible.all())
         forms = {getattr(component.options, "form", ADAPTIVE): attack}
@@ -274,6 +277,8 @@ class AttackRun:
             numbers, undefined = self.scorer.score(report, truth)
             status = self.scorer.verdict(report, numbers, success) if success[0] else report.status
             reason = report.reason
+            if unscored := self.scorer.unscored(report, undefined, success[0]):
+                status, reason = NOT_APPLICABLE, unscored
             if status == SUCCESS and not attack_results.beats(guesses, numbers, success[0], success[1]):
                 status = FAILED
             if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
@@ -289,7 +294,7 @@ class AttackRun:
         result = {
             "key": key, "attack": attack, "adversary": adversary, "round": occasion.round + 1, "client": target,
             "probe": None if occasion.batch is None else
-            {"batch_size": len(truth.labels), "batch": occasion.batch.number + 1, "classes": occasion.batch.classes},
+            {"batch_size": size, "batch": occasion.batch.number + 1, "classes": occasion.batch.classes},
             "states": update.shares() if update else {}, "unplaced": update.unplaced if update else 0,
             "meaning": dataclasses.asdict(update.meaning) if update else {},
             "finds": sorted(finds), "forms": entries,
@@ -314,9 +319,9 @@ class AttackRun:
             view,
             messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
-            segmentation=data.train.targets is not None,
+            segmentation=data.train.targets is not None, heard=known.heard,
         )  # fmt: skip
-        if getattr(component, "needs", Needs(update=False, model=False)).candidates and view.target is not None:
+        if _needs(component).candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
             view = dataclasses.replace(view, candidates=candidates)
             truth = dataclasses.replace(truth, members=members)
@@ -325,8 +330,7 @@ class AttackRun:
     def _call(self, name: str, view: View, unmet: str) -> AttackReport:
         """Runs one form of an attack, if the view has what it needs."""
         component = self.composition.components[name]
-        needs: Needs = getattr(component, "needs", Needs(update=False, model=False, loss=None, classification=False))
-        if reason := unmet or needs.unmet(view, self.rewound.public):
+        if reason := unmet or _needs(component).unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
@@ -421,6 +425,12 @@ class AttackRun:
         return found
 
 
+def _needs(component: Any) -> Needs:
+    """What an attack needs; one that does not say so gets every view."""
+    needs: Needs = getattr(component, "needs", Needs(update=False, model=False, loss=None, classification=False))
+    return needs
+
+
 def _apart(view: View) -> View:
     """The view with arrays and a model of its own: an attack that works in place must not change what others get."""
     update, candidates = view.update, view.candidates
@@ -440,4 +450,5 @@ def _plain(report: AttackReport) -> dict[str, Any]:
     """What an attack found, without images and scores."""
     counts = None if report.counts is None else np.asarray(report.counts).tolist()
     labels = None if report.labels is None else np.asarray(report.labels).tolist()
-    return {"counts": counts, "labels": labels}
+    presence = None if report.presence is None else np.asarray(report.presence).tolist()
+    return {"counts": counts, "labels": labels, "presence": presence}

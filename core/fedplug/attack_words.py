@@ -18,8 +18,8 @@ FORMS = ("naive", "adaptive")
 
 _TITLES = {
     "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "mssim": "MSSIM", "ms_ssim": "MS-SSIM", "vifp": "VIFp",
-    "lpips": "LPIPS", "le_acc": "LeAcc", "ln_acc": "LnAcc", "membership_auc": "membership AUC",
-    "tpr_at_1_fpr": "TPR at 1% FPR",
+    "lpips": "LPIPS", "le_acc": "LeAcc", "ln_acc": "LnAcc", "presence_auc": "presence AUC",
+    "membership_auc": "membership AUC", "tpr_at_1_fpr": "TPR at 1% FPR",
 }  # fmt: skip
 _DECIBELS = "psnr"
 

@@ -309,5 +309,6 @@ class KeyServerLine:
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0], total[1] = total[0] + count, total[1] + took
         if "error" in reply:
-            raise Refusal(f"the key server refused {reply['error']['call']}: {reply['error']['message']}")
+            error = reply["error"]
+            raise Refusal(f"the key server refused {error['call']}: {error['message']}", str(error.get("kind", "")))
         return reply.get("value")

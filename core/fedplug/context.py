@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.openings import Openings
+
 if TYPE_CHECKING:
     from fedplug.cohort import Cohort
     from fedplug.effects import Known
@@ -97,7 +99,13 @@ class Server(Party):
 
 @dataclasses.dataclass(eq=False)
 class KeyServer(Party):
-    """The party that holds the secret key when a recipe says `key_holder: key_server`. Sees only sums."""
+    """The party that holds the secret key when a recipe says `key_holder: key_server`. Sees only sums.
+
+    Attributes:
+        openings: the sums it has opened, also before a restart.
+    """
+
+    openings: Openings = dataclasses.field(default_factory=Openings)
 
 
 @dataclasses.dataclass(eq=False)
@@ -130,6 +138,7 @@ class Client(Party):
         weight: the aggregator's weight of this client, in (0, 1].
         profile: its CPUs and bandwidth, where the recipe has `profiles`.
         data_root: the folder of data sets at this client, or None.
+        openings: the sums it has opened with a key or a share of its own, also before a restart.
     """
 
     client_id: int = -1
@@ -143,6 +152,7 @@ class Client(Party):
     weight: float = 1.0
     profile: Profile | None = None
     data_root: str | None = None
+    openings: Openings = dataclasses.field(default_factory=Openings)
 
     @property
     def num_examples(self) -> int:

@@ -49,7 +49,15 @@ class ClientError(FedplugError):
 
 
 class Refusal(ClientError):
-    """The key server refused one call, or failed at it; it is there, and may do the next."""
+    """The key server refused one call, or failed at it; it is there, and may do the next.
+
+    Attributes:
+        kind: the name of the error's class at the key server.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        self.kind = kind
+        super().__init__(message)
 
 
 class TooFewClients(FedplugError):
@@ -58,6 +66,10 @@ class TooFewClients(FedplugError):
 
 class ProtectionError(FedplugError):
     """A protector refuses: a sum that could overflow, too few contributors, values it cannot represent."""
+
+
+class OpenedBefore(ProtectionError):
+    """Another sum of the same round and zone was opened, as far back as the party that opens remembers."""
 
 
 class SetupError(FedplugError):

@@ -123,6 +123,7 @@ class Ledger:
         self.records: dict[int, list[tuple[float, float, float]]] = {}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
         self.uncovered: list[str] = []
+        self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -190,6 +191,11 @@ class Ledger:
         note = f"{component} asks clients for {method}, and says nowhere what the answers show"
         if note not in self.uncovered:
             self.uncovered.append(note)
+
+    def note_unopened(self, round: int, zone: str) -> None:
+        """Keeps that a repeated round (0-based) went on without this zone: a sum of it had been opened before."""
+        if [round, zone] not in self.unopened:
+            self.unopened.append([round, zone])
 
     def _enter(self, entry: dict[str, Any]) -> None:
         """Appends an entry of the log and adds its cost to the running sums."""
@@ -278,7 +284,7 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {"log": self.log, "uncovered": self.uncovered}
+        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
@@ -286,6 +292,7 @@ class Ledger:
         self.uncovered = list(state["uncovered"])
         for entry in state["log"]:
             self._enter(dict(entry))
+        self.unopened = [list(place) for place in state["unopened"]]
 
     def _strongest_other(self, releases: Iterable[Release]) -> list[Any] | None:
         """The largest multiplier of local noise that is not Gaussian, with its mechanism.

@@ -151,6 +151,8 @@ def warnings(ledger: Ledger) -> list[str]:
     released = Counter((entry["round"], zone) for entry in ledger.log for zone in entry["zones"])
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
         found.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
+    for round, zone in ledger.unopened:
+        found.append(f"round {round + 1} was repeated; zone {zone} was not opened a second time")
     if (actual := len({entry["round"] for entry in ledger.log})) > ledger.rounds:
         found.append(
             f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"

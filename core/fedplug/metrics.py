@@ -168,6 +168,10 @@ class Metrics:
         for client_id, report in self._reports:
             for zone, reason in report.get("unopened", {}).items():
                 told.setdefault(zone, {})[client_id] = reason
+            for zone, rounds in report.get("opened_before", {}).items():
+                for round in rounds if zone in self.recipe.zones else ():
+                    if round <= self.office.round:
+                        self.ledger.note_unopened(round, zone)
         found = [(zone, reason, ids) for zone, reasons in told.items() for reason, ids in alike(reasons)]
         for _, reason, ids in found:
             self.watch.note(f"client {listed(ids)} {reason}; the model keeps its values there")

@@ -267,6 +267,8 @@ class Needs:
         classification: one label an example (no segmentation).
         candidates: a challenge of examples whose membership is asked.
         public: public examples.
+        told: something that the target told in a negotiation, or that its uploads show besides values. The question is
+            then about all of the target's data, also where a batch is probed: negotiations look at all of them.
     """
 
     update: bool = True
@@ -277,10 +279,11 @@ class Needs:
     classification: bool = True
     candidates: bool = False
     public: bool = False
+    told: bool = False
 
     def describe(self) -> str:
         """A line for people."""
-        parts = [name for name in ("update", "model", "candidates", "public") if getattr(self, name)]
+        parts = [name for name in ("update", "model", "candidates", "public", "told") if getattr(self, name)]
         parts += [f"{how} of {name}" for name, how in self.tensors]
         if self.batch_size:
             parts.append(f"batch size {self.batch_size[0]} to {self.batch_size[1]}")
@@ -298,6 +301,8 @@ class Needs:
             return "there is no challenge of candidate examples for this target"
         if self.public and public is None:
             return "it needs public examples; write data: {public: 200, ...} in the recipe"
+        if self.told and not view.told:
+            return f"the adversary {view.adversary} reads nothing that this client told in a negotiation"
         if not self.update:
             return ""
         if view.update is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedplug.observation import Meaning, ObservedUpdate, Seen
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.steps import Steps, site_of, unsealed
+from fedplug.told import Told, groups_seen, memberships, tellings
 from fedplug.types import RETAINED, Block, Layout, Plan, PublicData
 from fedplug.views import KEY_SERVER, SERVER, Message, client_address
 
@@ -40,6 +42,7 @@ class Known:
         vector: the global model it was made from; None if the adversary cannot know it.
         personal: a model of the target's own; None if the adversary has none.
         buffers: batch-norm statistics that travelled with the model; empty where they stay at the clients.
+        heard: what all clients told besides their updates.
     """
 
     messages: tuple[Message, ...]
@@ -47,6 +50,7 @@ class Known:
     vector: Vector | None = None
     personal: Vector | None = None
     buffers: dict[str, Any] = dataclasses.field(default_factory=dict)
+    heard: tuple[Told, ...] = ()
 
 
 class Observer:
@@ -64,6 +68,7 @@ class Observer:
     ) -> None:
         self.recipe, self.composition, self.layout = recipe, composition, layout
         self.initial, self.public = initial, public
+        self._tellings: weakref.WeakKeyDictionary[Message, list[Told]] = weakref.WeakKeyDictionary()
 
     def known(
         self,
@@ -111,7 +116,7 @@ class Observer:
             update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning)
         else:
             update = self._sum(round, read, insiders, batch_size)
-        return Known(read, update, vector, None, told.buffers)
+        return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders))
 
     def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
         """What the numbers of an update are, from the public options of the trainer.
@@ -145,6 +150,33 @@ class Observer:
             momentum=getattr(options, "momentum", 0.0),
             weight_decay=getattr(options, "weight_decay", 0.0),
         )
+
+    # -- what was told besides -----------------------------------------------------------------------------------------
+
+    def _heard(self, round: int, read: Sequence[Message], insiders: Sequence[Insider]) -> tuple[Told, ...]:
+        """What all clients told in negotiations, what their uploads show besides values, and who shares a group."""
+        told = [self._readable(each, insiders) for each in tellings(read, self._tellings)]
+        if self.recipe.groups:
+            servers = [insider.party for insider in insiders if isinstance(insider.party, Server)]
+            groups = servers[0].state.get("fedplug", {}).get("groups", {}).values() if servers else ()
+            clients = {each.client_id for each in told}
+            told += memberships(self.recipe.groups.name, round, groups or groups_seen(read, clients))
+        return tuple(told)
+
+    def _readable(self, told: Told, insiders: Sequence[Insider]) -> Told:
+        """A reply as opened with a secret of the clients on the adversary's side; unplaced where it takes one."""
+        component: Any = self.composition.components.get(told.component)
+        if told.zone or not getattr(component, "needs_cohort_secret", False):
+            return told
+        for insider in insiders:
+            if isinstance(insider.party, Client) and hasattr(component, "open_reply"):
+                try:
+                    insider.party.ctx = self._context(told.round, insider.party)
+                    value = component.open_reply(insider.party, told.method, told.asked, told.value)
+                except Exception:  # another secret, or damaged: it stays as it came
+                    continue
+                return dataclasses.replace(told, value=value)
+        return dataclasses.replace(told, placed=False)
 
     # -- an update, entry by entry -------------------------------------------------------------------------------------
 
@@ -341,7 +373,7 @@ class Bystander:
             if (name, method) == ("fedplug", "train"):
                 self._client.plan = None
             elif (name, method) == ("fedplug", "adopt"):
-                self._adopt(*payload)
+                self._adopt(*payload[:2])  # the rest says whose sum it is
             elif name == recipe.negotiate_mask.name:
                 try:
                     getattr(self._observer.composition.components[name], method)(self._client, *payload)

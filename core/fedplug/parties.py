@@ -22,6 +22,7 @@ from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
 from fedplug.errors import CheckpointError
 from fedplug.model import Model
+from fedplug.openings import Openings
 from fedplug.profiles import by_party
 from fedplug.recipe import Recipe
 from fedplug.state_files import file_name, read_file, write_file
@@ -108,10 +109,17 @@ class ClientHost:
         client_ids: the clients it holds.
         data_root: folder of data sets, or None.
         device: `cpu`, `cuda`, ...
+        openings: folder in which the clients note what they open, or None.
     """
 
     def __init__(
-        self, recipe: Recipe, composition: Composition, client_ids: list[int], data_root: str | None, device: str
+        self,
+        recipe: Recipe,
+        composition: Composition,
+        client_ids: list[int],
+        data_root: str | None,
+        device: str,
+        openings: Path | None = None,
     ) -> None:
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
@@ -133,6 +141,7 @@ class ClientHost:
             client.profile, client.data_root = profiles.get(client_id), data_root
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
+            client.openings = openings_of(client_address(client_id), openings)
             client.state["fedplug"] = {"done": 0, "saved": 0, "buffers": buffers}
             self._at_round(client, -1)
             self.clients[client_address(client_id)] = client
@@ -168,6 +177,7 @@ class ClientHost:
         for address, client in self.clients.items():
             memory = client.state["fedplug"]
             memory["saved"] = memory["done"]  # what the server need not keep for this client any longer
+            memory["opened"] = len(client.openings)
             write_file(folder / file_name(address), client.save(share))
 
     def load(self, folder: Path) -> None:
@@ -188,6 +198,7 @@ class ClientHost:
                 raise
             except Exception as error:
                 raise CheckpointError(f"{path} holds no client's state ({type(error).__name__}: {error})") from error
+            client.openings.require(client.state["fedplug"].get("opened", 0))
             self._at_round(client, -1)
         self.model_user = None
 
@@ -199,13 +210,19 @@ class ClientHost:
 
 
 class KeyServerHost:
-    """The key server in a process of its own: keys, no data, no single update."""
+    """The key server in a process of its own: keys, no data, no single update.
 
-    def __init__(self, recipe: Recipe, composition: Composition) -> None:
+    Args:
+        recipe, composition: this process' own copies.
+        openings: folder in which the key server notes what it opens, or None.
+    """
+
+    def __init__(self, recipe: Recipe, composition: Composition, openings: Path | None = None) -> None:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest)
         self.party = HostedKeyServer(counts=bool(recipe.profiles))
+        self.party.openings = openings_of(KEY_SERVER, openings)
 
     @property
     def addresses(self) -> list[str]:
@@ -215,11 +232,13 @@ class KeyServerHost:
         return self._receiver.handle(data, self.party, self._at_round)
 
     def save(self, folder: Path) -> None:
+        self.party.state.setdefault("fedplug", {})["opened"] = len(self.party.openings)
         write_file(folder / file_name(KEY_SERVER), codec.encode(self.party.state))
 
     def load(self, folder: Path) -> None:
         self.party.state = codec.decode(read_file(folder / file_name(KEY_SERVER)))
         self.party.cache.clear()
+        self.party.openings.require(self.party.state.get("fedplug", {}).get("opened", 0))
 
     def _at_round(self, round: int) -> None:
         self.party.ctx = make_context(self.recipe, self.composition, Layout(()), round, self.party)
@@ -235,6 +254,11 @@ class HostedKeyServer(KeyServer):
     def collect_reports(self) -> dict[str, Any]:
         operations, self.operations = self.operations, {}
         return {"operations": operations} if self._counts else {}
+
+
+def openings_of(address: str, folder: Path | None) -> Openings:
+    """What a party has opened so far, as it has noted it in the folder; without a folder it begins with nothing."""
+    return Openings(None if folder is None else (folder / file_name(address)).with_suffix(".jsonl"))
 
 
 def make_context(

@@ -25,7 +25,7 @@ from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
-from fedplug.errors import ClientError, FedplugError, ProtectionError, Refusal, TooFewClients
+from fedplug.errors import ClientError, FedplugError, OpenedBefore, ProtectionError, Refusal, TooFewClients
 from fedplug.known_model import KnownModel, wants_model
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
@@ -204,14 +204,17 @@ class Protocol:
                     self._note_skipped(f"the sum of group {group}", f"{len(replies)} clients sent an update")
                 continue
             self.server.cohort = part.only(sorted(replies))
-            opened = self._open(sums[group], weights, ctx, clock, contributors)
+            sent = {zone: [c for c, reply in replies.items() if zone in reply["blocks"]] for zone in sums[group]}
+            opened = self._open(group, sums[group], sent, weights, ctx, clock, contributors)
             self.known.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 buffers = None
                 if shares_buffers:
                     buffers = mean_of_buffers({c: reply["buffers"] for c, reply in replies.items()}, weights)
-                part.tell(self.steps.adopt, opened, buffers)
+                # A client that opens a sum with its own key remembers whose uploads are in it.
+                sealed = {zone for zone, block in opened.items() if block.sealed_by not in (None, Steps.name)}
+                part.tell(self.steps.adopt, opened, buffers, group, {zone: sent[zone] for zone in sorted(sealed)})
         self.server.uploads, self.server.cohort = {}, None
         self.charging.round(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
@@ -227,6 +230,12 @@ class Protocol:
         """Says that something is left out of this round, which goes on without it."""
         least = self.recipe.min_clients
         self.watch.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
+
+    def _note_closed(self, zone: str, why: Exception, opened_before: bool) -> None:
+        """Says that a zone's sum was not opened; to the ledger too where one was in an earlier attempt at the round."""
+        self.watch.note(f"round {self.office.round + 1}: zone {zone} is skipped: {why}")
+        if opened_before:
+            self.ledger.note_unopened(self.office.round, zone)
 
     def _sum(
         self,
@@ -280,7 +289,9 @@ class Protocol:
 
     def _open(
         self,
+        group: str,
         sums: dict[str, Block],
+        senders: dict[str, list[int]],
         weights: dict[int, float],
         ctx: Context,
         clock: Clock,
@@ -296,7 +307,7 @@ class Protocol:
         for zone, block in sorted(sums.items(), key=lambda item: item[1].sealed_by is not None):
             plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
             plain = plain if block.positions is not None else []
-            found = self._open_zone(zone, block, [ready[z] for z in plain], ctx, clock)
+            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
             if found is None:
                 continue
             # Ciphertexts may hold more than what comes out of them; their component says so in `fewest`.
@@ -315,13 +326,13 @@ class Protocol:
         return ready
 
     def _open_zone(
-        self, zone: str, block: Block, plain: list[Block], ctx: Context, clock: Clock
+        self, group: str, block: Block, senders: list[int], plain: list[Block], ctx: Context, clock: Clock
     ) -> tuple[Block, bool] | None:
         """One zone's sum as far as the server and the key server open it, and whether `plain` met it there.
 
         None if it stays closed.
         """
-        met, least = False, self.recipe.min_clients
+        zone, met, least = block.zone, False, self.recipe.min_clients
         sealer = self.composition.components[block.sealed_by] if block.sealed_by is not None else None
         if "encryption" in getattr(sealer, "provides", ()) and block.contributors < least:
             self._note_skipped(f"zone {zone}", f"its sum holds {block.contributors} updates")
@@ -335,13 +346,13 @@ class Protocol:
                     try:
                         block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
                     except ProtectionError as error:
-                        self.watch.note(f"round {ctx.round + 1}: zone {zone} is skipped: {error}")
+                        self._note_closed(zone, error, isinstance(error, OpenedBefore))
                         return None
                     continue
                 try:
-                    opened = self.key_server.ask(self.steps.open, use.name, block, plain)
+                    opened = self.key_server.ask(self.steps.open, use.name, block, plain, group, senders)
                 except Refusal as error:
-                    self.watch.note(f"round {ctx.round + 1}: zone {zone} is skipped: {error}")
+                    self._note_closed(zone, error, error.kind == OpenedBefore.__name__)
                     return None
                 if not isinstance(opened, Block) or opened.zone != zone or (not plain and opened.size != block.size):
                     raise ClientError(f"the key server opened the {zone} sum as something else; it is out of order")

@@ -34,7 +34,7 @@ from fedplug.plan import plan_of
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
-from fedplug.run_folder import Charges, new_folder, write_text
+from fedplug.run_folder import Charges, locked, new_folder, write_text
 from fedplug.settings import Settings
 from fedplug.steps import answers_clients, key_holder_of, needs_key_server, site_of
 from fedplug.types import Layout, PublicData
@@ -65,13 +65,14 @@ def start(
         watch: told of progress; by default what suits this process's standard output.
     """
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
-    write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
-    try:
-        return Run(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
-    except FedplugError:
-        if not Checkpoints(run_dir).rounds():  # nothing ran, so there is nothing to keep
-            shutil.rmtree(run_dir, ignore_errors=True)
-        raise
+    with locked(run_dir):
+        write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
+        try:
+            return Run(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
+        except FedplugError:
+            if not Checkpoints(run_dir).rounds():  # nothing ran, so there is nothing to keep
+                shutil.rmtree(run_dir, ignore_errors=True)
+            raise
 
 
 def resume(
@@ -85,15 +86,17 @@ def resume(
 
     Raises:
         CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
+        SetupError: another process writes in its folder.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise CheckpointError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
-    recipe = load_recipe(file, (), catalog)
-    checkpoint = Checkpoints(run_dir).read(round)
-    run = Run(recipe, run_dir, settings, catalog, watch)
-    run.charges.require(run.checkpoints)
-    return run.execute(checkpoint)
+    with locked(run_dir):
+        recipe = load_recipe(file, (), catalog)
+        checkpoint = Checkpoints(run_dir).read(round)
+        run = Run(recipe, run_dir, settings, catalog, watch)
+        run.charges.require(run.checkpoints)
+        return run.execute(checkpoint)
 
 
 class Run:
@@ -299,6 +302,7 @@ class Run:
             workers=self.settings.workers or max(1, os.cpu_count() or 1),
             key_server=needs_key_server(self.recipe, composition),
             catalog=self.injected,
+            openings=self.run_dir / "openings",
         )
         engine: Engine = self.engine_class(job)
         return engine

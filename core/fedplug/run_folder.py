@@ -1,10 +1,12 @@
-"""The files of a run folder: the folder itself, text that is never half written, and who paid for which upload."""
+"""The files of a run folder: the folder, its lock, text that is never half written, and who paid for which upload."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,55 @@ def new_folder(output: Path, name: str) -> Path:
         except OSError as error:
             raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
     raise SetupError(f"cannot create a folder under {output}; choose another place with --output")
+
+
+@contextlib.contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """Inside, this process alone writes in a run folder. However it ends, `kill -9` too, the system frees the lock.
+
+    Where the system has no such locks, a file marks the folder, and must be deleted by hand after a kill.
+
+    Raises:
+        SetupError: another process writes there.
+    """
+    file = run_dir / "run.lock"
+    try:
+        import fcntl
+    except ImportError:
+        with _marked(run_dir, file.with_suffix(".mark")):
+            yield
+        return
+    with file.open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SetupError(_taken(run_dir, file)) from error
+        except OSError as error:
+            reason = f"{run_dir} cannot be locked ({error.strerror or error})"
+            raise SetupError(f"{reason}; a run needs a file system with locks: choose one with --output") from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _marked(run_dir: Path, mark: Path) -> Iterator[None]:
+    try:
+        with mark.open("x", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError as error:
+        raise SetupError(f"{_taken(run_dir, mark)}; if it runs no more, delete {mark}") from error
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _taken(run_dir: Path, file: Path) -> str:
+    who = file.read_text(encoding="utf-8").strip()
+    by = f"process {who}" if who else "another process"
+    return f"{run_dir} is being written by {by}; wait until that is done, or end it, and try again"
 
 
 def write_text(path: Path, text: str) -> None:

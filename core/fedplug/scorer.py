@@ -68,6 +68,8 @@ class Scorer:
         if matched.counts is None and matched.labels is not None:
             counts = np.bincount(matched.labels, minlength=truth.num_classes)
             matched = dataclasses.replace(matched, counts=counts)
+        if matched.presence is None and matched.counts is not None:
+            matched = dataclasses.replace(matched, presence=np.asarray(matched.counts, np.float64))
         there = {
             "images": matched.images is not None,
             "labels": matched.counts is not None,
@@ -96,6 +98,15 @@ class Scorer:
         value = numbers.get(name, math.nan)
         reached = value <= threshold if relation == "<=" else value >= threshold
         return SUCCESS if reached else FAILED
+
+    def unscored(self, found: AttackReport, undefined: Mapping[str, str], metric: str) -> str:
+        """Why the number that decides is not defined for what was true here; empty if it is, or if nothing was found.
+
+        Nobody can tell classes apart that are all there: that the attack failed would be no finding.
+        """
+        if found.status != FINISHED:
+            return ""
+        return next((why for name, why in undefined.items() if metric in self.metrics[name].better), "")
 
     def baselines(self, finds: frozenset[str], truth: Truth) -> dict[str, dict[str, float]]:
         """What guesses reach that look at nothing: by the guess, the same numbers as `score`."""

@@ -18,7 +18,7 @@ from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.errors import MessageError, OpenedBefore, ProtectionError
 from fedplug.types import CLEAR, RETAINED, Block, Plan
 
 if TYPE_CHECKING:
@@ -233,11 +233,25 @@ class Steps:
         return upload
 
     @at_client
-    def adopt(self, client: HostedClient, blocks: dict[str, Block], buffers: dict[str, Any] | None) -> None:
+    def adopt(
+        self,
+        client: HostedClient,
+        blocks: dict[str, Block],
+        buffers: dict[str, Any] | None,
+        group: str,
+        senders: dict[str, list[int]],
+    ) -> None:
         """Opens the aggregate as far as this client must, and moves the global model by its mean.
 
         A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
         that waited for it would never go on. So are batch-norm buffers that cannot be the mean of those of the model.
+
+        Args:
+            client: this party.
+            blocks: the aggregate, by zone.
+            buffers: the mean of the batch-norm buffers, where the recipe shares them.
+            group: of this client.
+            senders: whose uploads are in the sum, for zones that are sealed for the clients.
         """
         vector = client.vector.copy()
         with client.timed("open"):
@@ -249,13 +263,17 @@ class Steps:
                     where = client.plan.positions(zone)
                 try:
                     block = unsealed(block, client)
-                    for use in self.recipe.postprocess.get(zone, []):
-                        if site_of(self.composition.components[use.name]) == "client":
-                            block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
-                    vector[where] += _mean_at(where, block, vector.size)
+                    with opened_once(client, block, group, senders.get(zone, [])):
+                        for use in self.recipe.postprocess.get(zone, []):
+                            if site_of(self.composition.components[use.name]) == "client":
+                                block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+                    mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
+                    vector[where] += mean
                 except Exception as error:
                     reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
                     client.reports.setdefault("unopened", {})[zone] = reason
+                    if isinstance(error, OpenedBefore):
+                        client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
         client.take_vector(vector)
         self._merge(client)
         self._personalise(client)
@@ -338,8 +356,16 @@ class Steps:
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
     @at_key_server
-    def open(self, key_server: KeyServer, component: str, block: Block, plain: Sequence[Block] = ()) -> Block:
-        """Opens a sum. Refuses sums of fewer than `min_clients` updates.
+    def open(
+        self,
+        key_server: KeyServer,
+        component: str,
+        block: Block,
+        plain: Sequence[Block],
+        group: str,
+        senders: list[int],
+    ) -> Block:
+        """Opens a sum. Refuses sums of fewer than `min_clients` updates, and a second one of the same round.
 
         Args:
             key_server: this party.
@@ -347,6 +373,8 @@ class Steps:
             block: the sum.
             plain: sums of other zones, which hold what some clients sent in the clear at positions that others
                 encrypted; the parts meet here, after decryption.
+            group: of the clients.
+            senders: whose uploads are in the sum.
 
         Returns:
             The sum for the server to hand on; locked for the clients where the component answers to them alone.
@@ -356,7 +384,8 @@ class Steps:
             raise ProtectionError(
                 f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
             )
-        opened = meet([self.composition.one("postprocess", component, block=block, ctx=key_server.ctx), *plain])
+        with opened_once(key_server, block, group, senders):
+            opened = meet([self.composition.one("postprocess", component, block=block, ctx=key_server.ctx), *plain])
         if not answers_clients(self.composition.components[component]):
             return opened
         # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions
@@ -401,6 +430,26 @@ def key_holder_of(component: Any) -> str:
 def answers_clients(component: Any) -> bool:
     """Whether the key server locks the sums that it opens for the clients, so that the server only relays them."""
     return site_of(component) == "key_server" and bool(getattr(component, "answers_clients", False))
+
+
+@contextlib.contextmanager
+def opened_once(party: Client | KeyServer, block: Block, group: str, senders: Sequence[int]) -> Iterator[None]:
+    """Inside, a party opens a sum with its key, and remembers it; a block that is not sealed needs no key.
+
+    Raises:
+        OpenedBefore: the party has opened another sum of that zone in this round.
+        ProtectionError: the clients that are named are fewer than the updates in the sum.
+    """
+    if block.sealed_by is None:
+        yield
+        return
+    if len(set(senders)) < block.contributors:
+        raise ProtectionError(
+            f"a sum of {block.contributors} updates came with the numbers of {len(set(senders))} clients; each update "
+            "has a client"
+        )
+    with party.openings.once(party.ctx.round, block.zone, group, senders, block.ciphertexts):
+        yield
 
 
 def unsealed(block: Block, party: Party) -> Block:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.observation import ObservedUpdate
+    from fedplug.told import Told
     from fedplug.types import Examples
 
 SERVER, KEY_SERVER = "server", "key_server"
@@ -139,6 +140,7 @@ class View:
         mean, std: per channel; inputs in [0, 1] are standardised with them.
         segmentation: True where the model labels pixels.
         candidates: of a membership challenge: examples, of which some were the target's; None without one.
+        heard: what clients told besides their updates, all of them, as far as it was read: see `told` and `told_by`.
         seed: for the attack's own randomness; another one for each target.
     """
 
@@ -156,7 +158,17 @@ class View:
     std: tuple[float, ...] = ()
     segmentation: bool = False
     candidates: Examples | None = None
+    heard: tuple[Told, ...] = ()
     seed: int = 0
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What the target told in negotiations, and what its uploads show besides values; oldest first."""
+        return () if self.target is None else self.told_by(self.target)
+
+    def told_by(self, client_id: int) -> tuple[Told, ...]:
+        """The same of any client, the adversary's own among them."""
+        return tuple(told for told in self.heard if told.client_id == client_id)
 
     def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
@@ -182,6 +194,8 @@ class AttackReport:
         images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
         labels: int64 (n,), the label of each.
         counts: (K,), how many examples of each class there were, before any renormalisation.
+        presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
+            that of the counts.
         members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
         seed: of its randomness.
         gradient_evaluations: how many gradients of the model it computed.
@@ -194,6 +208,7 @@ class AttackReport:
     images: NDArray[np.float32] | None = None
     labels: NDArray[np.int64] | None = None
     counts: NDArray[Any] | None = None
+    presence: NDArray[np.float64] | None = None
     members: NDArray[np.float64] | None = None
     seed: int | None = None
     gradient_evaluations: int = 0

@@ -17,13 +17,15 @@ class LocalEngine:
         self._hosts: dict[str, ClientHost | KeyServerHost] = {}
         recipe, composition = job.build()
         everyone = list(range(recipe.data.clients))
-        self.clients = clients = ClientHost(recipe, composition, everyone, job.data_root, job.device)
+        self.clients = clients = ClientHost(
+            recipe, composition, everyone, job.data_root, job.device, job.openings
+        )
         self._all: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:
             self._hosts[address] = clients
         if job.key_server:
             # Its own copy of the components, so that nothing the key server caches is in reach of the others.
-            key_server = KeyServerHost(*job.build())
+            key_server = KeyServerHost(*job.build(), job.openings)
             self._hosts[KEY_SERVER] = key_server
             self._all.append(key_server)
 

@@ -155,6 +155,26 @@ def test_bytes_differ_for_each_client_and_round() -> None:
     assert len({block.ciphertexts[0] for block in static.values()}) == 1
 
 
+def test_two_attempts_at_a_message_share_no_keystream() -> None:
+    """A round that is repeated sends other noise under the same key, client and round.
+
+    Under one keystream, the words of both attempts would differ in as few bits as their values do.
+    """
+    scrambler, values = Scrambler(KEY), np.linspace(-1, 1, 4000, dtype=np.float32)
+    header = ("upload", 3, 5, "noised")
+    sent = []
+    for attempt in (values, values + np.float32(2**-20)):
+        words, _ = to_words(attempt, 32)
+        message = scrambler.scramble(words, *header)
+        assert np.array_equal(scrambler.unscramble(message, len(words), *header), words)
+        sent.append(message)
+    assert sent[0][:16] != sent[1][:16]  # the random part
+    bits = [np.unpackbits(np.frombuffer(message[16:-32], np.uint8)) for message in sent]
+    assert abs(float((bits[0] != bits[1]).mean()) - 0.5) < 6 * 0.5 / math.sqrt(len(bits[0]))
+    again = np.unpackbits(np.frombuffer(scrambler.scramble(words, *header)[16:-32], np.uint8))
+    assert abs(float((bits[1] != again).mean()) - 0.5) < 6 * 0.5 / math.sqrt(len(again))  # and of equal words too
+
+
 @pytest.mark.parametrize("framing", ["binary", "hex"])
 def test_eavesdropper_finds_no_value_of_the_zone(framing: str) -> None:
     """Neither values, nor words, nor sums, in any framing; the same search does find them in plain uploads."""

@@ -11,6 +11,8 @@ from fedplug.truth import Truth
 from fedplug.views import AttackReport
 from numpy.typing import NDArray
 
+from fedplug_attacks.membership_metrics import area_under_roc
+
 
 class _NoOptions(fedplug.Options):
     """No options."""
@@ -77,6 +79,38 @@ class LabelRecall(fedplug.Metric):
             "label_precision": float(both / max(1, int(np.count_nonzero(counts > 0)))),
             "instance_recall": float(np.sum(instances) / np.sum(truth.counts)),
         }
+
+
+class PresenceAuc:
+    """How well the classes that were there are told from those that were not: the area under the ROC curve.
+
+    The share of pairs of a present and an absent class in which the present one has the higher score. Attacks that give
+    no scores are scored by their counts. A guess that takes all classes for equal has 0.5.
+    """
+
+    Options = _NoOptions
+    kind: ClassVar[str] = "labels"
+    better: ClassVar[dict[str, str]] = {"presence_auc": "high"}
+    conventions: ClassVar[str] = "0 to 1; ties count half; left out where every class is there, or none"
+    default: ClassVar[bool] = True
+
+    def __init__(self, options: _NoOptions) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`presence_auc`.
+
+        Raises:
+            MetricError: the target has every class or none, or the scores do not fit the classes.
+        """
+        scores = found_counts(found, truth.num_classes) if found.presence is None else np.asarray(found.presence)
+        there = truth.counts > 0
+        if scores.shape != there.shape:
+            raise MetricError(f"presence scores of shape {list(scores.shape)} must be one a class, ({len(there)},)")
+        if there.all() or not there.any():
+            which = "every class" if there.any() else "no class"
+            raise MetricError(f"the target has {which}, so that none can be told from others")
+        return {"presence_auc": area_under_roc(scores[there].astype(np.float64), scores[~there].astype(np.float64))}
 
 
 def found_counts(found: AttackReport, num_classes: int) -> NDArray[Any]:

@@ -232,11 +232,11 @@ class Lwe(fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     @at_client
-    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32] | str:
+    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32] | dict[str, str]:
         """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
 
         For the same shares only in a round, also after a restart, since two sums over dealers that differ in one would
-        give that one away: else the reason why it refuses.
+        give that one away: else `opened_before`, the reason why it refuses.
 
         Raises:
             ProtectionError: too few dealers are named.
@@ -245,4 +245,4 @@ class Lwe(fedplug.Sealer):
         try:
             return lwe_exchange.sum_of_shares(self, client, zone, boxes)
         except OpenedBefore as error:
-            return str(error)  # an answer and no failure: the client stays in the round, which goes on without the zone
+            return {"opened_before": str(error)}  # no failure: the client stays in the round, which goes on

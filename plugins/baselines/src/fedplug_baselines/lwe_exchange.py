@@ -72,8 +72,8 @@ def answers(component: Lwe, block: Block, ctx: Context) -> tuple[dict[int, NDArr
         answer = cohort.only([client_id]).ask(component.sum_of_shares, block.zone, boxes).get(client_id)
         if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
             found[client_id] = answer
-        elif isinstance(answer, str):
-            refused[client_id] = answer[:300]
+        elif isinstance(answer, dict) and isinstance(reason := answer.get("opened_before"), str):
+            refused[client_id] = reason[:300]
         elif client_id in cohort.client_ids:  # it did answer, with something else
             cohort.drop(client_id, f"its sum of shares is not {length} residues")
     return found, refused

@@ -141,9 +141,7 @@ class Scramble(fedplug.Sealer):
         scrambler = self._scrambler(client)
         with client.operation(f"{self.name}.scramble", block.size):
             message = scrambler.scramble(words, "upload", client.client_id, ctx.round, block.zone)
-        return block.replace(
-            values=None, ciphertexts=(message,), sealed_by=self.name, l1_bound=None, l2_bound=None
-        )
+        return block.replace(values=None, ciphertexts=(message,), sealed_by=self.name, l1_bound=None, l2_bound=None)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).

@@ -112,6 +112,19 @@ class Vote(fedplug.Negotiation):
         cipher: IndexCipher = kept[1]
         return cipher
 
+    def open_reply(
+        self, client: Client, method: str, asked: tuple[Any, ...], reply: NDArray[np.uint8]
+    ) -> NDArray[np.int64]:
+        """The indices that a ballot names, as anybody reads it who has the clients' secret: for the views of attacks.
+
+        Args:
+            client: with the secret, in the round of the ballot.
+            method: that answered: `nominate`.
+            asked: what the question said.
+            reply: the ballot.
+        """
+        return np.sort(self._cipher(client, *asked).decrypt(reply))
+
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the vote shows, to whom."""
         if self.zones in ({ENCRYPTED}, {self.options.rest}):

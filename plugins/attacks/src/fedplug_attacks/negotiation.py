@@ -1,0 +1,152 @@
+"""Which classes a client has, from what it told in a negotiation and not from its update."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Layout, hookimpl
+from fedplug.errors import ViewError
+from fedplug.observation import LAST_BIAS, LAST_WEIGHT, Needs, role
+from fedplug.told import Told, examples_of
+from fedplug.types import ENCRYPTED
+from fedplug.views import FINISHED, NOT_APPLICABLE, AttackReport, View
+from numpy.typing import NDArray
+
+# A class with less than this part of an equal share of what was told is taken for absent.
+_PRESENT = 0.25
+
+_KINDS = ("vectors", "ballots", "masks")
+
+
+class Negotiation:
+    """Class presence and counts from ballots, sensitivity vectors and masks (this project).
+
+    Scores of scalars follow from gradients on the client's data. In the last layer, row k and bias k get theirs mostly
+    from examples of class k, and hardly any where there are none. So the mean of what was told over row k of the last
+    layer says how much there is of class k: the mean of the numbers of a vector, the share of scalars that a ballot
+    names, or the share that lie in a zone for sensitive scalars. Later rounds are about the same data, so rounds are
+    averaged. With `compare: clients` a class is measured against what the other clients told of the same class.
+
+    Positions under a key that the adversary does not hold are read as if they were not; what is found then is noise.
+    Counts are in proportion to the scores, of as many examples as the client has where it told so, and 1 else. Vectors
+    come first, then ballots, then masks; a mask shows also where the ballots were sent under a key.
+    """
+
+    name: str
+    needs: ClassVar[Needs] = Needs(update=False, model=False, loss=None, told=True)
+    finds: ClassVar[frozenset[str]] = frozenset({"labels"})
+    headline: ClassVar[tuple[str, str]] = ("presence_auc", "high")
+    success: ClassVar[tuple[str, str, float]] = ("presence_auc", ">=", 0.9)
+
+    class Options(fedplug.Options):
+        """What is read, and how."""
+
+        read: Literal["any", "vectors", "ballots", "masks"] = Field(
+            "any", description="vectors: a number a scalar; ballots: bitmaps and lists of positions; masks: positions "
+            "of zones that travel with an upload; any: the first of these that there is"
+        )  # fmt: skip
+        compare: Literal["rows", "clients"] = Field(
+            "rows",
+            description="rows: classes of one client with each other; clients: each class also with what other clients "
+            "told of it",
+        )
+        large: Literal["present", "absent"] = Field(
+            "present", description="what a large score stands for; gradients are large where a class is present"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        options = self.options
+        return f"class presence from what the negotiation told ({options.read}, compared by {options.compare})"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Scores the classes; not applicable where nothing told is about scalars, or the last layer is not dense."""
+        try:
+            rows = last_rows(ctx.layout, view.num_classes)
+            kind, found = self._read(view, ctx.layout, rows)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        assert view.target is not None
+        scores = np.mean([values for values, _ in found[view.target]], axis=0)
+        presence = scores
+        if self.options.compare == "clients":
+            others = [np.mean([v for v, _ in told], axis=0) for who, told in found.items() if who != view.target]
+            presence = scores - np.mean(others, axis=0) if others else scores
+        if self.options.large == "absent":
+            presence, scores = -presence, scores.max() - scores
+        ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        placed = float(np.mean([told.placed for _, told in found[view.target]]))
+        own = {"placed": placed, "told": float(len(found[view.target])), "kind": float(_KINDS.index(kind))}
+        counts = counts_of(scores, examples_of(view.told))
+        return AttackReport(FINISHED, own, counts=counts, presence=presence, seed=view.seed)
+
+    def _read(
+        self, view: View, layout: Layout, rows: NDArray[np.int64]
+    ) -> tuple[str, dict[int, list[tuple[NDArray[np.float64], Told]]]]:
+        """Of the first kind that the target told: by client, the mean over each class's row in each reply.
+
+        Raises:
+            ViewError: the target told nothing of the kind.
+        """
+        wanted = _KINDS if self.options.read == "any" else (self.options.read,)
+        found: dict[str, dict[int, list[tuple[NDArray[np.float64], Told]]]] = {kind: {} for kind in _KINDS}
+        for told in view.heard:
+            scalars = told.scalars(layout)
+            if scalars is not None:
+                means = np.append(_sensitive(scalars, told), np.nan)[rows]
+                found[_kind(scalars, told)].setdefault(told.client_id, []).append((np.nanmean(means, axis=1), told))
+        for kind in wanted:
+            if view.target in found[kind]:
+                return kind, found[kind]
+        what = "vector, ballot or mask" if self.options.read == "any" else self.options.read.removesuffix("s")
+        raise ViewError(f"nothing that the client told is a {what} of single scalars that this adversary can read")
+
+
+def _kind(scalars: NDArray[np.float64], told: Told) -> str:
+    if told.zone:
+        return "masks"
+    return "ballots" if np.isin(scalars, (0.0, 1.0)).all() else "vectors"
+
+
+def _sensitive(scalars: NDArray[np.float64], told: Told) -> NDArray[np.float64]:
+    """A mask of what the client finds sensitive: of a zone that is not encrypted, what is left out of it."""
+    return 1 - scalars if told.zone and told.zone != ENCRYPTED else scalars
+
+
+def last_rows(layout: Layout, num_classes: int) -> NDArray[np.int64]:
+    """Positions of each class's row of the last layer and its bias, (K, d + 1); P where there is no bias.
+
+    Raises:
+        ViewError: the model does not end in a dense layer with a row a class.
+    """
+    by_name = {parameter.name: parameter for parameter in layout.parameters}
+    weight, bias = role(layout, LAST_WEIGHT, num_classes), role(layout, LAST_BIAS, num_classes)
+    if weight is None:
+        raise ViewError(f"the model does not end in a fully connected layer with {num_classes} rows")
+    inside = by_name[weight].slice
+    rows = np.arange(inside.start, inside.stop).reshape(num_classes, -1)
+    last = np.full(num_classes, layout.size)
+    if bias is not None:
+        last = np.arange(by_name[bias].slice.start, by_name[bias].slice.stop)
+    return np.column_stack([rows, last]).astype(np.int64)
+
+
+def counts_of(scores: NDArray[np.float64], examples: int | None) -> NDArray[np.int64]:
+    """Whole counts in proportion to the scores, 0 for classes that stand out by how little they have.
+
+    Args:
+        scores: (K,).
+        examples: of the client; None: not known, and a class that is present counts 1.
+    """
+    from fedplug_attacks.labels import largest_remainder
+
+    shares = np.maximum(scores, 0.0)
+    shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(scores), 1 / len(scores))
+    there = shares >= _PRESENT / len(shares)
+    return there.astype(np.int64) if examples is None else largest_remainder(np.where(there, shares, 0.0), examples)
