@@ -77,7 +77,7 @@ def execute(
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)
     data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
-    keys = needs_key_server(ran, Composition(ran, catalog))
+    keys = needs_key_server(Composition(ran, catalog))
     run: AttackRun | None = None
     try:
         with terminated_like_interrupted():

@@ -19,6 +19,7 @@ from typing import Any
 
 from fedplug import codec, pictures
 from fedplug.errors import FedplugError, MessageError
+from fedplug.roles import named, remote_method
 from fedplug.typed import MOST, is_count, shown
 
 
@@ -43,9 +44,8 @@ class Call:
         Raises:
             MessageError: the method is not marked for that site, or the payload may not travel.
         """
-        component = getattr(method, "__self__", None)
-        name = getattr(method, "__name__", str(method))
-        if component is None or getattr(method, "__fedplug_site__", None) != site:
+        component, name = named(method)
+        if component is None or remote_method(component, name, site) is None:
             raise MessageError(f"{name} cannot run at a {site}; mark it @at_{site} and pass it as self.{name}")
         zones: Counter[str] = Counter()
         body = codec.encode([sequence, round, component.name, name, list(payload)], zones)
@@ -179,8 +179,8 @@ class Receiver:
                 running = f"{component}.{name}"
                 if sequence and sequence <= memory["done"]:
                     continue
-                method = getattr(self.components.get(component), name, None)
-                if method is None or getattr(method, "__fedplug_site__", None) != self.site:
+                method = remote_method(self.components.get(component), name, self.site)
+                if method is None:
                     raise MessageError(f"{running} is not a method that may be called at a {self.site}")
                 if not sequence and round < memory["round"]:
                     # Otherwise whoever kept a message could have an upload made again, with other noise.

@@ -17,6 +17,7 @@ from fedplug import calls
 from fedplug.calls import Call
 from fedplug.context import Server
 from fedplug.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
+from fedplug.roles import named
 from fedplug.views import KEY_SERVER, SERVER, Wire, client_address
 
 
@@ -48,6 +49,7 @@ class PostOffice:
         self.on_reply: Callable[[int, dict[str, Any], int, int], None] = lambda *_: None  # id, reports, k, n
         self.dropped: dict[int, str] = {}
         self._asked: set[int] = set()  # in this round
+        self.told: set[tuple[str, str]] = set()  # component and method of every question that clients answered at all
         self._sequence = 0
         self._done = dict.fromkeys(client_ids, 0)
         self._held: dict[int, list[Call]] = {client_id: [] for client_id in client_ids}
@@ -75,6 +77,7 @@ class PostOffice:
             TooFewClients: fewer than `min_clients` clients are left in the round.
         """
         question = Call.of(method, payload, "client", self.round)
+        component, name = named(method)
         self._asked.update(client_ids)
         values: dict[int, Any] = {}
         answered, behind = 0, list(client_ids)
@@ -90,7 +93,9 @@ class PostOffice:
                     if "behind" in reply:
                         behind.append(client_id)
                         continue
-                    values[client_id] = reply.get("value")
+                    value = values[client_id] = reply.get("value")
+                    if value is not None and value is not True:
+                        self.told.add((component.name, name))
                 answered += 1
                 self.on_reply(client_id, reply.get("reports", {}), answered, len(client_ids))
         lost = "its process was started again, and what it has missed is no longer known"

@@ -6,7 +6,7 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
@@ -14,10 +14,13 @@ from fedplug import hookspecs
 from fedplug.catalog import HOOK_GROUPS, Catalog
 from fedplug.errors import FedplugError, PluginError
 from fedplug.links import Link, chains
-from fedplug.roles import ROLES, Component, members, undecided
+from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, members, undecided
 
 if TYPE_CHECKING:
     from fedplug.recipe import Recipe, Use
+
+R = TypeVar("R", bound=Component)
+
 
 class Composition:
     """The components of one recipe. A run builds a fresh one at every party.
@@ -52,6 +55,32 @@ class Composition:
             register(self._manager, component, use.name)
         self._extensions = {name for name, use in uses.items() if use.group == "extension"}
         self.links: dict[str, tuple[Link, ...]] = chains(recipe, self.components)
+
+    def part(self, name: str, role: type[R]) -> R:
+        """The component of that name, in one of its roles.
+
+        Raises:
+            PluginError: it has another role.
+        """
+        component = self.components[name]
+        if not isinstance(component, role):
+            raise PluginError(f"component {name} is no {role.__name__}")
+        return component
+
+    @property
+    def trainer(self) -> Trainer:
+        """The recipe's trainer."""
+        return self.part(self.recipe.train.name, Trainer)
+
+    @property
+    def negotiation(self) -> Negotiation:
+        """The recipe's negotiation."""
+        return self.part(self.recipe.negotiate_mask.name, Negotiation)
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """The recipe's aggregator."""
+        return self.part(self.recipe.aggregate.name, Aggregator)
 
     def add(self, component: Any, name: str) -> None:
         """One more component, such as an attack in another form; before any of its hooks is called.

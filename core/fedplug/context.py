@@ -228,7 +228,8 @@ class Context:
         """
         from fedplug.links import fold
 
-        return fold(self.links.get(zone, ()), self)
+        # Before round 1 what holds in round 1 is asked for.
+        return fold(self.links.get(zone, ()), dataclasses.replace(self, round=0) if self.round < 0 else self)
 
     @property
     def bare_zones(self) -> tuple[str, ...]:

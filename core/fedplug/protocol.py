@@ -14,10 +14,12 @@ What the server knows of the model is what came in messages; accuracy is counted
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fedplug import borders
 from fedplug.blocks import share_divisors
 from fedplug.buffers import mean_of_buffers
 from fedplug.charging import Charging
@@ -25,12 +27,14 @@ from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
-from fedplug.errors import ClientError, FedplugError, OpenedBefore, ProtectionError, Refusal, TooFewClients
+from fedplug.errors import ClientError, FedplugError, OpenedBefore, PluginError, ProtectionError, Refusal, TooFewClients
 from fedplug.known_model import KnownModel, wants_model
+from fedplug.links import locked, seal_of
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
-from fedplug.steps import Steps, answers_clients, site_of
+from fedplug.roles import Groups, RecordTrainer, Sealer
+from fedplug.steps import Steps
 from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
@@ -97,14 +101,12 @@ class Protocol:
         """Clients join, agree on the cohort secret if a component needs one, and components make their keys."""
         self.begin(-1, "setup")
         everyone, ctx = self.cohort(self.client_ids), self.context(-1)
-        aggregator = self.composition.components[self.recipe.aggregate.name]
-        wants_size = bool(getattr(aggregator, "uses_num_examples", False))
-        wants_secret = any(
-            getattr(component, "needs_cohort_secret", False) for component in self.composition.components.values()
-        )
-        wants_answers = any(map(answers_clients, self.composition.components.values()))
+        aggregator, components = self.composition.aggregator, self.composition.components.values()
+        wants_size = aggregator.wants.num_examples
+        wants_secret = any(component.cohort_secret for component in components)
+        wants_answers = any(locked(ctx.steps(zone)) for zone in self.composition.links)
         wants_key = wants_secret or wants_answers
-        wants_records = hasattr(self.composition.components[self.recipe.train.name], "record_release")
+        wants_records = isinstance(self.composition.trainer, RecordTrainer)
         weights = dict.fromkeys(self.client_ids, 1.0)
         records: dict[int, list[float]] = {}
         if wants_size or wants_key or wants_records:
@@ -128,13 +130,16 @@ class Protocol:
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
         self.server.state["fedplug"] = {"weights": weights, "records": records}
         # Keys first: others may want something encrypted in their own set-up.
-        components = self.composition.components.values()
-        for component in sorted(components, key=lambda c: "encryption" not in getattr(c, "provides", ())):
-            if hasattr(component, "setup"):
-                try:
-                    component.setup(everyone, self.key_server, ctx)
-                except TooFewClients as error:
-                    raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
+        for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
+            try:
+                component.setup(everyone, self.key_server, ctx)
+            except TooFewClients as error:
+                raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
+            except FedplugError:
+                raise
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error}"
+                raise PluginError(f"component {component.name}: its setup fails: {cause}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
         self.metrics.forget()
 
@@ -184,8 +189,10 @@ class Protocol:
 
         weights: dict[int, float] = self.server.state["fedplug"]["weights"]
         contributors: dict[str, int] = {}
-        # Groups, positions and batch-norm statistics show who takes part, whatever noise the values have.
-        exposed = shares_buffers = self.recipe.buffers == "mean"
+        # Groups, positions, batch-norm statistics, and plans that follow from data or from who takes part: all of them
+        # show who takes part, whatever noise the values have.
+        shares_buffers = self.recipe.buffers == "mean"
+        exposed = shares_buffers or not self.composition.negotiation.plans.public
         members = {group: cohort.group(group) for group in cohort.groups}
         self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id]))
         for client_id, upload in uploads.items():
@@ -216,8 +223,16 @@ class Protocol:
                 sealed = {zone for zone, block in opened.items() if block.sealed_by not in (None, Steps.name)}
                 part.tell(self.steps.adopt, opened, buffers, group, {zone: sent[zone] for zone in sorted(sealed)})
         self.server.uploads, self.server.cohort = {}, None
+        self._note_uncovered(ctx)
         self.charging.round(round, charged, uploads, contributors, weights, exposed)
         self.metrics.close_round(round, asked, sorted(uploads), clock)
+
+    def _note_uncovered(self, ctx: Context) -> None:
+        """Enters into the ledger what components had clients answer and say nowhere that it shows anything."""
+        for name, method in sorted(self.office.told):
+            component = self.composition.components.get(name)
+            if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
+                self.ledger.message_uncovered(name, method)
 
     def _skip(self, round: int, asked: list[int], clock: Clock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
@@ -261,8 +276,14 @@ class Protocol:
                     for zone in self.recipe.zones:
                         blocks = {c: upload["blocks"][zone] for c, upload in mine.items() if zone in upload["blocks"]}
                         if blocks:
-                            arguments = {"blocks": blocks, "weights": weights, "ctx": ctx}
-                            sums[zone] = self.composition.one("aggregate", self.recipe.aggregate.name, **arguments)
+                            step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
+                            known = dataclasses.replace(ctx, known=step.before)
+                            arguments = {"blocks": blocks, "weights": weights, "ctx": known}
+                            total = self.composition.one("aggregate", step.link.name, **arguments)
+                            if problem := borders.shape_problem(total, zone):
+                                at = f"component {step.link.name}, hook aggregate, zone {zone}"
+                                raise ProtectionError(f"{at}: {problem}")
+                            sums[zone] = total
                 return sums
             except FedplugError as error:
                 if error.client_id not in mine:
@@ -275,7 +296,7 @@ class Protocol:
         A group that loses too many clients meanwhile is left out of this round; the others go on.
         """
         if self.recipe.groups:
-            self.composition.components[self.recipe.groups.name].form_groups(cohort, ctx)
+            self._form_groups(self.composition.part(self.recipe.groups.name, Groups), cohort, ctx)
         groups = [name for name in cohort.groups if cohort.group(name).client_ids]
         for name in groups:
             part = cohort.group(name)
@@ -286,6 +307,15 @@ class Protocol:
                     raise
                 for client_id in part.client_ids:
                     self.office.drop(client_id, f"too few clients of group {name} are left to negotiate")
+
+    def _form_groups(self, groups: Groups, cohort: Cohort, ctx: Context) -> None:
+        try:
+            groups.form_groups(cohort, ctx)
+        except FedplugError:
+            raise
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise PluginError(f"component {groups.name}: forming groups fails: {cause}") from error
 
     def _open(
         self,
@@ -333,24 +363,25 @@ class Protocol:
         None if it stays closed.
         """
         zone, met, least = block.zone, False, self.recipe.min_clients
-        sealer = self.composition.components[block.sealed_by] if block.sealed_by is not None else None
-        if "encryption" in getattr(sealer, "provides", ()) and block.contributors < least:
+        steps = ctx.steps(zone)
+        if block.sealed_by is not None and seal_of(steps) is not None and block.contributors < least:
             self._note_skipped(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
         with clock("aggregate"):
-            for use in self.recipe.postprocess.get(zone, []):
-                site = site_of(self.composition.components[use.name])
-                if site == "client":
+            for step in steps:
+                if step.link.hook != "postprocess":
+                    continue
+                if step.link.site == "client":
                     break
-                if site == "server":
+                if step.link.site == "server":
                     try:
-                        block = self.composition.one("postprocess", use.name, block=block, ctx=ctx)
+                        block = borders.run(self.composition, step, block, ctx)
                     except ProtectionError as error:
                         self._note_closed(zone, error, isinstance(error, OpenedBefore))
                         return None
                     continue
                 try:
-                    opened = self.key_server.ask(self.steps.open, use.name, block, plain, group, senders)
+                    opened = self.key_server.ask(self.steps.open, step.link.name, block, plain, group, senders)
                 except Refusal as error:
                     self._note_closed(zone, error, error.kind == OpenedBefore.__name__)
                     return None

@@ -15,7 +15,7 @@ from fedplug.composition import hook_problems, instantiate
 from fedplug.context import Context, Server
 from fedplug.effects import Seal
 from fedplug.errors import PluginError
-from fedplug.links import Link, chain, closers, fold, misplaced_links
+from fedplug.links import Link, chain, fold, misplaced_links
 from fedplug.option_errors import closest
 from fedplug.profiles import profile_problems
 from fedplug.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer

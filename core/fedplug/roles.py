@@ -165,6 +165,17 @@ class Negotiation(Component):
         """Runs at the server, once a group, and drives the clients with methods marked `@at_client`."""
         raise NotImplementedError
 
+    def open_reply(self, client: Client, method: str, asked: tuple[Any, ...], reply: Any) -> Any:
+        """What a reply says, as anybody reads it who has the clients' secret: for the views of attacks. None: as it is.
+
+        Args:
+            client: with the secret, in the round of the reply.
+            method: that answered.
+            asked: what the question said.
+            reply: the answer.
+        """
+        return None
+
     def ballots(self, round: int, ctx: Context) -> Effects:
         """What clients send with noise for the negotiation of that round, as a bound and a noise; the ledger charges it.
         """
@@ -565,7 +576,12 @@ def _shown(method: Callable[..., Any]) -> str:
     return f"({', '.join(inspect.signature(method).parameters)})"
 
 
-def remote_method(component: Component | None, name: str, site: str) -> Callable[..., Any] | None:
+def named(method: Callable[..., Any]) -> tuple[Any, str]:
+    """The component that a bound method belongs to, or None, and the method's name."""
+    return getattr(method, "__self__", None), getattr(method, "__name__", str(method))
+
+
+def remote_method(component: Any, name: str, site: str) -> Callable[..., Any] | None:
     """The method that a message names, if the component has it and has marked it for that site."""
     method = getattr(component, name, None)
     return method if getattr(method, "__fedplug_site__", None) == site else None
@@ -584,6 +600,6 @@ def undecided(cls: type) -> list[str]:
 __all__ = [
     "ROLES", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension", "Finds", "Groups",
     "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector", "Reads",
-    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "remote_method", "roles_of",
+    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named", "remote_method", "roles_of",
     "undecided",
 ]  # fmt: skip

@@ -27,16 +27,16 @@ from fedplug.context import stream
 from fedplug.display import Display, make_display
 from fedplug.engines.base import Engine, Job
 from fedplug.errors import CheckpointError, FedplugError, SetupError
-from fedplug.ledger import Ledger
+from fedplug.ledger_setup import ledger_of
 from fedplug.model import Model
-from fedplug.parties import make_context
 from fedplug.plan import plan_of
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.report import write_report
+from fedplug.roles import ModelSource, Partition
 from fedplug.run_folder import Charges, locked, new_folder, write_text
 from fedplug.settings import Settings
-from fedplug.steps import answers_clients, key_holder_of, needs_key_server, site_of
+from fedplug.steps import needs_key_server
 from fedplug.types import Layout, PublicData
 from fedplug.views import Wire, write_wire
 
@@ -136,7 +136,7 @@ class Run:
         model, public, distribution = self._public_facts(composition)
         layout = model.layout
         wire = Wire(keep=self.keeps)
-        ledger = self._ledger(composition, layout)
+        ledger = ledger_of(recipe, composition, layout)
         watch = self.watch or make_display(self.settings.quiet)
         plan = plan_of(recipe, composition)
         self.summary: dict[str, Any] = {
@@ -223,69 +223,16 @@ class Run:
         """The model, the public examples, and for the report the class distribution, which no message carries."""
         recipe = self.recipe
         data, public = load_data(recipe, composition.components, self.data_root)
-        partition = composition.components[recipe.data.partition.name]
+        partition = composition.part(recipe.data.partition.name, Partition)
         assignment = partition.assign(data.train.labels, recipe.data.clients, stream(recipe.seed, "partition"))
         counts = {
             str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
             for client_id, mine in enumerate(assignment)
         }
-        model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+        model = composition.part(recipe.model.name, ModelSource).build(data.shape, len(data.classes), recipe.seed, "cpu")
         if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
             require_memory(recipe, model.layout)
         return model, public, {"classes": list(data.label_names), "clients": counts}
-
-    def _ledger(self, composition: Composition, layout: Layout) -> Ledger:
-        from fedplug.context import Server
-
-        recipe = self.recipe
-        ctx = make_context(recipe, composition, layout, 0, Server())
-        channels = [
-            channel
-            for component in composition.components.values()
-            if hasattr(component, "side_channels")
-            for channel in component.side_channels(ctx)
-        ]
-        note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
-        channels.append(Reveals("client metrics", ("aggregator",), note=note))
-        if recipe.profiles:
-            note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
-            channels.append(Reveals("operation counts of each client", ("aggregator",), note=note))
-        if recipe.buffers == "mean":
-            note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
-            channels.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
-        sealers = {
-            zone: component
-            for zone, chain in recipe.protect.items()
-            for component in (composition.components[use.name] for use in chain)
-            if "encryption" in getattr(component, "provides", ())
-        }
-        accountant = composition.components[recipe.accountant.name] if recipe.accountant else None
-        trainer = composition.components[recipe.train.name]
-        return Ledger(
-            recipe_name=recipe.name,
-            num_clients=recipe.data.clients,
-            rounds=recipe.rounds,
-            min_clients=recipe.min_clients,
-            delta=recipe.delta,
-            sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
-            key_holders={zone: key_holder_of(component) for zone, component in sealers.items()},
-            schemes={zone: {"component": c.name, "parameters": c.describe()} for zone, c in sealers.items()},
-            limits={
-                zone: c.limits(recipe.data.clients) for zone, c in sealers.items() if hasattr(c, "limits")
-            },
-            published=[
-                zone for zone, c in sealers.items() if site_of(c) != "client" and not answers_clients(c)
-            ],
-            accountant=accountant,
-            record_accountant=trainer if hasattr(trainer, "record_epsilon") else None,
-            side_channels=channels,
-            cautions=[
-                f"{name}: epsilon is calibrated for delta={delta:g}, the ledger states it at delta={recipe.delta:g}; "
-                "write the same delta in both places to compare them"
-                for name, component in composition.components.items()
-                if (delta := getattr(component.options, "delta", None)) not in (None, recipe.delta)
-            ],
-        )
 
     def _engine_class(self) -> type:
         name, installed = self.settings.engine, Catalog.discover()
@@ -300,7 +247,7 @@ class Run:
             data_root=self.data_root,
             device=device,
             workers=self.settings.workers or max(1, os.cpu_count() or 1),
-            key_server=needs_key_server(self.recipe, composition),
+            key_server=needs_key_server(composition),
             catalog=self.injected,
             openings=self.run_dir / "openings",
         )
@@ -397,16 +344,15 @@ class Run:
         Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
         """
         examples = {int(client_id): counts for client_id, counts in distribution["clients"].items()}
-        partition, found = composition.components[self.recipe.data.partition.name], {}
+        partition, found = composition.part(self.recipe.data.partition.name, Partition), {}
         for name, component in composition.components.items():
-            if hasattr(component, "assess"):
-                try:
-                    categories = partition.categories(len(examples)) if hasattr(partition, "categories") else None
-                    truth = {"classes": distribution["classes"], "examples": examples, "categories": categories}
-                    facts = component.assess(protocol.server, truth)
+            try:
+                categories = partition.categories(len(examples))
+                truth = {"classes": distribution["classes"], "examples": examples, "categories": categories}
+                if facts := component.assess(protocol.server, truth):
                     found[name] = {str(fact): float(value) for fact, value in facts.items()}
-                except Exception as error:
-                    watch.note(f"the assessment of {name} is left out: {describe(error)}")
+            except Exception as error:
+                watch.note(f"the assessment of {name} is left out: {describe(error)}")
         return found
 
 

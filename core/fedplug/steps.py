@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -11,21 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug import codec, secrets
+from fedplug import borders, codec, secrets
 from fedplug.blocks import meet
 from fedplug.buffers import buffers_problem
 from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
-from fedplug.errors import MessageError, OpenedBefore, ProtectionError
+from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError
+from fedplug.links import locked, seal_of
+from fedplug.roles import RecordTrainer, Scorer, Trainer
 from fedplug.types import CLEAR, RETAINED, Block, Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.composition import Composition
-    from fedplug.context import Client, Party
+    from fedplug.context import Client, Context, Party
+    from fedplug.links import Step
     from fedplug.parties import HostedClient
     from fedplug.recipe import Recipe
 
@@ -55,15 +57,12 @@ class OneBatch:
         return np.sort(rng.permutation(pool)[: self.batch_size])
 
     @contextlib.contextmanager
-    def on_one_batch(self, client: Client, trainer: Any) -> Iterator[Any]:
+    def on_one_batch(self, client: Client, trainer: Trainer) -> Iterator[Trainer]:
         """Inside, the client has the batch for its data; gives a trainer that makes one step of it."""
-        options, data = trainer.options, client.data
-        once: dict[str, Any] = {"epochs": 1, "batch_size": self.batch_size, "momentum": 0.0}
-        if hasattr(trainer, "record_release") and hasattr(options, "noise_multiplier"):
-            # The noise of a round, and not what would be calibrated for one batch alone.
-            once |= {"noise_multiplier": trainer.record_release(client, client.ctx)[0], "epsilon": None, "delta": None}
-        solver = copy.copy(trainer)
-        solver.options = options.model_copy(update={key: once[key] for key in once if hasattr(options, key)})
+        data = client.data
+        solver = trainer.one_batch(client, client.ctx, self.batch_size)
+        if solver is None:
+            raise ViewError(f"{trainer.name} says no way to make one step on a batch (one_batch), so it cannot be probed")
         solver.name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
         client.data = dataclasses.replace(data, train=data.train.take(self.indices(client)))
         try:
@@ -92,7 +91,7 @@ class Steps:
         """
         hello: dict[str, Any] = {}
         if wants_records:
-            trainer = self.composition.components[self.recipe.train.name]
+            trainer = self.composition.part(self.recipe.train.name, RecordTrainer)
             hello["records"] = [float(number) for number in trainer.record_release(client, client.ctx)]
         if wants_size:
             hello["num_examples"] = client.num_examples
@@ -136,8 +135,7 @@ class Steps:
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
         """Learns the largest data set's size, from which the aggregator's weight of this client follows."""
-        aggregator = self.composition.components[self.recipe.aggregate.name]
-        client.weight = float(aggregator.client_weight(client.num_examples, max_examples))
+        client.weight = float(self.composition.aggregator.client_weight(client.num_examples, max_examples))
         client.state["fedplug"]["weight"] = client.weight
 
     @at_client
@@ -161,7 +159,7 @@ class Steps:
         memory["trained"] = round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
-        trainer = self.composition.components[self.recipe.train.name]
+        trainer = self.composition.trainer
         if client.personal is None:
             self._personalise(client)
         model = client.model
@@ -179,6 +177,9 @@ class Steps:
             for use in self.recipe.score_parameters:
                 with client.operation("score", client.num_examples):
                     scores = self.composition.one("score_parameters", use.name, client=client, ctx=client.ctx)
+                scorer = self.composition.part(use.name, Scorer)
+                if problem := borders.scores_problem(scores, client.ctx.layout, scorer.scoring.per):
+                    raise ProtectionError(f"component {use.name}, hook score_parameters: {problem}")
                 client.scores[use.name] = scores
 
     @at_client
@@ -207,7 +208,11 @@ class Steps:
                 "would carry other noise over the same values"
             )
         memory["protected"] = round
-        plan = client.plan = self._in_blocks(client.plan)
+        negotiation = self.composition.negotiation
+        held = negotiation.plans.zones
+        if problem := borders.plan_problem(client.plan, client.ctx.layout, client.ctx.zones, held):
+            raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
+        plan = client.plan = self._in_blocks(client.plan, client.ctx)
         blocks, sizes = {}, plan.sizes()
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
@@ -217,11 +222,13 @@ class Steps:
                 if zone == RETAINED or not size:
                     continue
                 where = plan.positions(zone)
-                positions = None if zone in plan.shared and not self._shows_positions(zone) else where
+                steps = client.ctx.steps(zone)
+                positions = None if zone in plan.shared and not self._shows_positions(steps) else where
                 block = Block(zone, size, client.update[where], positions, divisor=client.weight)
-                chain = [use.name for use in self.recipe.protect[zone]]
-                block = self.composition.chain("protect", chain, block, client=client, ctx=client.ctx)
-                blocks[zone] = block.replace(l1_bound=None, l2_bound=None)
+                for step in steps:
+                    if step.link.hook == "protect":
+                        block = borders.run(self.composition, step, block, client.ctx, client=client)
+                blocks[zone] = block
         upload: dict[str, Any] = {"blocks": blocks}
         if self.recipe.buffers == "mean":
             upload["buffers"] = client.state["fedplug"]["buffers"]
@@ -264,9 +271,9 @@ class Steps:
                 try:
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
-                        for use in self.recipe.postprocess.get(zone, []):
-                            if site_of(self.composition.components[use.name]) == "client":
-                                block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+                        for step in client.ctx.steps(zone):
+                            if step.link.hook == "postprocess" and step.link.site == "client":
+                                block = borders.run(self.composition, step, block, client.ctx)
                     mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
                     vector[where] += mean
                 except Exception as error:
@@ -288,27 +295,22 @@ class Steps:
         elif buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
 
-    def _in_blocks(self, plan: Plan) -> Plan:
+    def _in_blocks(self, plan: Plan, ctx: Context) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
-        for zone, chain in self.recipe.protect.items():
-            widths = [getattr(self.composition.components[use.name], "position_block", None) for use in chain]
-            width = next((width for width in widths if width), None)
+        for zone in self.composition.links:
+            sealed = seal_of(ctx.steps(zone))
+            width = sealed[1].position_block if sealed else 0
             if width and zone != CLEAR and not {zone, CLEAR} & plan.shared:
                 plan = plan.widened(zone, width)
         return plan
 
-    def _shows_positions(self, zone: str) -> bool:
+    def _shows_positions(self, steps: Sequence[Step]) -> bool:
         """Whether the aggregator must know where the values of a zone that is not encrypted belong."""
-        aggregator = self.composition.components[self.recipe.aggregate.name]
-        chain = [self.composition.components[use.name] for use in self.recipe.protect[zone]]
-        sealed = any("encryption" in getattr(component, "provides", ()) for component in chain)
-        return bool(getattr(aggregator, "needs_positions", False)) and not sealed
+        return self.composition.aggregator.wants.positions and seal_of(steps) is None
 
     def _personalise(self, client: HostedClient) -> None:
         """Lets a trainer with models of the clients' own set this client's, from the global one."""
-        trainer = self.composition.components[self.recipe.train.name]
-        if hasattr(trainer, "personalise"):
-            trainer.personalise(client, client.ctx)
+        self.composition.trainer.personalise(client, client.ctx)
 
     def _merge(self, client: HostedClient) -> None:
         """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
@@ -384,9 +386,13 @@ class Steps:
             raise ProtectionError(
                 f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
             )
+        steps = key_server.ctx.steps(block.zone)
+        step = next((s for s in steps if s.link.site == "key_server" and s.link.name == component), None)
+        if step is None:
+            raise MessageError(f"{component} opens no sum of zone {block.zone} at the key server")
         with opened_once(key_server, block, group, senders):
-            opened = meet([self.composition.one("postprocess", component, block=block, ctx=key_server.ctx), *plain])
-        if not answers_clients(self.composition.components[component]):
+            opened = meet([borders.run(self.composition, step, block, key_server.ctx), *plain])
+        if not locked(steps):
             return opened
         # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions
         # may lie in other zones too, whose sums it knows: the divisor that all of them share is its to make.
@@ -411,25 +417,9 @@ def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.f
     return mean
 
 
-def site_of(component: Any) -> str:
-    """Where the component's `postprocess` runs: `client` unless it says otherwise."""
-    return str(getattr(component, "site", "client"))
-
-
-def needs_key_server(recipe: Recipe, composition: Composition) -> bool:
+def needs_key_server(composition: Composition) -> bool:
     """Whether some zone is opened by the key server."""
-    opened_by = [composition.components[use.name] for chain in recipe.postprocess.values() for use in chain]
-    return any(site_of(component) == "key_server" for component in opened_by)
-
-
-def key_holder_of(component: Any) -> str:
-    """Who can open what a component encrypts: `clients`, `key_server` or `shares`."""
-    return str(getattr(component, "key_holder", None) or component.options.key_holder)
-
-
-def answers_clients(component: Any) -> bool:
-    """Whether the key server locks the sums that it opens for the clients, so that the server only relays them."""
-    return site_of(component) == "key_server" and bool(getattr(component, "answers_clients", False))
+    return any(link.site == "key_server" for links in composition.links.values() for link in links)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.observation import ObservedUpdate
-from fedplug.views import AttackReport
 
 KINDS = ("images", "labels", "members", "update")
 """What a metric may compare."""

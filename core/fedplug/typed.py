@@ -59,9 +59,6 @@ def block_problem(block: Any) -> str:
         return f"its divisor is {shown(block.divisor)}, which must be a number >= 0, or one for each scalar"
     if not isinstance(block.weighted, bool):
         return f"its weighted is {shown(block.weighted)}, which must be true or false"
-    for name in ("l1_bound", "l2_bound"):
-        if getattr(block, name) is not None and not is_number(getattr(block, name)):
-            return f"its {name} is {shown(getattr(block, name))}, which must be a number >= 0"
     return _meta_problem(block.meta)
 
 

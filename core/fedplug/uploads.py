@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug.buffers import Buffers, buffers_problem
+from fedplug.roles import Sealer
 from fedplug.typed import block_problem, shown
 from fedplug.types import RETAINED, Block
 
@@ -58,9 +59,9 @@ class UploadRules:
         self._buffers, self._size = buffers if recipe.buffers == "mean" else None, size
         self._sealers: dict[str, list[str | None]] = {}
         for zone in self._zones:
-            chain = [use.name for use in recipe.protect.get(zone, [])]
-            sealing = [c for c in chain if "encryption" in getattr(composition.components[c], "provides", ())]
-            self._sealers[zone] = [*sealing[-1:]] or [None, *chain]
+            protecting = [link for link in composition.links.get(zone, ()) if link.hook == "protect"]
+            sealing = [link.name for link in protecting if isinstance(link.component, Sealer)]
+            self._sealers[zone] = [*sealing[-1:]] or [None]
 
     def problem(self, upload: Any, weight: float) -> str:
         """What is wrong with one client's upload; empty if nothing.
@@ -106,8 +107,6 @@ class UploadRules:
             return f"claims {block.contributors} contributors; an upload holds one update"
         if isinstance(block.divisor, np.ndarray) or block.divisor != weight:
             return f"claims the weight {shown(block.divisor)}; its client's is {weight:g}"
-        if block.l1_bound is not None or block.l2_bound is not None:
-            return "claims a bound of its norm, which nobody could check and no upload carries"
         if block.size > self._size:
             return f"holds {block.size} scalars, but the model has {self._size}"
         if block.positions is not None and len(block.positions) and int(block.positions[-1]) >= self._size:
