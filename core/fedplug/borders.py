@@ -159,5 +159,6 @@ def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: froz
     strange = [zone for zone, size in plan.sizes().items() if size and zone not in stated and zone != RETAINED]
     if strange or (plan.sizes().get(RETAINED) and RETAINED not in stated):
         strange = strange or [RETAINED]
-        return f"its plan puts scalars into zone {strange[0]}, which its `plans` do not name: {', '.join(sorted(stated))}"
+        named = ", ".join(sorted(stated))
+        return f"its plan puts scalars into zone {strange[0]}, which its `plans` do not name: {named}"
     return ""

@@ -1,9 +1,9 @@
-"""What a link says it does to a zone's values: a small vocabulary of typed facts, and what is known once they are folded.
+"""What a link says it does to a zone's values: a small vocabulary of typed facts, and what follows once they are folded.
 
-Each link of a zone's chain (`fedplug.links`) states its effects as a function of what is `Known` before it. Order rules,
-sensitivities, the releases of the ledger, credit for the noise of other clients, what an encryption can hold and what an
-attacker may know all follow from folding these statements over the links. A link that states nothing voids every bound
-and every credit: what nobody said is not promised.
+Each link of a zone's chain (`fedplug.links`) states its effects as a function of what is `Known` before it. Order
+rules, sensitivities, the releases of the ledger, credit for the noise of other clients, what an encryption can hold and
+what an attacker may know all follow from folding these statements over the links. A link that states nothing voids
+every bound and every credit: what nobody said is not promised.
 
 Norms and scales are in units of the update, before the client's weight, which lies in (0, 1] and shortens only.
 """
@@ -350,8 +350,7 @@ class Known:
         """The largest L2 norm of each layer's values; None where nothing bounds layers one by one."""
         for bound in self.bounds:
             if bound.per == "layer" and bound.order == 2:
-                norms = bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * max(1, len(self.layers))
-                return norms
+                return bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * max(1, len(self.layers))
         return None
 
     def _implied(self, bound: Bound, order: float) -> float | None:
@@ -482,7 +481,8 @@ class Known:
             why = why or "each client's noise has sizes of its own, so others' noise earns no credit"
         release = Release(
             noise.mechanism, float(multiplier), math.nan if norm is None else norm, noise.trust, noise.source,
-            noise.literal, noise.note, why, noise.slack, noise.calibrated_delta, noise.scored, step=noise.grid, link=self.link,
+            noise.literal, noise.note, why, noise.slack, noise.calibrated_delta, noise.scored, step=noise.grid,
+            link=self.link,
         )  # fmt: skip
         # Whoever adds no noise leaves values and bounds as they were.
         silent = multiplier == 0

@@ -127,7 +127,7 @@ def warnings(ledger: Ledger) -> list[str]:
         (link, zone) for e in ledger.log for zone, facts in e["zones"].items() for link in facts["unstated"]
     ):
         found.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
-    for zone, release in releases:
+    for _, release in releases:
         if release["calibrated_delta"] not in (None, ledger.delta):
             found.append(
                 f"{release['link']}: epsilon is calibrated for delta={release['calibrated_delta']:g}, the ledger "

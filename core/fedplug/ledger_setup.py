@@ -28,7 +28,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     ctx.party.ctx = ctx
     steps = {zone: ctx.steps(zone) for zone in composition.links}
     seals = {zone: found for zone, chain in steps.items() if (found := seal_of(chain)) is not None}
-    sites = {zone: [step.link.site for step in chain if step.link.hook == "postprocess"] for zone, chain in steps.items()}
+    sites = {zone: {link.site for link in links if link.hook == "postprocess"} for zone, links in ctx.links.items()}
     trainer = composition.trainer
     return Ledger(
         recipe_name=recipe.name,
@@ -39,7 +39,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
         key_holders={zone: seal.opened_by for zone, (_, seal) in seals.items()},
         schemes={zone: {"component": name, "parameters": seal.scheme} for zone, (name, seal) in seals.items()},
-        published=[zone for zone in seals if {"server", "key_server"} & set(sites[zone]) and not locked(steps[zone])],
+        published=[zone for zone in seals if {"server", "key_server"} & sites[zone] and not locked(steps[zone])],
         accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
         record_accountant=trainer if isinstance(trainer, RecordTrainer) else None,
         reveals=reveals_of(recipe, composition, ctx),

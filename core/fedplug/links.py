@@ -180,11 +180,11 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
 
 
 def locked(steps: Iterable[Step]) -> bool:
-    """Whether the key server tells the opened sum to the clients alone, so that the server relays what it cannot read."""
+    """Whether the key server tells the opened sum to the clients alone; the server then relays what it cannot read."""
     return any(
         isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
         for step in steps
-        if step.link.site == "key_server" and step.effects is not None and Opens() in step.effects and step.before.sealed
+        if step.link.site == "key_server" and Opens() in (step.effects or ()) and step.before.sealed
     )
 
 

@@ -157,7 +157,7 @@ class _Rules:
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
     def order(self) -> Iterator[Complaint]:
-        """Every link can stand, and can run, where it stands: as its effects say, in the first round and in the last."""
+        """Every link can stand, and can run, where it stands, as its effects say; in the first round and the last."""
         if self.failed:
             return
         last = self.draft.general.rounds - 1 if self.draft.general else 0

@@ -64,7 +64,7 @@ class Component(abc.ABC):
         """Further complaints about the recipe as a whole, each a sentence with its remedy."""
         return ()
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:  # noqa: B027
         """Runs at the server, once, before round 1: keys, parameters."""
 
     def reveals(self, ctx: Context) -> Sequence[Reveals]:
@@ -75,7 +75,8 @@ class Component(abc.ABC):
         """One line for the plan of the run; by default its options."""
         given = [(key, value) for key, value in self.options if value is not None]
         if given:
-            return ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
+            shown = (f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
+            return ", ".join(shown)
         return (type(self).__doc__ or "").strip().partition("\n")[0]
 
     def assess(self, server: Server, truth: Mapping[str, Any]) -> Mapping[str, float]:
@@ -177,8 +178,7 @@ class Negotiation(Component):
         return None
 
     def ballots(self, round: int, ctx: Context) -> Effects:
-        """What clients send with noise for the negotiation of that round, as a bound and a noise; the ledger charges it.
-        """
+        """What clients send with noise for the negotiation of a round, as a bound and a noise; the ledger charges it."""
         return ()
 
 
@@ -257,8 +257,7 @@ class Aggregator(Component):
 
     @abc.abstractmethod
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """The weighted sum, with `divisor` and `contributors` set; `fedplug.add_blocks` does it for every kind of block.
-        """
+        """The weighted sum, with `divisor` and `contributors` set; `fedplug.add_blocks` does it for all blocks."""
         raise NotImplementedError
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
@@ -266,7 +265,7 @@ class Aggregator(Component):
         return 1.0
 
     def sums(self, known: Known, ctx: Context) -> Effects | None:
-        """What `aggregate` does to the values: `(Adds(),)` for a weighted sum. None, the default: nothing is promised."""
+        """What `aggregate` does to the values: `(Adds(),)` for a weighted sum. None, the default: no promise."""
         return None
 
 
@@ -567,9 +566,8 @@ def _wrong_shape(cls: type, name: str, expected: Any) -> Iterable[str]:
         rest = list(inspect.signature(found).parameters.values())[len(wanted):]
         if given[: len(wanted)] != wanted or any(p.default is p.empty for p in rest):
             yield f"{name}({', '.join(given)}) has other arguments; did you mean {name}({', '.join(wanted)})?"
-    elif name in RECORDS and found is not None and not isinstance(found, property):
-        if not isinstance(found, RECORDS[name]):
-            yield f"{name} must be a {RECORDS[name].__name__}, not {type(found).__name__}"
+    elif name in RECORDS and found is not None and not isinstance(found, property | RECORDS[name]):
+        yield f"{name} must be a {RECORDS[name].__name__}, not {type(found).__name__}"
 
 
 def _shown(method: Callable[..., Any]) -> str:
@@ -600,6 +598,6 @@ def undecided(cls: type) -> list[str]:
 __all__ = [
     "ROLES", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension", "Finds", "Groups",
     "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector", "Reads",
-    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named", "remote_method", "roles_of",
-    "undecided",
+    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named", "remote_method",
+    "roles_of", "undecided",
 ]  # fmt: skip

@@ -229,7 +229,8 @@ class Run:
             str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
             for client_id, mine in enumerate(assignment)
         }
-        model = composition.part(recipe.model.name, ModelSource).build(data.shape, len(data.classes), recipe.seed, "cpu")
+        source = composition.part(recipe.model.name, ModelSource)
+        model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
         if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
             require_memory(recipe, model.layout)
         return model, public, {"classes": list(data.label_names), "clients": counts}
