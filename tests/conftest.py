@@ -8,31 +8,53 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Field, Options, hookimpl
+from fedplug import (
+    Accountant,
+    Adds,
+    Aggregator,
+    Block,
+    Bound,
+    Client,
+    Component,
+    Context,
+    DataSource,
+    Effects,
+    Extension,
+    Field,
+    Known,
+    ModelSource,
+    Negotiation,
+    Opener,
+    Options,
+    Partition,
+    Plans,
+    Protector,
+    Scorer,
+    Sealer,
+    Trainer,
+    hookimpl,
+)  # fmt: skip
+from fedplug import Noise as NoiseEffect
+from fedplug import Seal as SealEffect
 from fedplug.catalog import Catalog
 from numpy.typing import NDArray
 
 
-class Base:
+class Base(Component):
     """Keeps options; every fake needs it."""
 
     class Options(Options):
         """No options."""
 
-    name: str
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-
-class Data(Base):
+class Data(Base, DataSource):
     """Four examples."""
 
     def load(self, root: str | None) -> None:
         return None
 
 
-class Halves(Base):
+class Halves(Base, Partition):
     """Split in order."""
 
     class Options(Options):
@@ -42,7 +64,7 @@ class Halves(Base):
         return np.array_split(np.arange(len(labels)), num_clients)
 
 
-class Line(Base):
+class Line(Base, ModelSource):
     """A straight line."""
 
     class Options(Options):
@@ -52,7 +74,7 @@ class Line(Base):
         return None
 
 
-class Step(Base):
+class Step(Base, Trainer):
     """One step of descent."""
 
     class Options(Options):
@@ -62,7 +84,7 @@ class Step(Base):
         return {"loss": 0.0}
 
 
-class Size(Base):
+class Size(Base, Scorer):
     """Score by size."""
 
     @hookimpl
@@ -70,10 +92,10 @@ class Size(Base):
         return np.ones(2, np.float32)
 
 
-class Vote(Base):
+class Vote(Base, Negotiation):
     """Half of the scalars are encrypted."""
 
-    zones = frozenset({"encrypted", "noised"})
+    plans = Plans(zones=frozenset({"encrypted", "noised"}))
 
     class Options(Options):
         ratio: float = Field(0.3, ge=0, le=1, description="share that is encrypted")
@@ -84,41 +106,39 @@ class Vote(Base):
         return None
 
 
-class OneZone(Base):
+class OneZone(Base, Negotiation):
     """Everything in one zone."""
 
     class Options(Options):
         zone: str = Field("clear", description="the zone")
 
     @property
-    def zones(self) -> frozenset[str]:
-        return frozenset({self.options.zone})
+    def plans(self) -> Plans:
+        return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
         return None
 
 
-class Clip(Base):
+class Clip(Base, Protector):
     """Halve the values."""
-
-    provides = frozenset({"l2_bound"})
-    forbids_before = {"noise": "put the clip first", "encryption": "put the clip before the encryption"}  # noqa: RUF012
 
     class Options(Options):
         norm: float = Field(gt=0, description="L2 bound")
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        known.before("noise", "put the clip first")
+        known.before("encryption", "put the clip before the encryption")
+        return (Bound(self.options.norm),)
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         return block.replace(values=block.plain() / 2)
 
 
-class Noise(Base):
+class Noise(Base, Protector):
     """Add one."""
-
-    provides = frozenset({"noise"})
-    requires = {"l2_bound": "put {use: std.clip, norm: 1.0} before it"}  # noqa: RUF012
-    forbids_before = {"encryption": "put the noise before the encryption"}  # noqa: RUF012
 
     class Options(Options):
         epsilon: float = Field(
@@ -126,18 +146,26 @@ class Noise(Base):
             json_schema_extra={"remedy": "to switch the noise off, write noised: []"},
         )  # fmt: skip
 
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        known.before("encryption", "put the noise before the encryption")
+        return (NoiseEffect(mechanism="gaussian", scale=known.need_norm("put {use: std.clip, norm: 1.0} before it")),)
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         return block.replace(values=block.plain() + 1)
 
 
-class Seal(Base):
+class Seal(Base, Sealer):
     """Negate the values, and back."""
 
-    provides = frozenset({"encryption"})
-    forbids_before = {"encryption": "encrypt once"}  # noqa: RUF012
-    must_undo = True
     site = "key_server"
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        known.before("encryption", "encrypt once")
+        return (SealEffect(scheme="negation", opened_by="key_server", position_block=1),)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        return next(iter(blocks.values()))
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -151,38 +179,43 @@ class Seal(Base):
 class Outer(Seal):
     """A second seal that may lie over the first."""
 
-    provides = frozenset({"second_encryption"})
-    forbids_before = {}  # noqa: RUF012
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (SealEffect(scheme="negation", opened_by="key_server", position_block=1),)
 
 
-class SumNoise(Base):
+class SumNoise(Base, Opener):
     """Add two to the sum."""
 
-    provides = frozenset({"noise"})
-    requires = {"l2_bound": "clip at the clients"}  # noqa: RUF012
-    forbids_before = {"encryption": "open the sum first"}  # noqa: RUF012
+    site = "server"
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        known.before("encryption", "open the sum first")
+        return (NoiseEffect(mechanism="gaussian", scale=known.need_norm("clip at the clients"), trust="central"),)
 
     @hookimpl
     def postprocess(self, block: Block, ctx: Context) -> Block:
         return block.replace(values=block.plain() + 2)
 
 
-class Mean(Base):
+class Mean(Base, Aggregator):
     """Average."""
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        return (Adds(),)
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         return next(iter(blocks.values()))
 
 
-class Book(Base):
+class Book(Base, Accountant):
     """Account for sampled releases."""
 
     def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
         return {"book": 1.0}
 
 
-class Spy(Base):
+class Spy(Base, Extension):
     """Count protect calls."""
 
     def __init__(self, options: Any) -> None:

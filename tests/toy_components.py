@@ -17,17 +17,26 @@ from typing import Any, ClassVar, Literal
 import fedplug
 import numpy as np
 from fedplug import (
+    Adds,
     Block,
+    Bound,
     Client,
     Cohort,
     Context,
     Dataset,
+    Effects,
     Examples,
     Field,
+    Finds,
+    Known,
     Model,
+    Needs,
+    Noise,
     Plan,
-    Release,
+    Plans,
+    Reveals,
     Server,
+    Wants,
     add_blocks,
     at_client,
     codec,
@@ -39,7 +48,7 @@ from fedplug.composition import Composition
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
-from fedplug.ledger import Ledger
+from fedplug.ledger_setup import ledger_of
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.run_command import needs_key_server
@@ -50,19 +59,14 @@ from fedplug_std.bfv import Bfv
 from numpy.typing import NDArray
 
 
-class Toy:
+class Toy(fedplug.Component):
     """Keeps its options."""
-
-    name: str
 
     class Options(fedplug.Options):
         """No options."""
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
-
-class Push(Toy):
+class Push(Toy, fedplug.Trainer):
     """Instead of training, move every parameter by a known amount: see `pushed`."""
 
     class Options(fedplug.Options):
@@ -83,7 +87,7 @@ def pushed(vector: NDArray[np.float32], seed: int, client_id: int, round: int, s
     return vector + (scale * rng.standard_normal(len(vector))).astype(np.float32) - vector
 
 
-class Fail(Toy):
+class Fail(Toy, fedplug.Scorer, fedplug.Protector):
     """Raise, or kill the worker process, at one client in one round; otherwise do nothing."""
 
     class Options(fedplug.Options):
@@ -105,6 +109,10 @@ class Fail(Toy):
         self._fail(client)
         return np.zeros(ctx.layout.size, np.float32)
 
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """It leaves values as they are."""
+        return ()
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         """Fails before the upload, or puts something into it that may not travel."""
@@ -114,10 +122,10 @@ class Fail(Toy):
         return block
 
 
-class Own(Toy):
+class Own(Toy, fedplug.Negotiation):
     """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
 
-    zones = frozenset({CLEAR, RETAINED})
+    plans = Plans(zones=frozenset({CLEAR, RETAINED}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -132,8 +140,12 @@ class Own(Toy):
         client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: keep})
 
 
-class Keep(Toy):
+class Keep(Toy, fedplug.Opener):
     """Eq. 27 of SelectiveShield: keep the local values of the retained zone, take the global ones elsewhere."""
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        """The block leaves as it came."""
+        return ()
 
     @hookimpl
     def postprocess(self, block: Block, ctx: Context) -> Block:
@@ -153,7 +165,7 @@ class NarrowBfv(Bfv):
     position_block = 2
 
 
-class Masks(Toy):
+class Masks(Toy, fedplug.Negotiation):
     """Client k encrypts the pairs of positions whose number modulo K is k or k+1; the rest is clear."""
 
     class Options(fedplug.Options):
@@ -162,9 +174,9 @@ class Masks(Toy):
         rest: str = Field(CLEAR, description="zone of what a client does not encrypt")
 
     @property
-    def zones(self) -> frozenset[str]:
+    def plans(self) -> Plans:
         """The zones that its plans can hold."""
-        return frozenset({ENCRYPTED, self.options.rest})
+        return Plans(zones=frozenset({ENCRYPTED, self.options.rest}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -179,7 +191,7 @@ class Masks(Toy):
         client.plan = Plan.of(self.options.rest, size, zones, **{ENCRYPTED: mine})
 
 
-class Halves(Toy):
+class Halves(Toy, fedplug.Groups):
     """Two groups, of clients with even and with odd numbers, formed once from ballots with noise."""
 
     class Options(fedplug.Options):
@@ -198,15 +210,20 @@ class Halves(Toy):
         """Whether this client's number is odd."""
         return client.client_id % 2 == 1
 
-    def release(self, round: int, ctx: Context) -> Release | None:
+    def ballots(self, round: int, ctx: Context) -> Effects:
         """What the ballots of round 1 cost."""
-        return Release("gaussian", 2.0, 1.0, source=self.options.source) if round == 0 else None
+        noise = Noise(mechanism="gaussian", scale=2.0, source=self.options.source)
+        return (Bound(1.0), noise) if round == 0 else ()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        """The ballots are paid for."""
+        return [Reveals("ballots", ("aggregator",), covered_by="epsilon", asked=("parity",))]
 
 
-class Silent(Toy):
+class Silent(Toy, fedplug.Negotiation):
     """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
 
-    zones = frozenset({CLEAR, RETAINED})
+    plans = Plans(zones=frozenset({CLEAR, RETAINED}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -220,7 +237,7 @@ class Silent(Toy):
         client.plan = Plan.of(RETAINED if client.client_id == 0 else CLEAR, size, zones)
 
 
-class Groups(Toy):
+class Groups(Toy, fedplug.Negotiation):
     """Two groups, of clients with even and with odd numbers; everything in one zone."""
 
     class Options(fedplug.Options):
@@ -229,9 +246,9 @@ class Groups(Toy):
         zone: str = Field(CLEAR, description="the zone that holds every scalar")
 
     @property
-    def zones(self) -> frozenset[str]:
+    def plans(self) -> Plans:
         """The zones that its plans can hold."""
-        return frozenset({self.options.zone})
+        return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -247,10 +264,10 @@ class Groups(Toy):
         client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
 
 
-class Asks(Toy):
+class Asks(Toy, fedplug.Negotiation):
     """Everything in the clear, after a question that says what a component sees at a client."""
 
-    zones = frozenset({CLEAR})
+    plans = Plans(zones=frozenset({CLEAR}))
 
     class Options(fedplug.Options):
         """The question."""
@@ -289,8 +306,13 @@ class Asks(Toy):
         client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
 
 
-class Spy(Toy):
+class Spy(Toy, fedplug.Attack):
     """Count what the view of an attack holds."""
+
+    finds = Finds(
+        needs=Needs(update=False, model=False, loss=None, classification=False), what=frozenset(),
+        headline=("", "high"), success=("", ">=", float("inf")),
+    )  # fmt: skip
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
@@ -306,16 +328,19 @@ class Spy(Toy):
         })  # fmt: skip
 
 
-class Peek(Toy):
+class Peek(Toy, fedplug.Aggregator):
     """FedAvg's mean by a server that looks: it notes what it was given, and what it knows of the model."""
 
-    needs_model_at_server = True
-    needs_positions = True
+    wants = Wants(model=True, positions=True)
     seen: ClassVar[list[dict[str, Any]]] = []
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """All alike."""
         return 1.0
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        """A weighted sum."""
+        return (Adds(),)
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
@@ -327,11 +352,19 @@ class Peek(Toy):
         return add_blocks(blocks, weights, ctx)
 
 
-class AskAgain(Toy):
+class AskAgain(Toy, fedplug.Opener):
     """While a sum is opened at the server, ask the clients in it how they are."""
 
     site = "server"
     heard: ClassVar[list[dict[int, int]]] = []
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        """The sum leaves as it came."""
+        return ()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        """Numbers that everybody knows."""
+        return [Reveals("numbers of clients", ("aggregator",), covered_by="nothing to pay", asked=("answer",))]
 
     @hookimpl
     def postprocess(self, block: Block, ctx: Context) -> Block:
@@ -348,7 +381,7 @@ class AskAgain(Toy):
         return client.client_id
 
 
-class Offset(Toy):
+class Offset(Toy, fedplug.Trainer):
     """A model of its own without a retained zone: the global one, plus what this client keeps to itself."""
 
     def personalise(self, client: Client, ctx: Context) -> None:
@@ -362,7 +395,7 @@ class Offset(Toy):
         return {"loss": 0.0}
 
 
-class Stripes(Toy):
+class Stripes(Toy, fedplug.DataSource):
     """A segmentation in which a pixel is foreground where the image is bright."""
 
     def load(self, root: str | None) -> Dataset:
@@ -377,7 +410,7 @@ class Stripes(Toy):
         return Dataset(split(40), split(12), ("dark", "bright"), (0.5,), (0.25,), ("even", "odd"), ("bright",))
 
 
-class Pixelwise(Toy):
+class Pixelwise(Toy, fedplug.ModelSource):
     """One logit a class for each pixel, from that pixel alone."""
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
@@ -516,13 +549,13 @@ def build(
     recipe = Recipe.from_plain(server_plain or plain, catalog)
     composition = Composition(recipe, catalog)
     parties = Recipe.from_plain(plain, catalog)
-    key_server = needs_key_server(recipe, composition)
+    key_server = needs_key_server(composition)
     job = Job(parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog)
     running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     components = composition.components
     data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
-    ledger = Ledger(recipe.name, recipe.clients, recipe.rounds, recipe.min_clients, recipe.delta)
+    ledger = ledger_of(recipe, composition, model.layout)
     watch = Watch()
     wire = Wire(keep=True)
     return Protocol(recipe, composition, running, model.layout, wire, ledger, watch, model, public), running, watch

@@ -124,15 +124,15 @@ def _declared(found: type) -> list[tuple[str, str]]:
     served = [role.__name__ for role in roles.ROLES.values() if issubclass(found, role)]
     if served:
         facts.append(("roles", ", ".join(served)))
-    for record in (value for value in map(vars(found).get, roles.RECORDS) if value is not None):
+    for record in map(vars(found).get, roles.RECORDS):
         if isinstance(record, roles.Plans):
             facts.append(("zones", ", ".join(sorted(record.zones))))
         elif isinstance(record, roles.Finds):
             facts.append(("needs of a view", record.needs.describe()))
         elif isinstance(record, roles.Measures):
             facts.append(("conventions", record.conventions))
-    if issubclass(found, roles.Opener) and isinstance(found.site, str):
-        facts.append(("opens at", found.site))
+    if isinstance(site := vars(found).get("site"), str):
+        facts.append(("opens at", site))
     return facts
 
 

@@ -1,4 +1,4 @@
-"""What a link says it does to a zone's values: a small vocabulary of typed facts, and what follows once they are folded.
+"""What a link says it does to a zone's values: a small vocabulary of typed facts, and what follows from them.
 
 Each link of a zone's chain (`fedplug.links`) states its effects as a function of what is `Known` before it. Order
 rules, sensitivities, the releases of the ledger, credit for the noise of other clients, what an encryption can hold and
@@ -509,7 +509,7 @@ class Known:
 
 
 def _stretched(bound: Bound, factor: float) -> Bound:
-    return dataclasses.replace(bound, norm=_times(bound.norm, factor))  # type: ignore[arg-type]
+    return dataclasses.replace(bound, norm=_times(bound.norm, factor))
 
 
 def _times(value: float | tuple[float, ...] | None, factor: float) -> float | tuple[float, ...] | None:

@@ -25,6 +25,7 @@ from fedplug.model import Model
 from fedplug.openings import Openings
 from fedplug.profiles import by_party
 from fedplug.recipe import Recipe
+from fedplug.roles import ModelSource, Partition
 from fedplug.state_files import file_name, read_file, write_file
 from fedplug.steps import Steps
 from fedplug.types import Layout, Plan, PublicData
@@ -127,9 +128,9 @@ class ClientHost:
         self._receiver = Receiver("client", components, recipe.digest)
         data, self.public = load_data(recipe, composition.components, data_root)
         num_clients = recipe.data.clients
-        partition = composition.components[recipe.data.partition.name]
+        partition = composition.part(recipe.data.partition.name, Partition)
         assignment = partition.assign(data.train.labels, num_clients, stream(recipe.seed, "partition"))
-        model_component = composition.components[recipe.model.name]
+        model_component = composition.part(recipe.model.name, ModelSource)
         self.model: Model = model_component.build(data.shape, len(data.classes), recipe.seed, device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None

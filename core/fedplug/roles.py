@@ -178,7 +178,7 @@ class Negotiation(Component):
         return None
 
     def ballots(self, round: int, ctx: Context) -> Effects:
-        """What clients send with noise for the negotiation of a round, as a bound and a noise; the ledger charges it."""
+        """What clients send with noise for a round's negotiation, as a bound and a noise; the ledger charges it."""
         return ()
 
 
