@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
@@ -22,12 +22,8 @@ _ROUNDING = 1e-5
 _VALUES_AT_ONCE = 1 << 18
 
 
-class ImageMetric:
-    """What every image metric declares alike; computed by default, and without options, unless it says otherwise."""
-
-    name: str
-    kind: ClassVar[str] = "images"
-    default: ClassVar[bool] = True
+class ImageMetric(fedplug.Metric):
+    """What every image metric is built from; without options, unless it says otherwise."""
 
     class Options(fedplug.Options):
         """It has none."""

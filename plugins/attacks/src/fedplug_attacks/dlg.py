@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-from fedplug import AttackReport, Field, Needs, View, hookimpl
+from fedplug import AttackReport, Field, Finds, Needs, View, hookimpl
+
+from fedplug_attacks._forms import Formed
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +46,7 @@ class _Search(fedplug.Options):
     )
 
 
-class Dlg(fedplug.Attack):
+class Dlg(Formed):
     """Deep leakage from gradients (Zhu et al. 2019, Alg. 1): inputs and label logits, optimised together.
 
     Minimises the sum of squared differences between the gradient of dummy examples and the observed one, with L-BFGS.
@@ -60,10 +62,10 @@ class Dlg(fedplug.Attack):
     class Options(_Search):
         """How long and how often it searches."""
 
-    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 32))
-    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
-    headline: ClassVar[tuple[str, str]] = ("mse", "low")
-    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-3)
+    finds = Finds(
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 32)),
+        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
+    )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -79,7 +81,7 @@ class Dlg(fedplug.Attack):
         return _search(self.options, view, ctx, labels=None)
 
 
-class Idlg(fedplug.Attack):
+class Idlg(Formed):
     """Improved DLG (Zhao et al. 2020, Alg. 1) for a single example: the label from the last layer, then the input.
 
     The label is the class whose row of the last layer's gradient has another sign than the others; of a row that is
@@ -91,10 +93,10 @@ class Idlg(fedplug.Attack):
     class Options(_Search):
         """How long and how often it searches."""
 
-    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 1))
-    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
-    headline: ClassVar[tuple[str, str]] = ("mse", "low")
-    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-4)
+    finds = Finds(
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 1)),
+        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-4),
+    )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options

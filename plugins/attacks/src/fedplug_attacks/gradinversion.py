@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import AttackReport, Field, Needs, View, hookimpl
+from fedplug import AttackReport, Field, Finds, Needs, View, hookimpl
+
+from fedplug_attacks._forms import Formed
 
 if TYPE_CHECKING:
     import torch
     from fedplug import Context
 
 
-class GradInversion(fedplug.Attack):
+class GradInversion(Formed):
     """GradInversion (Yin et al. 2021, eq. 2, 7-11), reduced: the distance of gradients plus penalties on the images.
 
     Descends with Adam, from several seeds at once,
@@ -54,10 +56,10 @@ class GradInversion(fedplug.Attack):
             "public_mean (mean of the public examples and a little noise; without public examples as normal)",
         )
 
-    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 256))
-    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
-    headline: ClassVar[tuple[str, str]] = ("mse", "low")
-    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-2)
+    finds = Finds(
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256)),
+        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
+    )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options

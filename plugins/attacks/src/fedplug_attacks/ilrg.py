@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, hookimpl
+from fedplug import Context, Field, Finds, hookimpl
 from fedplug.errors import ViewError
 from fedplug.observation import Needs
 from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
+from fedplug_attacks._forms import Formed
+
 # Powers of ten between which the quotient of two entries is kept, as in the authors' published code.
 _EXPONENT = 10
 
 
-class Ilrg(fedplug.Attack):
+class Ilrg(Formed):
     """Instance-wise batch label restoration: class counts from the last layer's gradient (Ma et al. 2023).
 
     Row i of the gradient over its bias is a feature e_i of class i, so p_i = softmax(W e_i + b) are its probabilities,
@@ -31,10 +33,10 @@ class Ilrg(fedplug.Attack):
     """
 
     name: str
-    needs: ClassVar[Needs] = Needs(batch_size=(1, 1_000_000))
-    finds: ClassVar[frozenset[str]] = frozenset({"labels"})
-    headline: ClassVar[tuple[str, str]] = ("ln_acc", "high")
-    success: ClassVar[tuple[str, str, float]] = ("ln_acc", ">=", 0.95)
+    finds = Finds(
+        needs=Needs(batch_size=(1, 1_000_000)),
+        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
+    )  # fmt: skip
 
     class Options(fedplug.Options):
         """How hidden entries are treated."""

@@ -7,10 +7,10 @@ channels. What a metric is not defined for it refuses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug import Field
+from fedplug import Field, Measures
 from fedplug.errors import MetricError
 from fedplug.truth import Truth, wilson
 from fedplug.views import AttackReport
@@ -35,16 +35,20 @@ _SMALLEST = {"ms_ssim": (WINDOW - 1) * 2 ** (len(_WEIGHTS) - 1) + 1, "vifp": 41}
 class Mse(_images.ImageMetric):
     """Mean squared error, and the share of images recovered, with its 95% interval."""
 
-    better: ClassVar[dict[str, str]] = {
-        "mse": "low",
-        "images_recovered": "high",
-        "images_recovered_low": "high",
-        "images_recovered_high": "high",
-    }
-    conventions: ClassVar[str] = (
-        "images in [0, 1], any size; mean over channels and pixels of an image, then over images; an image counts as "
-        "recovered below an MSE of 1e-3 (option recovered_below), one that nothing was offered for does not; Wilson "
-        "interval of 95% over all images of the batch"
+    measures = Measures(
+        kind="images",
+        better={
+            "mse": "low",
+            "images_recovered": "high",
+            "images_recovered_low": "high",
+            "images_recovered_high": "high",
+        },
+        conventions=(
+            "images in [0, 1], any size; mean over channels and pixels of an image, then over images; an image "
+            "counts as recovered below an MSE of 1e-3 (option recovered_below), one that nothing was offered for "
+            "does not; Wilson interval of 95% over all images of the batch"
+        ),
+        default=True,
     )
 
     class Options(_images.ImageMetric.Options):
@@ -76,10 +80,14 @@ class Mse(_images.ImageMetric):
 class Psnr(_images.ImageMetric):
     """Peak signal-to-noise ratio, in dB: -10 log10 of the mean squared error of each image."""
 
-    better: ClassVar[dict[str, str]] = {"psnr": "high"}
-    conventions: ClassVar[str] = (
-        "images in [0, 1], so the peak is 1; any size; MSE over channels and pixels of an image, at most 100 dB (equal "
-        "images have 100), then mean over images"
+    measures = Measures(
+        kind="images",
+        better={"psnr": "high"},
+        conventions=(
+            "images in [0, 1], so the peak is 1; any size; MSE over channels and pixels of an image, at most 100 dB "
+            "(equal images have 100), then mean over images"
+        ),
+        default=True,
     )
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
@@ -95,11 +103,15 @@ class Psnr(_images.ImageMetric):
 class Ssim(_images.ImageMetric):
     """Structural similarity (MSSIM): the mean of the SSIM map of each image (Wang et al. 2004)."""
 
-    better: ClassVar[dict[str, str]] = {"mssim": "high"}
-    conventions: ClassVar[str] = (
-        "images in [0, 1]; at least 11x11 pixels; Gaussian window 11x11, sigma 1.5, K1 0.01, K2 0.03, population "
-        "covariance, only windows that lie in the image (no padding); mean over channels; 1 for equal images, may be "
-        "negative"
+    measures = Measures(
+        kind="images",
+        better={"mssim": "high"},
+        conventions=(
+            "images in [0, 1]; at least 11x11 pixels; Gaussian window 11x11, sigma 1.5, K1 0.01, K2 0.03, population "
+            "covariance, only windows that lie in the image (no padding); mean over channels; 1 for equal images, "
+            "may be negative"
+        ),
+        default=True,
     )
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
@@ -115,11 +127,15 @@ class Ssim(_images.ImageMetric):
 class MsSsim(_images.ImageMetric):
     """Multi-scale structural similarity (MS-SSIM), over five scales (Wang et al. 2003, eq. 7)."""
 
-    better: ClassVar[dict[str, str]] = {"ms_ssim": "high"}
-    conventions: ClassVar[str] = (
-        "images in [0, 1]; at least 161x161 pixels; five scales, each half the last (2x2 means), SSIM as in "
-        "attacks.ssim without padding at every scale, negative terms count as 0; each channel by itself, then mean; "
-        "1 for equal images"
+    measures = Measures(
+        kind="images",
+        better={"ms_ssim": "high"},
+        conventions=(
+            "images in [0, 1]; at least 161x161 pixels; five scales, each half the last (2x2 means), SSIM as in "
+            "attacks.ssim without padding at every scale, negative terms count as 0; each channel by itself, then "
+            "mean; 1 for equal images"
+        ),
+        default=True,
     )
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
@@ -136,11 +152,15 @@ class MsSsim(_images.ImageMetric):
 class Vifp(_images.ImageMetric):
     """Visual information fidelity in the pixel domain (VIFp; Sheikh & Bovik 2006), over four scales."""
 
-    better: ClassVar[dict[str, str]] = {"vifp": "high"}
-    conventions: ClassVar[str] = (
-        "images in [0, 1], scaled to [0, 255] for its noise variance of 2; at least 41x41 pixels, no padding; each "
-        "channel by itself, then mean; 1 for equal images, 0 where nothing is left, above 1 for raised contrast; not "
-        "defined for a true channel of one value"
+    measures = Measures(
+        kind="images",
+        better={"vifp": "high"},
+        conventions=(
+            "images in [0, 1], scaled to [0, 255] for its noise variance of 2; at least 41x41 pixels, no padding; "
+            "each channel by itself, then mean; 1 for equal images, 0 where nothing is left, above 1 for raised "
+            "contrast; not defined for a true channel of one value"
+        ),
+        default=True,
     )
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import fedplug
-from fedplug import AttackReport, Field, Needs, View, hookimpl
+from fedplug import AttackReport, Field, Finds, Needs, View, hookimpl
+
+from fedplug_attacks._forms import Formed
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +23,7 @@ _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 _MOST_LABELS = 16
 
 
-class InvertingGradients(fedplug.Attack):
+class InvertingGradients(Formed):
     """Inverting gradients (Geiping et al. 2020, eq. 4): one minus the cosine of the gradients, plus total variation.
 
     Adam on the sign of the objective's gradient, the learning rate cut to a tenth at 3/8, 5/8 and 7/8 of the
@@ -59,10 +61,10 @@ class InvertingGradients(fedplug.Attack):
             None, ge=1, description="trials computed together; null: as many as fit into about a gigabyte"
         )
 
-    needs: ClassVar[Needs] = Needs(tensors=(("model", "any"),), batch_size=(1, 256))
-    finds: ClassVar[frozenset[str]] = frozenset({"images", "labels"})
-    headline: ClassVar[tuple[str, str]] = ("mse", "low")
-    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-2)
+    finds = Finds(
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256)),
+        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
+    )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import fedplug
 import numpy as np
+from fedplug import Measures
 from fedplug.errors import MetricError
 from fedplug.truth import Truth
 from fedplug.views import AttackReport
@@ -26,10 +27,12 @@ class LabelAccuracy(fedplug.Metric):
     """
 
     Options = _NoOptions
-    kind: ClassVar[str] = "labels"
-    better: ClassVar[dict[str, str]] = {"le_acc": "high", "ln_acc": "high"}
-    conventions: ClassVar[str] = "0 to 1; mean over all classes, present or not; counts before renormalisation"
-    default: ClassVar[bool] = True
+    measures = Measures(
+        kind="labels",
+        better={"le_acc": "high", "ln_acc": "high"},
+        conventions="0 to 1; mean over all classes, present or not; counts before renormalisation",
+        default=True,
+    )
 
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
@@ -54,10 +57,12 @@ class LabelRecall(fedplug.Metric):
     """
 
     Options = _NoOptions
-    kind: ClassVar[str] = "labels"
-    better: ClassVar[dict[str, str]] = {"label_recall": "high", "label_precision": "high", "instance_recall": "high"}
-    conventions: ClassVar[str] = "0 to 1; precision is 0 where no class was found; instances as a multiset"
-    default: ClassVar[bool] = True
+    measures = Measures(
+        kind="labels",
+        better={"label_recall": "high", "label_precision": "high", "instance_recall": "high"},
+        conventions="0 to 1; precision is 0 where no class was found; instances as a multiset",
+        default=True,
+    )
 
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
@@ -81,7 +86,7 @@ class LabelRecall(fedplug.Metric):
         }
 
 
-class PresenceAuc:
+class PresenceAuc(fedplug.Metric):
     """How well the classes that were there are told from those that were not: the area under the ROC curve.
 
     The share of pairs of a present and an absent class in which the present one has the higher score. Attacks that give
@@ -89,10 +94,12 @@ class PresenceAuc:
     """
 
     Options = _NoOptions
-    kind: ClassVar[str] = "labels"
-    better: ClassVar[dict[str, str]] = {"presence_auc": "high"}
-    conventions: ClassVar[str] = "0 to 1; ties count half; left out where every class is there, or none"
-    default: ClassVar[bool] = True
+    measures = Measures(
+        kind="labels",
+        better={"presence_auc": "high"},
+        conventions="0 to 1; ties count half; left out where every class is there, or none",
+        default=True,
+    )
 
     def __init__(self, options: _NoOptions) -> None:
         self.options = options

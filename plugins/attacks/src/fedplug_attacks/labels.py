@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, hookimpl
+from fedplug import Context, Field, Finds, hookimpl
 from fedplug.errors import ViewError
 from fedplug.observation import Needs
 from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
+
+from fedplug_attacks._forms import Formed
 
 if TYPE_CHECKING:
     from fedplug_attacks._label_layer import LastLayer
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 _PASSES = 2
 
 
-class Labels(fedplug.Attack):
+class Labels(Formed):
     """Class counts from every visible entry of the last layer's gradient, by least squares against public examples.
 
     Entry (i, j) of the gradient is mean_n(p_n[i] e_n[j]) - (n_i / B) f_i[j], where f_i is the mean feature of class i
@@ -37,10 +39,10 @@ class Labels(fedplug.Attack):
     """
 
     name: str
-    needs: ClassVar[Needs] = Needs(batch_size=(1, 1_000_000))
-    finds: ClassVar[frozenset[str]] = frozenset({"labels"})
-    headline: ClassVar[tuple[str, str]] = ("ln_acc", "high")
-    success: ClassVar[tuple[str, str, float]] = ("ln_acc", ">=", 0.95)
+    finds = Finds(
+        needs=Needs(batch_size=(1, 1_000_000)),
+        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
+    )  # fmt: skip
 
     class Options(fedplug.Options):
         """How hidden entries are treated, and how counts follow from the gradient."""

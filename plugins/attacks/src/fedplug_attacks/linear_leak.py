@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, hookimpl
+from fedplug import Context, Field, Finds, hookimpl
 from fedplug.errors import ViewError
 from fedplug.observation import FIRST_BIAS, FIRST_WEIGHT, Needs, role
 from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
+
+from fedplug_attacks._forms import Formed
 
 # Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
 _STEPS = 50
@@ -19,7 +21,7 @@ _STEPS = 50
 _OUTSIDE = 1e-2
 
 
-class LinearLeak(fedplug.Attack):
+class LinearLeak(Formed):
     """The inputs of a first fully connected layer, read off its gradient (Phong et al. 2018; Geiping et al. 2020).
 
     Row i of the gradient is G_W[i] = sum_n g_n[i] x_n' and G_b[i] = sum_n g_n[i]. With one example every row is
@@ -36,12 +38,12 @@ class LinearLeak(fedplug.Attack):
     """
 
     name: str
-    needs: ClassVar[Needs] = Needs(
-        model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
-    )
-    finds: ClassVar[frozenset[str]] = frozenset({"images"})
-    headline: ClassVar[tuple[str, str]] = ("mse", "low")
-    success: ClassVar[tuple[str, str, float]] = ("mse", "<=", 1e-4)
+    finds = Finds(
+        needs=Needs(
+            model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
+        ),
+        what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-4),
+    )  # fmt: skip
 
     class Options(fedplug.Options):
         """How hidden entries are treated, and which rows count as the same image."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from fedplug import Field
+from fedplug import Field, Measures
 from fedplug.errors import MetricError
 from fedplug.truth import Truth
 from fedplug.views import AttackReport
@@ -31,12 +31,15 @@ _VALUES_AT_ONCE = 1 << 20  # of one side; VGG makes about 100 times as many in i
 class Lpips(_images.ImageMetric):
     """Learned perceptual image patch similarity (LPIPS; Zhang et al. 2018), from a folder with network weights."""
 
-    better: ClassVar[dict[str, str]] = {"lpips": "low"}
-    conventions: ClassVar[str] = (
-        "images in [0, 1]; at least 31x31 pixels (alex), 16x16 (vgg) or 17x17 (squeeze), not resized; gray is repeated "
-        "in three channels; LPIPS 0.1, linear layers as published, network as in the folder; 0 for equal images"
+    measures = Measures(
+        kind="images",
+        better={"lpips": "low"},
+        conventions=(
+            "images in [0, 1]; at least 31x31 pixels (alex), 16x16 (vgg) or 17x17 (squeeze), not resized; gray is "
+            "repeated in three channels; LPIPS 0.1, linear layers as published, network as in the folder; 0 for "
+            "equal images"
+        ),
     )
-    default: ClassVar[bool] = False
 
     class Options(_images.ImageMetric.Options):
         folder: str = Field(

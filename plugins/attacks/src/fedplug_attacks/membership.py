@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Attacker, Context, Examples, Field, Needs, hookimpl
+from fedplug import Attacker, Context, Examples, Field, Finds, Needs, hookimpl
 from fedplug.observation import ObservedUpdate
 from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
@@ -71,21 +71,21 @@ class Membership(fedplug.Attack):
                 )
             return self
 
-    finds = frozenset({"members"})
-    headline = ("membership_auc", "high")
-    success = ("membership_auc", ">=", 0.6)
-
     def __init__(self, options: Options) -> None:
         self.options = options
 
     @property
-    def needs(self) -> Needs:
-        """Candidates and a model; of an update something visible where the local model is attacked."""
+    def finds(self) -> Finds:
+        """Members, from candidates and a model; of an update something visible where the local model is attacked."""
         local = self.options.model == "local"
         public = self.options.method == "likelihood_ratio" and self.options.reference in ("public", "both")
-        return Needs(
+        needs = Needs(
             update=local, tensors=(("model", "any"),) if local else (), loss=None, candidates=True, public=public
         )
+        return Finds(
+            needs=needs, what=frozenset({"members"}), headline=("membership_auc", "high"),
+            success=("membership_auc", ">=", 0.6),
+        )  # fmt: skip
 
     def describe(self) -> str:
         """One line for the plan."""

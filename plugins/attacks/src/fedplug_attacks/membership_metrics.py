@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import MetricError, Truth
+from fedplug import Measures, MetricError, Truth
 from fedplug.views import AttackReport
 from numpy.typing import NDArray
 
@@ -24,13 +24,15 @@ class MembershipRoc(fedplug.Metric):
     class Options(fedplug.Options):
         """None."""
 
-    kind = "members"
-    better: ClassVar[dict[str, str]] = {"membership_auc": "high", "tpr_at_1_fpr": "high"}
-    conventions = (
-        "both 0 to 1; AUC: ties count half, 0.5 is a coin; TPR: the largest among thresholds with FPR <= 0.01, not "
-        "interpolated, left out below 100 non-members"
+    measures = Measures(
+        kind="members",
+        better={"membership_auc": "high", "tpr_at_1_fpr": "high"},
+        conventions=(
+            "both 0 to 1; AUC: ties count half, 0.5 is a coin; TPR: the largest among thresholds with FPR <= 0.01, "
+            "not interpolated, left out below 100 non-members"
+        ),
+        default=True,
     )
-    default = True
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, MetricError, Seen, Truth, stream
+from fedplug import Field, Measures, MetricError, Seen, Truth, stream
 from fedplug.views import AttackReport
 from numpy.typing import NDArray
 
@@ -42,16 +42,21 @@ class MutualInformation(fedplug.Metric):
         )
         seed: int = Field(0, ge=0, description="of the shuffles and the draw")
 
-    kind = "update"
-    better: ClassVar[dict[str, str]] = {
-        "mutual_information": "high", "mutual_information_net": "high", "mi_visible": "high", "mi_mask": "high",
-        "mi_naive": "high",
-    }  # fmt: skip
-    conventions = (
-        "bits an entry, 0 to log2(bins); plug-in on a histogram; net and mi_ numbers are minus the mean over shuffles; "
-        "mi_naive takes hidden entries for 0"
+    measures = Measures(
+        kind="update",
+        better={
+            "mutual_information": "high",
+            "mutual_information_net": "high",
+            "mi_visible": "high",
+            "mi_mask": "high",
+            "mi_naive": "high",
+        },
+        conventions=(
+            "bits an entry, 0 to log2(bins); plug-in on a histogram; net and mi_ numbers are minus the mean over "
+            "shuffles; mi_naive takes hidden entries for 0"
+        ),
+        default=True,
     )
-    default = True
 
     def __init__(self, options: Options) -> None:
         self.options = options

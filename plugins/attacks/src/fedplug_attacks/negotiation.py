@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, Layout, hookimpl
+from fedplug import Context, Field, Finds, Layout, hookimpl
 from fedplug.errors import ViewError
 from fedplug.observation import LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug.told import Told, examples_of
@@ -20,7 +20,7 @@ _PRESENT = 0.25
 _KINDS = ("vectors", "ballots", "masks")
 
 
-class Negotiation:
+class Negotiation(fedplug.Attack):
     """Class presence and counts from ballots, sensitivity vectors and masks (this project).
 
     Scores of scalars follow from gradients on the client's data. In the last layer, row k and bias k get theirs mostly
@@ -35,10 +35,10 @@ class Negotiation:
     """
 
     name: str
-    needs: ClassVar[Needs] = Needs(update=False, model=False, loss=None, told=True)
-    finds: ClassVar[frozenset[str]] = frozenset({"labels"})
-    headline: ClassVar[tuple[str, str]] = ("presence_auc", "high")
-    success: ClassVar[tuple[str, str, float]] = ("presence_auc", ">=", 0.9)
+    finds = Finds(
+        needs=Needs(update=False, model=False, loss=None, told=True),
+        what=frozenset({"labels"}), headline=("presence_auc", "high"), success=("presence_auc", ">=", 0.9),
+    )  # fmt: skip
 
     class Options(fedplug.Options):
         """What is read, and how."""

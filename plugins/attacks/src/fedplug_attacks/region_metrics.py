@@ -5,10 +5,8 @@ The paper does not say how it cuts structural similarity to a region; here its m
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
-from fedplug import Field
+from fedplug import Field, Measures
 from fedplug.errors import MetricError
 from fedplug.truth import Truth
 from fedplug.views import AttackReport
@@ -22,18 +20,22 @@ from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_erro
 class Regions(_images.ImageMetric):
     """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as FedRE's Table 2 compares attacks)."""
 
-    better: ClassVar[dict[str, str]] = {
-        "mse_inside": "low",
-        "mse_outside": "low",
-        "psnr_inside": "high",
-        "psnr_outside": "high",
-        "mssim_inside": "high",
-        "mssim_outside": "high",
-    }
-    conventions: ClassVar[str] = (
-        "images in [0, 1]; each number is the mean over a side's pixels, then over the images that have any; the SSIM "
-        "map is that of attacks.ssim, from 11x11 pixels, and a pixel counts where it is the centre of a window that "
-        "lies in the image: not within 5 pixels of the border; mean over channels"
+    measures = Measures(
+        kind="images",
+        better={
+            "mse_inside": "low",
+            "mse_outside": "low",
+            "psnr_inside": "high",
+            "psnr_outside": "high",
+            "mssim_inside": "high",
+            "mssim_outside": "high",
+        },
+        conventions=(
+            "images in [0, 1]; each number is the mean over a side's pixels, then over the images that have any; the "
+            "SSIM map is that of attacks.ssim, from 11x11 pixels, and a pixel counts where it is the centre of a "
+            "window that lies in the image: not within 5 pixels of the border; mean over channels"
+        ),
+        default=True,
     )
 
     class Options(_images.ImageMetric.Options):
