@@ -58,6 +58,14 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     found = [shown for component in composition.components.values() for shown in component.reveals(ctx)]
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
+    if own := sorted(composition.negotiation.plans.own & ctx.links.keys()):
+        # Positions are summed one by one, and so is what each sum is divided by, closed or not.
+        note = (
+            f"each position of the {' and '.join(own)} sums comes with the total weight of the clients that sent it "
+            "there, which says how many of them chose it"
+        )
+        sealed = any(seal_of(ctx.steps(zone)) for zone in own)
+        found.append(Reveals("divisors of positions", ("client", "key_holder") if sealed else ("client",), note=note))
     if recipe.profiles:
         note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
         found.append(Reveals("operation counts of each client", ("aggregator",), note=note))

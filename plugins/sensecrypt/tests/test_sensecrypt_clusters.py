@@ -11,6 +11,7 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Server, gaussian_delta
+from fedplug.charging import releases_of
 from fedplug.errors import ProtectionError, TooFewClients
 from fedplug.testing import check_component
 from fedplug_sensecrypt import affinity
@@ -234,20 +235,24 @@ def test_literal_noise_is_the_printed_formula() -> None:
     component = Clusters(Clusters.Options(norm=2.0, epsilon=0.1, calibration="classical"))
     assert component.stddev() / 2.0 == pytest.approx(48.45, abs=0.005)
     assert Clusters(Clusters.Options(norm=1.0, epsilon=0.1)).stddev() == pytest.approx(2 * 30.75, abs=0.01)
-    release = component.release(0, None)  # type: ignore[arg-type]
-    assert release is not None
+    release = release_of(component)
     assert release.literal
     assert release.noise_multiplier == pytest.approx(48.45, abs=0.005)
+
+
+def release_of(component: Clusters) -> Any:
+    """What the ledger makes of round 1's vectors."""
+    (release,) = releases_of("vectors", component.ballots(0, None))  # type: ignore[arg-type]
+    return release
 
 
 def test_what_is_sent_carries_the_noise_of_the_ledger() -> None:
     """Items 18 and 40: the standard deviation on the wire is multiplier times norm."""
     vectors = np.random.default_rng(0).random((3, 20_000)).astype(np.float32)
     cohort, _, component = form(vectors, epsilon=4.0, norm=0.5)
-    release = component.release(0, None)  # type: ignore[arg-type]
-    assert release is not None
+    release = release_of(component)
     assert (release.mechanism, release.trust, release.source) == ("gaussian", "local", "secure")
-    assert component.release(1, None) is None  # type: ignore[arg-type]
+    assert component.ballots(1, None) == ()  # type: ignore[arg-type]
     std = release.noise_multiplier * release.clipping_norm
     noise = np.stack([cohort.sent[k].astype(np.float64) - clip(vectors[k], 0.5) for k in range(3)])
     assert all(cohort.sent[k].dtype == np.float32 for k in range(3))
@@ -256,13 +261,19 @@ def test_what_is_sent_carries_the_noise_of_the_ledger() -> None:
     assert abs(np.corrcoef(noise)[np.triu_indices(3, 1)]).max() < 0.05
 
 
-def test_without_noise_there_is_no_release_but_a_side_channel() -> None:
+def test_without_noise_vectors_cost_nothing_that_can_be_counted_and_void_every_guarantee() -> None:
     component = Clusters(Clusters.Options(epsilon=None))
-    assert component.release(0, None) is None  # type: ignore[arg-type]
-    open_channels = {channel.what: channel.accounted for channel in component.side_channels(None)}  # type: ignore[arg-type]
-    assert open_channels == {"sensitivity vectors": False, "clusters": False}
-    noised = Clusters(Clusters.Options()).side_channels(None)  # type: ignore[arg-type]
-    assert {channel.what: channel.accounted for channel in noised} == {"clusters": True}
+    assert component.ballots(0, None) == ()  # type: ignore[arg-type]
+    shown = {each.what: each for each in component.reveals(None)}  # type: ignore[arg-type]
+    assert {what: (each.covered_by, each.voids) for what, each in shown.items()} == {
+        "sensitivity vectors": (None, True), "clusters": (None, False),
+    }  # fmt: skip
+    assert shown["sensitivity vectors"].asked == ("vector",)
+    noised = Clusters(Clusters.Options()).reveals(None)  # type: ignore[arg-type]
+    assert {each.what: (each.covered_by, each.voids) for each in noised} == {
+        "noised sensitivity vectors": ("epsilon", False), "clusters": ("epsilon", False),
+    }  # fmt: skip
+    assert noised[0].asked == ("vector",)
 
 
 def test_a_vector_is_sent_once() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import phe
 import pytest
-from fedplug import codec
+from fedplug import Known, Seal, codec
 from fedplug.context import Client, Context, KeyServer, Party, Server
 from fedplug.errors import MessageError, ProtectionError
 from fedplug.testing import check_component
@@ -264,4 +265,14 @@ def test_options_that_could_overflow_are_refused() -> None:
         Paillier.Options(bits=1024)
     with pytest.raises(ValidationError, match="greater than 0"):
         Paillier.Options(range=0)
-    assert Paillier(Paillier.Options()).limits(10) == (1024.0, 2**-32)
+
+
+def test_the_seal_says_what_it_holds() -> None:
+    component = Paillier(Paillier.Options())
+    ctx = SimpleNamespace(num_clients=10)
+    (seal,) = component.effects(Known(zone="encrypted"), ctx)  # type: ignore[arg-type]
+    assert isinstance(seal, Seal)
+    assert (seal.range, seal.step, seal.position_block) == (1024.0, 2**-32, 1)
+    assert (seal.opened_by, seal.answers) == ("key_server", "server")
+    assert seal.scheme == "Paillier 2048 through phe, one value a ciphertext, steps of 2^-32, range ±1024"
+    assert component.describe() == f"{seal.scheme}; secret key at the key server"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from fedplug import gaussian_epsilon
+from fedplug.cli import main
 from fedplug.errors import RecipeError
 from fedplug.recipe import Recipe
 from toy_components import Outcome, initial_vector, recipe_of, run_protocol
@@ -148,6 +153,55 @@ def test_vectors_with_noise_are_in_the_ledger() -> None:
     assert release["noise_multiplier"] == pytest.approx(2 * 3.7306, abs=1e-3)
     assert release["clipping_norm"] == 0.5
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)  # zero-out
+
+
+def written(plain: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The ledger.json of a run from the command line."""
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(plain), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["fedplug", "run", str(path), "--output", str(folder / "runs"), "--quiet"])
+    assert int(main() or 0) == 0
+    (run_dir,) = (folder / "runs").iterdir()
+    found: dict[str, Any] = json.loads((run_dir / "ledger.json").read_text(encoding="utf-8"))
+    return found
+
+
+ALL: dict[str, Any] = {"select": {"budget": 1.0, "B": 0.0, "C": 0.0}, "rounds": 1, "protect": {
+    "encrypted": [{"use": "std.bfv", "key_holder": "clients"}], "clear": [],
+}}  # fmt: skip
+"""Every scalar is encrypted and opened by clients: the aggregator reads ciphertexts, and what it was told."""
+
+
+def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else is encrypted, but the vectors name every client's classes."""
+    ledger = written(sensecrypt("std.bfv", **ALL), tmp_path, monkeypatch)
+    for who in ("aggregator", "client_and_aggregator"):
+        view = ledger["views"][who]
+        assert view["epsilon"] == "none"
+        assert "sees sensitivity vectors: |w * gradient| of each client" in view["reason"]
+    assert not ledger["uncovered_messages"]
+
+
+def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = {"use": "sensecrypt.clusters", "epsilon": 1.0}
+    ledger = written(sensecrypt("std.bfv", **ALL, groups=groups), tmp_path, monkeypatch)
+    view = ledger["views"]["aggregator"]
+    assert view["replace_one"]["epsilon_exact"] == pytest.approx(1.0, rel=1e-6)
+    assert view["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)
+    assert not ledger["uncovered_messages"]
+
+
+def test_divisors_of_single_positions_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks differ, so each position is divided by the weight of those who chose it; clients receive that."""
+    plain = sensecrypt(select={"budget": 0.03}, rounds=1, groups=None)
+    shown = {each["what"]: each for each in written(plain, tmp_path, monkeypatch)["reveals"]}
+    assert shown["divisors of positions"]["to"] == ["client", "key_holder"]
+    assert "how many of them chose it" in shown["divisors of positions"]["note"]
+    calls = [call for message in run_protocol(plain).sent(receiver="client:0") for call in message.decode()["calls"]]
+    (opened,) = [payload[0] for *_, method, payload in calls if method == "adopt"]
+    divisors = np.asarray(opened["encrypted"].divisor)
+    assert divisors.shape == (opened["encrypted"].size,)
+    assert len(np.unique(divisors)) > 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Layout, Plan, Server
+from fedplug import Layout, Plan, Plans, Reads, Server
 from fedplug.errors import ProtectionError
 from fedplug.profiles import Profile
 from fedplug.testing import check_component
@@ -205,11 +205,17 @@ def test_masks_can_be_empty_all_ones_and_disjoint() -> None:
 
 
 def test_what_is_visible() -> None:
-    channels = {channel.what: channel for channel in Select(Select.Options()).side_channels(None)}  # type: ignore[arg-type]
-    assert channels["masks"].seen_by == ("aggregator",)
-    assert not channels["masks"].accounted
-    assert "bandwidth and CPUs" in channels
-    assert len(Select(Select.Options(budget=0.5)).side_channels(None)) == 2  # type: ignore[arg-type]
+    channels = {channel.what: channel for channel in Select(Select.Options()).reveals(None)}  # type: ignore[arg-type]
+    assert channels["masks"].to == ("aggregator",)
+    assert channels["masks"].covered_by is None
+    assert channels["bandwidth and CPUs"].asked == ("device",)
+    assert len(Select(Select.Options(budget=0.5)).reveals(None)) == 2  # type: ignore[arg-type]
+
+
+def test_what_it_plans_and_reads() -> None:
+    component = Select(Select.Options(by="s", rest="noised"))
+    assert component.plans == Plans(zones=frozenset({"encrypted", "noised"}), own=frozenset({"encrypted", "noised"}))
+    assert component.reads == Reads(by="s", per="scalar")
 
 
 def recipe(**changes: Any) -> Any:

@@ -88,7 +88,9 @@ class Phe:
             ProtectionError: the context is no secret key.
             MessageError: a ciphertext is damaged.
         """
-        if not hasattr(context, "raw_decrypt"):
+        import phe
+
+        if not isinstance(context, phe.PaillierPrivateKey):
             raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
         key, rows = _public(context), np.empty((len(ciphertexts), slots), np.int64)
         for index, data in enumerate(ciphertexts):
@@ -101,7 +103,9 @@ class Phe:
 
 def _public(context: Any) -> Any:
     """The public half of either key."""
-    return getattr(context, "public_key", context)
+    import phe
+
+    return context.public_key if isinstance(context, phe.PaillierPrivateKey) else context
 
 
 def _to_bytes(key: Any, ciphertext: Any) -> bytes:

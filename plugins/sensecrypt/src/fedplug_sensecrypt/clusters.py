@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Release, Reveals, Server, at_client, gaussian_noise_multiplier
+from fedplug import (
+    Bound, Client, Cohort, Context, Effects, Field, Noise, Reads, Reveals, Server, at_client, gaussian_noise_multiplier,
+)  # fmt: skip
 from fedplug.errors import ProtectionError, TooFewClients
 from fedplug.scores import unknown_scorer
 from numpy.typing import NDArray
@@ -78,7 +80,12 @@ class Clusters(fedplug.Groups):
             return self
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Clusters.Options = options
+
+    @property
+    def reads(self) -> Reads:
+        """One sensitivity a scalar."""
+        return Reads(by=self.options.by, per="scalar")
 
     def check(self, recipe: Any) -> list[str]:
         """Sums of two clients are refused, and round 1 must see everybody."""
@@ -165,27 +172,38 @@ class Clusters(fedplug.Groups):
 
     # -- what it costs and shows ---------------------------------------------------------------------------------------
 
-    def release(self, round: int, ctx: Context) -> Release | None:
-        """The vectors of round 1, for the ledger; the multiplier is that of zeroing a vector."""
+    def ballots(self, round: int, ctx: Context) -> Effects:
+        """The vectors of round 1: clipped to G, then noised. Without noise they cost nothing that can be counted."""
         options, std = self.options, self.stddev()
         if round > 0 or std == 0 or options.norm is None:
-            return None
+            return ()
         note = "sensitivity vectors, sent once"
         literal = options.calibration == "classical"
         if literal:
             note += "; the classical formula for sensitivity G, which a replaced client exceeds twofold"
-        return Release("gaussian", std / options.norm, options.norm, source=options.source, literal=literal, note=note)
+        return (
+            Bound(options.norm),
+            Noise(mechanism="gaussian", scale=std, source=options.source, literal=literal, note=note,
+                  calibrated_delta=options.delta),
+        )  # fmt: skip
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Who sees the vectors and the clusters."""
-        noised = self.stddev() > 0
-        channels = []
-        if not noised:
-            shown = "|w * gradient| of each client, by name: with the weights, which are nearly public, |gradient|"
-            channels.append(Reveals("sensitivity vectors", ("aggregator",), note=shown))
-        members = "which clients have like data" + ("; follows from noised vectors" if noised else "")
-        channels.append(Reveals("clusters", ("aggregator", "client"), covered_by="epsilon" if noised else None, note=members))
-        return channels
+        if self.stddev() > 0:
+            sent = "sent once, clipped and noised; which clients have like data follows from them"
+            return [
+                Reveals("noised sensitivity vectors", ("aggregator",), covered_by="epsilon", asked=("vector",), note=sent),
+                Reveals("clusters", ("aggregator", "client"), covered_by="epsilon", note="they follow from noised vectors"),
+            ]
+        # Some vectors name every class that a client has: what else the aggregator cannot read is no comfort.
+        shown = (
+            "|w * gradient| of each client, by name and without noise, which tells the classes of its data; write "
+            "groups: {epsilon: 1} to add noise"
+        )
+        return [
+            Reveals("sensitivity vectors", ("aggregator",), asked=("vector",), voids=True, note=shown),
+            Reveals("clusters", ("aggregator", "client"), note="which clients have like data"),
+        ]
 
     def assess(self, server: Server, truth: dict[str, Any]) -> dict[str, float]:
         """What was found in round 1, and where the true categories are known the adjusted Rand index (Eq. 11)."""

@@ -93,17 +93,16 @@ class Paillier(Encryption):
     position_block = 1
     backend = Phe()
 
-    def describe(self) -> str:
-        """One line for the plan of a run."""
-        holder = "every client" if self.site == "client" else "the key server"
+    def scheme(self) -> str:
+        """Its parameters in a line."""
         return (
             f"Paillier {self.options.bits} through phe, one value a ciphertext, steps of 2^-32, range "
-            f"±{self.options.range:g}; secret key at {holder}"
+            f"±{self.options.range:g}"
         )
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude of the weighted values that it represents, and their grid step."""
-        return self.options.range, 1 / SCALE
+    def step(self, num_clients: int) -> float:
+        """Grid step of the weighted values, whatever the number of clients."""
+        return 1 / SCALE
 
     def agree(self, max_clients: int) -> SignedFixedPoint:
         """The codec for that many clients.

@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, Plan, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.scores import unknown_scorer
 from fedplug.types import CLEAR, ENCRYPTED, RETAINED
@@ -57,17 +57,18 @@ class Select(fedplug.Negotiation):
             return value
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Select.Options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({ENCRYPTED, self.options.rest})
+    def plans(self) -> Plans:
+        """Two zones, and in both each client has positions of its own: it encrypts what suits it."""
+        zones = frozenset({ENCRYPTED, self.options.rest})
+        return Plans(zones=zones, own=zones)
 
     @property
-    def own_zones(self) -> frozenset[str]:
-        """Each client encrypts what suits it."""
-        return self.zones
+    def reads(self) -> Reads:
+        """One sensitivity a scalar."""
+        return Reads(by=self.options.by, per="scalar")
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, and something must say what each device can do."""
@@ -159,7 +160,8 @@ class Select(fedplug.Negotiation):
             Reveals("union of masks", ("client", "key_holder"), note=union),
         ]
         if self.options.budget is None:
-            channels.append(Reveals("bandwidth and CPUs", ("aggregator",), note="of each client, sent once"))
+            told = "of each client, sent once; no training data goes into them"
+            channels.append(Reveals("bandwidth and CPUs", ("aggregator",), asked=("device",), note=told))
         return channels
 
     def describe(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, hookimpl
+from fedplug import Client, Context, Scoring, hookimpl
 from fedplug.per_sample import mean_gradient
 from fedplug.types import Scores
 
@@ -17,6 +17,7 @@ class Sensitivity(fedplug.Scorer):
     needs its terms.
     """
 
+    scoring = Scoring(per="scalar")
     name: str
 
     class Options(fedplug.Options):
