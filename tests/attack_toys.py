@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, hookimpl, run_command
+from fedplug import Context, Field, Finds, Measures, hookimpl, run_command
 from fedplug.adversaries import Adversary
 from fedplug.attack_command import attack, with_attacks
 from fedplug.attack_display import PlainAttackDisplay
@@ -36,7 +36,7 @@ Deed = Literal[
 ]
 
 
-class Echo(Toy):
+class Echo(Toy, fedplug.Attack):
     """Keep what it is given, and give back what the options say."""
 
     class Options(fedplug.Options):
@@ -48,20 +48,25 @@ class Echo(Toy):
         grey: float = Field(0.5, description="of the images that it finds; the naive form finds them darker by 0.2")
         finds: tuple[str, ...] = Field(("images", "labels"), description="what it finds")
 
-    headline = ("toy_distance", "low")
-    success = ("toy_distance", "<=", 0.3)
     heard: ClassVar[list[tuple[View, Context]]] = []
 
     @property
-    def needs(self) -> Needs:
-        """A challenge, if it is to find members."""
+    def finds(self) -> Finds:
+        """As the options say; from a challenge, if it is to find members."""
         members = "members" in self.options.finds
-        return Needs(update=not members, model=False, candidates=members, loss=None, classification=False)
+        needs = Needs(update=not members, model=False, candidates=members, loss=None, classification=False)
+        return Finds(needs=needs, what=frozenset(self.options.finds), headline=("toy_distance", "low"),
+                     success=("toy_distance", "<=", 0.3))  # fmt: skip
 
     @property
-    def finds(self) -> frozenset[str]:
+    def form(self) -> Literal["adaptive", "naive"]:
         """As the options say."""
-        return frozenset(self.options.finds)
+        form: Literal["adaptive", "naive"] = self.options.form
+        return form
+
+    def in_form(self, form: Literal["adaptive", "naive"]) -> Echo:
+        """With the other options as they are."""
+        return Echo(self.options.model_copy(update={"form": form}))
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> Any:
@@ -110,8 +115,13 @@ class Echo(Toy):
         return report
 
 
-class Bare(Toy):
-    """Declare nothing at all, as the smallest attack does."""
+class Bare(Toy, fedplug.Attack):
+    """Look for nothing and need nothing."""
+
+    finds = Finds(
+        needs=Needs(update=False, model=False, loss=None, classification=False), what=frozenset(),
+        headline=("", "high"), success=("", ">=", float("inf")),
+    )  # fmt: skip
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
@@ -119,19 +129,19 @@ class Bare(Toy):
         return AttackReport("finished", {"messages": len(view.messages)})
 
 
-class Measure(Toy):
-    """What every toy metric has."""
+class Measure(Toy, fedplug.Metric):
+    """What every toy metric is."""
 
-    kind: ClassVar[str] = "images"
-    better: ClassVar[dict[str, str]] = {}
-    conventions: ClassVar[str] = "none"
-    default: ClassVar[bool] = False
+
+def measures(kind: str = "images", **better: str) -> Measures:
+    """What a toy metric compares."""
+    return Measures(kind=kind, better=better, conventions="none")
 
 
 class Distance(Measure):
     """Mean squared error."""
 
-    better: ClassVar[dict[str, str]] = {"toy_distance": "low"}
+    measures = measures(toy_distance="low")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """Over all images."""
@@ -142,8 +152,7 @@ class Distance(Measure):
 class CountError(Measure):
     """Total error of the counts."""
 
-    kind: ClassVar[str] = "labels"
-    better: ClassVar[dict[str, str]] = {"toy_count_error": "low"}
+    measures = measures("labels", toy_count_error="low")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """Over all classes."""
@@ -153,8 +162,7 @@ class CountError(Measure):
 class Hits(Measure):
     """Share of the candidates with the highest scores that are members."""
 
-    kind: ClassVar[str] = "members"
-    better: ClassVar[dict[str, str]] = {"toy_hits": "high"}
+    measures = measures("members", toy_hits="high")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """Among as many as there are members."""
@@ -167,8 +175,7 @@ class Hits(Measure):
 class Agreement(Measure):
     """Largest difference between what was visible of the update and the update."""
 
-    kind: ClassVar[str] = "update"
-    better: ClassVar[dict[str, str]] = {"toy_agreement": "low", "toy_visible": "high"}
+    measures = measures("update", toy_agreement="low", toy_visible="high")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """And how much was visible."""
@@ -182,8 +189,7 @@ class Agreement(Measure):
 class Undefined(Measure):
     """Never defined; for random guesses of counts it is, now and then."""
 
-    kind: ClassVar[str] = "labels"
-    better: ClassVar[dict[str, str]] = {"toy_odd": "high"}
+    measures = measures("labels", toy_odd="high")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """Of odd counts of the first class only."""
@@ -195,7 +201,7 @@ class Undefined(Measure):
 class NotANumber(Measure):
     """NaN and infinity."""
 
-    better: ClassVar[dict[str, str]] = {"toy_nan": "high", "toy_infinite": "high"}
+    measures = measures(toy_nan="high", toy_infinite="high")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """Both."""
@@ -205,7 +211,7 @@ class NotANumber(Measure):
 class Broken(Measure):
     """Raise what no metric should."""
 
-    better: ClassVar[dict[str, str]] = {"toy_broken": "high"}
+    measures = measures(toy_broken="high")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """Never."""
@@ -279,7 +285,7 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
     catalog, file = attack_catalog(), folder / "recipe.yaml"
     ran = load_recipe(file, (), catalog)
     recipe = with_attacks(ran, file, catalog, names or ("toy.echo",), USUAL, scope, ())
-    keys = needs_key_server(ran, Composition(ran, catalog))
+    keys = needs_key_server(Composition(ran, catalog))
     run = AttackRun(recipe, ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
     try:
         yield run

@@ -229,7 +229,8 @@ def test_sigma_is_the_standard_deviation_of_the_noise_that_was_added(runs: Runs,
     assert np.std(measured) == pytest.approx(sigma, rel=0.1)
     expected = {1: math.sqrt(2) * 0.3 * norm, 2: 0.3 * norm}[order] * (2 if "choice" in chain[1] else 1)
     assert sigma == pytest.approx(expected)
-    assert update.meaning.clip_norm == (norm if order == 2 else None)  # of the L2 norm
+    assert update.meaning.clip_norm == norm
+    assert [(clip.norm, clip.order, clip.noised) for clip in update.clips] == [(norm, order, True)]
 
 
 def test_a_clip_alone_is_clear_and_noise_of_the_trainer_is_of_unknown_size(runs: Runs) -> None:

@@ -15,7 +15,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,16 +27,17 @@ from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.composition import Composition
-from fedplug.context import Attacker, Context, stream
+from fedplug.context import Attacker, Context, Server, stream
+from fedplug.effects import Seal
 from fedplug.errors import CheckpointError, FedplugError, ViewError
 from fedplug.model import Model
-from fedplug.observation import Needs
 from fedplug.observer import Known, Observer
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.rewind import Moment, Rewound
+from fedplug.roles import Attack, Metric
 from fedplug.scorer import Scorer
-from fedplug.steps import OneBatch, key_holder_of
+from fedplug.steps import OneBatch
 from fedplug.truth import Truth
 from fedplug.types import Examples
 from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
@@ -99,16 +100,21 @@ class AttackRun:
         self.recorded = self._recorded(max(round for round, _ in self._rounds()))
         data = self._parties(data_root, key_server, catalog)
         self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
-        trainer = self.composition.components[self.recipe.train.name].options
+        ctx = make_context(recipe, self.composition, self.model.layout, 0, Server(), self.rewound.public)
+        learns = self.composition.trainer.learns(ctx)
         self.truths = Truths(
             self.rewound,
-            repeats=getattr(trainer, "source", "reproducible") == "reproducible",
-            wanted=any(metric.kind == "update" for metric in self.scorer.metrics.values()),
+            repeats=learns is None or learns.repeats,
+            wanted=any(metric.measures.kind == "update" for metric in self.scorer.metrics.values()),
             note=watch.note,
         )
         self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, self.rewound.public)
-        sealing = [c for c in self.composition.components.values() if "encryption" in getattr(c, "provides", ())]
-        self.shared_key = any(key_holder_of(component) == "clients" for component in sealing)
+        self.shared_key = any(
+            isinstance(effect, Seal) and effect.opened_by == "clients"
+            for zone in self.composition.links
+            for step in ctx.steps(zone)
+            for effect in step.effects or ()
+        )
         self.adversaries: dict[str, str] = {}
         self.done = self.total = 0
 
@@ -247,7 +253,7 @@ class AttackRun:
         self, attack: str, key: str, adversary: str, occasion: Occasion, target: int, known: Known | None, truth: Truth
     ) -> tuple[dict[str, Any], Truth, dict[str, AttackReport]]:
         """Calls an attack in each form, and scores it."""
-        component = self.composition.components[attack]
+        component = self.composition.part(attack, Attack)
         seed = int(stream(self.recipe.seed, "attack", key).integers(2**31))
         view = View(adversary, target=target, round=occasion.round, seed=seed)
         if known is not None:
@@ -255,20 +261,19 @@ class AttackRun:
             batches = occasion.moment.batches if occasion.moment and adversary != "released" else {}
             view, truth = self._view(view, known, truth, component, batches.get(target))
         size = len(truth.labels)  # of the probe
-        if _needs(component).told:
+        finds = component.finds
+        if finds.needs.told:
             truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
         hides = update is not None and not bool(update.visible.all())
-        forms = {getattr(component.options, "form", ADAPTIVE): attack}
+        forms = {component.form or ADAPTIVE: attack}
         if self.scope.compare_forms and hides and attack in self.twins:
             forms = {ADAPTIVE: attack, NAIVE: self.twins[attack]}
-            if component.options.form == NAIVE:
+            if component.form == NAIVE:
                 forms = {ADAPTIVE: self.twins[attack], NAIVE: attack}
-        finds = frozenset(getattr(component, "finds", ()))
-        headline = tuple(getattr(component, "headline", ("", "high")))
-        success = tuple(getattr(component, "success", ("", ">=", float("inf"))))
+        headline, success = finds.headline, finds.success
         entries, reports = {}, {}
-        guesses = self.scorer.baselines(finds, truth)
+        guesses = self.scorer.baselines(finds.what, truth)
         for form, name in forms.items():
             self.watch.target(key, form, self.done, self.total)
             started = time.process_time()
@@ -284,7 +289,7 @@ class AttackRun:
             if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
                 status, reason = FAILED, f"{len(report.images)} of {len(truth.labels)} images were found"
             if status == FAILED and not reason and update is not None and update.meaning.clip_norm is not None:
-                reason = f"what is visible was clipped to {update.meaning.clip_norm:g}, by a factor that is not known"
+                reason = f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was"
             entries[form] = {
                 "status": status, "reason": reason, "metrics": numbers, "undefined": undefined,
                 "own": {name: float(value) for name, value in report.metrics.items()}, "seed": report.seed,
@@ -297,7 +302,7 @@ class AttackRun:
             {"batch_size": size, "batch": occasion.batch.number + 1, "classes": occasion.batch.classes},
             "states": update.shares() if update else {}, "unplaced": update.unplaced if update else 0,
             "meaning": dataclasses.asdict(update.meaning) if update else {},
-            "finds": sorted(finds), "forms": entries,
+            "finds": sorted(finds.what), "forms": entries,
             "headline": attack_results.stronger(entries, headline[0], headline[1]), "headline_metric": list(headline),
             "success": list(success), "baselines": guesses, "better": self.scorer.better,
             "found": {form: _plain(report) for form, report in reports.items()},
@@ -306,7 +311,7 @@ class AttackRun:
         return result, truth, reports
 
     def _view(
-        self, view: View, known: Known, truth: Truth, component: Any, batch: Examples | None
+        self, view: View, known: Known, truth: Truth, component: Attack, batch: Examples | None
     ) -> tuple[View, Truth]:
         """Fills in what the adversary knows, and for a challenge the candidates, from `batch` or all its data."""
         data = self.rewound.client(0).data
@@ -321,7 +326,7 @@ class AttackRun:
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
             segmentation=data.train.targets is not None, heard=known.heard,
         )  # fmt: skip
-        if _needs(component).candidates and view.target is not None:
+        if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
             view = dataclasses.replace(view, candidates=candidates)
             truth = dataclasses.replace(truth, members=members)
@@ -329,8 +334,8 @@ class AttackRun:
 
     def _call(self, name: str, view: View, unmet: str) -> AttackReport:
         """Runs one form of an attack, if the view has what it needs."""
-        component = self.composition.components[name]
-        if reason := unmet or _needs(component).unmet(view, self.rewound.public):
+        component = self.composition.part(name, Attack)
+        if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
@@ -345,7 +350,7 @@ class AttackRun:
             self.watch.note(f"{name}: {error}")
             return AttackReport(FAILED, reason=str(error))
 
-    def _context(self, round: int, component: Any) -> Context:
+    def _context(self, round: int, component: Attack) -> Context:
         """The public facts, without the components of the run: they could lead to data."""
         attacker = Attacker(device=self.device, progress=self.watch.progress)
         public = self.rewound.public
@@ -401,42 +406,39 @@ class AttackRun:
         """For each attack with a form, the name of the same attack in the other form."""
         twins = {}
         for use in self.recipe.attack:
-            options = use.options
-            form = getattr(options, "form", None)
-            if form not in (ADAPTIVE, NAIVE) or use.is_reference:
+            component = self.composition.part(use.name, Attack)
+            if component.form is None or use.is_reference:
                 continue
-            other = NAIVE if form == ADAPTIVE else ADAPTIVE
-            entry = self.catalog.get(use.group, use.use)
-            assert entry is not None  # it was composed
-            name = twins[use.name] = f"{use.name}/{other}"
-            self.composition.add(entry.load()(options.model_copy(update={"form": other})), name)
+            other: Literal["adaptive", "naive"] = "naive" if component.form == ADAPTIVE else "adaptive"
+            twin = component.in_form(other)
+            if twin is not None:
+                twins[use.name] = f"{use.name}/{other}"
+                self.composition.add(twin, twins[use.name])
         return twins
 
-    def _metrics(self) -> dict[str, Any]:
+    def _metrics(self) -> dict[str, Metric]:
         """The recipe's metrics, or else every installed one that is computed by default."""
         if self.recipe.metrics:
-            return {use.name: self.composition.components[use.name] for use in self.recipe.metrics}
-        found = {}
+            return {use.name: self.composition.part(use.name, Metric) for use in self.recipe.metrics}
+        found: dict[str, Metric] = {}
         for entry in self.catalog.groups["metric"].values():
-            metric: Any = entry.load()
-            if metric.default:
-                found[entry.name] = metric(metric.Options())
-                found[entry.name].name = entry.name
+            metric: type[Metric] = entry.load()
+            # One that cannot do without options is for recipes to name; what it measures may follow from them.
+            if any(field.is_required() for field in metric.Options.model_fields.values()):
+                continue
+            one = metric(metric.Options())
+            if one.measures.default:
+                one.name, found[entry.name] = entry.name, one
         return found
-
-
-def _needs(component: Any) -> Needs:
-    """What an attack needs; one that does not say so gets every view."""
-    needs: Needs = getattr(component, "needs", Needs(update=False, model=False, loss=None, classification=False))
-    return needs
 
 
 def _apart(view: View) -> View:
     """The view with arrays and a model of its own: an attack that works in place must not change what others get."""
     update, candidates = view.update, view.candidates
     if update is not None:
-        own = {name: getattr(update, name).copy() for name in ("states", "values", "sigma")}
-        update = dataclasses.replace(update, **own)
+        states, values, sigma = update.states.copy(), update.values.copy(), update.sigma.copy()
+        clips = tuple(dataclasses.replace(clip, where=clip.where.copy()) for clip in update.clips)
+        update = dataclasses.replace(update, states=states, values=values, sigma=sigma, clips=clips)
     if candidates is not None:
         candidates = Examples(candidates.inputs.copy(), candidates.labels.copy())
     vector, personal = (None if array is None else array.copy() for array in (view.vector, view.personal))

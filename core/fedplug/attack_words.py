@@ -112,10 +112,15 @@ def examples(count: Any) -> str:
 
 
 def shares_words(result: Mapping[str, Any]) -> str:
-    """Which share of the entries the adversary saw in which state: `clear 90.0%, encrypted 10.0%`."""
+    """Which share of the entries the adversary saw in which state: `clear 90.0%, encrypted 10.0%`.
+
+    Scrambled bytes that nobody has proved to hide values do not count as hidden without a word.
+    """
     states = units.mapping(result, "states")
     known = {str(state): units.as_float(share) for state, share in states.items()}
-    return ", ".join(f"{state} {units.percent(share)}" for state, share in known.items() if share > 0)
+    doubts = {"scrambled": " (nothing proves that it hides them)"}
+    return ", ".join(f"{state} {units.percent(share)}{doubts.get(state, '')}" for state, share in known.items()
+                     if share > 0)  # fmt: skip
 
 
 def trivial_guesses(holder: Mapping[str, Any], metric: str) -> dict[str, float]:

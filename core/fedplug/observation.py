@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,38 @@ class Seen(enum.IntEnum):
     """It crossed the wire under a key that this adversary does not hold."""
     RETAINED = 4
     """The client kept it to itself."""
+    SCRAMBLED = 5
+    """It crossed the wire as bytes under a key that this adversary does not hold, and nothing proves that they hide it:
+    somebody may read it from such bytes alone."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clipped:
+    """A public norm that part of an update was scaled down to where it was longer, in units of the update.
+
+    Attributes:
+        norm: the largest norm; one for each layer of the model, infinite for a layer that was not scaled down.
+        order: of the norm: 2 or 1; infinity: magnitudes were cut off instead.
+        where: positions in the model that it is the norm of, ascending; a layer's norm is of those among them.
+        noised: True where noise came afterwards, so that nobody sees whether it acted; else it did.
+        link: who clipped.
+    """
+
+    norm: float | tuple[float, ...]
+    order: float
+    where: NDArray[np.int64]
+    noised: bool
+    link: str = ""
+
+    @property
+    def least(self) -> float:
+        """The smallest of the norms."""
+        return min(self.norm, default=math.inf) if isinstance(self.norm, tuple) else self.norm
+
+    def scaled(self, factor: float) -> Clipped:
+        """The same clip of values that are this many times as large."""
+        norm = tuple(n * factor for n in self.norm) if isinstance(self.norm, tuple) else self.norm * factor
+        return dataclasses.replace(self, norm=norm)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +80,14 @@ class Meaning:
         batch_size: examples in each step; None where unknown.
         examples: of the client, in this update; None where unknown.
         epochs: times the client went through its examples; None where unknown.
-        loss: `cross_entropy`, or `weighted cross_entropy` where classes have weights.
+        loss: what the steps descend: `cross_entropy`, or what the trainer says in words.
+        class_weights: of the loss, one a class; None: all alike.
         training_mode: True where the model computes its gradients in training mode (batch norm, dropout).
         momentum, weight_decay: of the optimiser.
-        clip_norm: what is visible, or a zone of it, may have been scaled down to this L2 norm, so that its size says
-            nothing; None without a clip, or where the values are shorter.
+        grid: values are multiples of it, so that each may be off by half of it; 0 where it is not known.
+        clip_norm: what is visible, or part of it, may have been scaled down to this norm, the smallest if there are
+            several, so that its size says nothing; None without a clip, or where values are shorter. What exactly was
+            scaled is in `ObservedUpdate.clips`.
     """
 
     sign: int = -1
@@ -61,9 +97,11 @@ class Meaning:
     examples: int | None = None
     epochs: int | None = None
     loss: str = "cross_entropy"
+    class_weights: tuple[float, ...] | None = None
     training_mode: bool = True
     momentum: float = 0.0
     weight_decay: float = 0.0
+    grid: float = 0.0
     clip_norm: float | None = None
 
     @property
@@ -120,6 +158,7 @@ class ObservedUpdate:
         sigma: float32 (n,), standard deviation of the noise on each: 0 clear, NaN unknown.
         meaning: what the numbers are.
         unplaced: how many values were seen whose place in the model the adversary does not know; they count as absent.
+        clips: what visible values may have been scaled down to, in the order in which it happened.
 
     Raises:
         ViewError: the arrays do not fit each other.
@@ -133,6 +172,7 @@ class ObservedUpdate:
     sigma: NDArray[np.float32]
     meaning: Meaning
     unplaced: int = 0
+    clips: tuple[Clipped, ...] = ()
 
     def __post_init__(self) -> None:
         seen = int(np.count_nonzero(self.visible))
@@ -158,11 +198,12 @@ class ObservedUpdate:
 
         Exact for one step of plain gradient descent; for many steps it is the mean along the path, later steps counted
         less where there is momentum (what an attack fed with the raw update would call protected, it is not). A clip
-        may have made it smaller by a factor that nobody knows (`Meaning.clip_norm`).
+        may have made it smaller: whoever compares a gradient of its own with it must clip that alike (`clips`, which
+        are in units of the gradient then).
 
         Args:
             vector: float32 (P,), the model it was made from: what weight decay added is then taken off again, exactly
-                after one step. None: it stays in.
+                after one step. None, or where a clip may have scaled the sum of both: it stays in.
 
         Raises:
             ViewError: the learning rate or the number of steps is not known.
@@ -174,12 +215,16 @@ class ObservedUpdate:
             raise ViewError(f"the {what} behind the update is not known to this adversary")
         factor = np.float32(1.0 / (meaning.sign * reach))
         values = self.values * factor
-        if vector is not None and meaning.weight_decay:
+        if vector is not None and meaning.weight_decay and not self.clips:
             values = values - np.float32(meaning.weight_decay) * vector[self.visible]
             meaning = dataclasses.replace(meaning, weight_decay=0.0)
+        size = abs(float(factor))
+        clip_norm = None if meaning.clip_norm is None else meaning.clip_norm * size
         return dataclasses.replace(
-            self, values=values, sigma=self.sigma * abs(factor),
-            meaning=dataclasses.replace(meaning, sign=1, lr=1.0, steps=1, momentum=0.0),
+            self, values=values, sigma=self.sigma * np.float32(size), clips=tuple(c.scaled(size) for c in self.clips),
+            meaning=dataclasses.replace(
+                meaning, sign=1, lr=1.0, steps=1, momentum=0.0, grid=meaning.grid * size, clip_norm=clip_norm
+            ),
         )  # fmt: skip
 
     def tensor(self, name: str) -> TensorView:
@@ -264,6 +309,7 @@ class Needs:
             `last_bias`, `first_weight`, `first_bias`, and `model` (all parameters together).
         batch_size: the number of examples must be known, and lie in this range (least, most).
         loss: that the update descends; None: any.
+        equal_classes: that no class counts more in the loss than another; False: the attack knows what to do.
         classification: one label an example (no segmentation).
         candidates: a challenge of examples whose membership is asked.
         public: public examples.
@@ -276,6 +322,7 @@ class Needs:
     tensors: tuple[tuple[str, str], ...] = ()
     batch_size: tuple[int, int] | None = None
     loss: str | None = "cross_entropy"
+    equal_classes: bool = True
     classification: bool = True
     candidates: bool = False
     public: bool = False
@@ -312,6 +359,8 @@ class Needs:
             return f"what is visible is a sum of {len(update.contributors)} updates, not a single one"
         if self.loss and meaning.loss != self.loss:
             return f"the update descends {meaning.loss}, and the attack is for {self.loss}"
+        if self.loss and self.equal_classes and meaning.class_weights:
+            return f"the update descends weighted {meaning.loss}, and the attack is for {self.loss}"
         if self.batch_size:
             least, most = self.batch_size
             if meaning.examples is None:
@@ -339,5 +388,7 @@ def _hidden(update: ObservedUpdate, name: str, how: str, num_classes: int) -> st
         return f"{np.count_nonzero(~visible)} of {visible.size} entries of {name} are hidden"
     if not visible.any():
         seen = f"; {update.unplaced} values are seen, but not where they belong" if update.unplaced else ""
+        if (update.states == Seen.SCRAMBLED).any():
+            seen += "; nothing proves that the bytes sent in their place hide them"
         return f"all {visible.size} entries of {name} are hidden{seen}"
     return ""

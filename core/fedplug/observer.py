@@ -8,7 +8,6 @@ algorithm of the negotiation on it, without any secret. Values that are seen but
 from __future__ import annotations
 
 import dataclasses
-import math
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,14 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug import codec
+from fedplug import codec, public_facts
 from fedplug.adversaries import Adversary, Insider
 from fedplug.composition import Composition
 from fedplug.context import Client, Party, Server
-from fedplug.observation import Meaning, ObservedUpdate, Seen
+from fedplug.effects import Learns
+from fedplug.links import Step
+from fedplug.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug.parties import make_context
+from fedplug.public_facts import Sent
 from fedplug.recipe import Recipe
-from fedplug.steps import Steps, site_of, unsealed
+from fedplug.roles import Negotiation, Sealer, remote_method
+from fedplug.steps import Steps, unsealed
 from fedplug.told import Told, groups_seen, memberships, tellings
 from fedplug.types import RETAINED, Block, Layout, Plan, PublicData
 from fedplug.views import KEY_SERVER, SERVER, Message, client_address
@@ -119,37 +122,17 @@ class Observer:
         return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders))
 
     def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
-        """What the numbers of an update are, from the public options of the trainer.
+        """What the numbers of an update are, as far as the trainer says.
 
         Args:
             round: 0-based.
             examples: how many the target has, where a message told; None if not.
             batch_size: of a probe, which makes one step.
         """
-        trainer = self.composition.components[self.recipe.train.name]
-        options = trainer.options
-        lr: float | None = getattr(options, "lr", None)
-        epochs: int | None = getattr(options, "epochs", None)
-        size: int | None = getattr(options, "batch_size", None)
-        steps: int | None = None
-        if batch_size is not None:
-            steps, epochs, examples, size = 1, 1, batch_size, batch_size
-        elif getattr(trainer, "one_step", False) and examples:
-            steps, epochs, examples, size = 1, 1, min(size or examples, examples), min(size or examples, examples)
-        elif epochs and size and examples:
-            steps, size = epochs * math.ceil(examples / size), min(size, examples)
-        return Meaning(
-            lr=None if lr is None else lr * getattr(options, "lr_decay", 1.0) ** round,
-            steps=steps,
-            batch_size=size,
-            examples=examples,
-            epochs=epochs,
-            loss=("weighted " if getattr(options, "class_weights", None) else "")
-            + getattr(trainer, "descends", "cross_entropy"),
-            training_mode=not getattr(trainer, "in_evaluation_mode", False),
-            momentum=getattr(options, "momentum", 0.0),
-            weight_decay=getattr(options, "weight_decay", 0.0),
-        )
+        return public_facts.meaning(self._learns(round), examples, batch_size)
+
+    def _learns(self, round: int) -> Learns | None:
+        return self.composition.trainer.learns(self._context(max(0, round), Server()))
 
     # -- what was told besides -----------------------------------------------------------------------------------------
 
@@ -165,17 +148,17 @@ class Observer:
 
     def _readable(self, told: Told, insiders: Sequence[Insider]) -> Told:
         """A reply as opened with a secret of the clients on the adversary's side; unplaced where it takes one."""
-        component: Any = self.composition.components.get(told.component)
-        if told.zone or not getattr(component, "needs_cohort_secret", False):
+        component = self.composition.components.get(told.component)
+        if told.zone or component is None or not component.cohort_secret:
             return told
         for insider in insiders:
-            if isinstance(insider.party, Client) and hasattr(component, "open_reply"):
+            if isinstance(insider.party, Client) and isinstance(component, Negotiation):
                 try:
                     insider.party.ctx = self._context(told.round, insider.party)
                     value = component.open_reply(insider.party, told.method, told.asked, told.value)
                 except Exception:  # another secret, or damaged: it stays as it came
                     continue
-                return dataclasses.replace(told, value=value)
+                return told if value is None else dataclasses.replace(told, value=value)
         return dataclasses.replace(told, placed=False)
 
     # -- an update, entry by entry -------------------------------------------------------------------------------------
@@ -191,50 +174,40 @@ class Observer:
     ) -> ObservedUpdate:
         states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
         dense, sigma = np.zeros((2, self.layout.size), np.float32)
-        unplaced: list[bool] = []  # of each block whose place is not known, whether it is closed
-        clips: list[float] = []
-        lost = 0
+        unplaced: list[Seen | None] = []  # of each block whose place is not known, its state if it is closed
+        clips: list[Clipped] = []
+        lost, grid = 0, 0.0
+        ctx, learns = self._context(round, _server_of(insiders)), self._learns(round)
         for block in blocks:
             opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
-            where = self._place(block, plan)
+            where, sent = self._place(block, plan), Sent.of(block.zone, ctx, learns)
             if where is None:
-                unplaced.append(opened is None)
+                unplaced.append(sent.closed if opened is None else None)
                 lost += 0 if opened is None else block.size
             elif opened is None:
-                states[where] = Seen.ENCRYPTED
+                states[where] = sent.closed
             else:
-                std, values = self._sigma(block.zone, round), _unweighted(opened)
-                states[where] = Seen.CLEAR if std == 0 else Seen.NOISED
+                std = sent.sigma(self.layout)[where]
+                if len(contributors) > 1 and std.any():  # how much noise a sum has depends on whose it is
+                    std = np.where(std == 0, std, np.float32(np.nan))
+                values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
+                states[where] = np.where(std == 0, Seen.CLEAR, Seen.NOISED)
                 dense[where], sigma[where] = values, std
-                clips += self._clips(block.zone, values if std == 0 else None)
+                if len(contributors) == 1:
+                    clips += sent.clipped(self.layout, np.arange(self.layout.size)[where], values)
+                grid = max(grid, sent.grid / _divisor(opened) if opened.weighted else sent.grid)
         rest = states == Seen.ABSENT
-        keeps = RETAINED in getattr(self.composition.components[self.recipe.negotiate_mask.name], "zones", (RETAINED,))
+        keeps = RETAINED in self.composition.negotiation.plans.zones
         if keeps and not unplaced:
             states[rest] = Seen.RETAINED
-        elif not keeps and unplaced and all(unplaced):  # what is left can only be what is closed
-            states[rest] = Seen.ENCRYPTED
+        elif not keeps and unplaced and None not in unplaced:  # what is left can only be what is closed
+            states[rest] = Seen.SCRAMBLED if Seen.SCRAMBLED in unplaced else Seen.ENCRYPTED
         visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
-        meaning = dataclasses.replace(meaning, clip_norm=min(clips, default=None))
+        least = min((clip.least for clip in clips), default=None)
+        meaning = dataclasses.replace(meaning, clip_norm=least, grid=grid)
         return ObservedUpdate(
-            round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, unplaced=lost
+            round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, lost, tuple(clips)
         )
-
-    def _clips(self, zone: str, values: Vector | None) -> list[float]:
-        """Norms that a zone may have been scaled down to; none where its values are shorter, so that no clip acted.
-
-        Args:
-            zone: of one client's values.
-            values: as they are without noise; None where noise hides how long they were.
-        """
-        found = []
-        for use in self.recipe.protect.get(zone, ()):
-            component = self.composition.components[use.name]
-            norm = getattr(component.options, "norm", None)
-            if "l2_bound" in getattr(component, "provides", ()) and isinstance(norm, int | float):
-                length = math.inf if values is None else float(np.linalg.norm(values.astype(np.float64)))
-                # A clip ends a little below its norm, and what was encrypted is rounded besides.
-                found += [float(norm)] if length >= 0.99 * norm else []
-        return found
 
     def _place(self, block: Block, plan: Plan | None) -> Any:
         """Where in the model a block's values belong; None if that cannot be known."""
@@ -258,18 +231,21 @@ class Observer:
         """
         for insider in insiders:
             ctx = self._unbound(round, insider)
+            steps = self._opening(block.zone, ctx)
             # As it is; or, for components that open sums only, the sum of this upload alone, which others may make.
             for adder in (None, *insiders):
                 try:
                     opened = block if adder is None else self._added(block, sender, self._unbound(round, adder))
                     if opened.sealed_by == Steps.name:
                         opened = unsealed(opened, insider.party)
-                    for use in self.recipe.postprocess.get(block.zone, ()):
-                        component = self.composition.components[use.name]
-                        if hasattr(component, "open_upload") and adder is None and sender >= 0:
-                            opened = component.open_upload(opened, ctx)
-                        elif getattr(component, "must_undo", False):
-                            opened = self.composition.one("postprocess", use.name, block=opened, ctx=ctx)
+                    for step in steps:
+                        sealer, known = step.link.component, dataclasses.replace(ctx, known=step.before)
+                        if not isinstance(sealer, Sealer):
+                            continue
+                        if adder is None and sender >= 0:
+                            opened = sealer.open_upload(opened, known)
+                        else:
+                            opened = self.composition.one("postprocess", step.link.name, block=opened, ctx=known)
                 except Exception:  # another key, or none: it stays closed
                     continue
                 if opened.values is not None:
@@ -284,39 +260,28 @@ class Observer:
 
     def _added(self, block: Block, sender: int, ctx: Any) -> Block:
         """The sum of one upload alone, for components that open sums only."""
-        added: Block = self.composition.components[block.sealed_by or ""].add_blocks({sender: block}, ctx)
-        return added
+        return self.composition.part(block.sealed_by or "", Sealer).add_blocks({sender: block}, ctx)
+
+    def _opening(self, zone: str, ctx: Any) -> list[Step]:
+        """The links behind the aggregation of a zone; none where what they do follows from what this party lacks."""
+        try:
+            return [step for step in ctx.steps(zone) if step.link.hook == "postprocess"]
+        except Exception:  # whatever a plugin's effects come to at a party that has not what they need
+            return []
 
     def _sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
         """A sum as its receiver opens it: by public steps, or with a key on the adversary's side; None if it cannot."""
         try:
             opened = block
-            for use in self.recipe.postprocess.get(zone, ()):
-                if site_of(self.composition.components[use.name]) == "client":
-                    opened = self.composition.one("postprocess", use.name, block=opened, ctx=client.ctx)
+            for step in self._opening(zone, client.ctx):
+                if step.link.site == "client":
+                    ctx = dataclasses.replace(client.ctx, known=step.before)
+                    opened = self.composition.one("postprocess", step.link.name, block=opened, ctx=ctx)
             if opened.values is not None:
                 return opened
         except Exception:  # it is sealed, and the receiver's key is needed
             pass
         return self._opened(block, client.ctx.round, insiders) if block.values is None else None
-
-    def _sigma(self, zone: str, round: int) -> float:
-        """Standard deviation of the noise in a zone, as the recipe gives it: 0 none, NaN unknown or not one number."""
-        trainer = self.composition.components[self.recipe.train.name]
-        variance = math.nan if hasattr(trainer, "record_release") else 0.0
-        for use in self.recipe.protect.get(zone, ()):
-            component = self.composition.components[use.name]
-            if "noise" not in getattr(component, "provides", ()) and not hasattr(component, "release"):
-                continue
-            try:
-                release = component.release(round, self._context(round, Server()))
-            except Exception:  # it follows from what this adversary does not have
-                release = None
-            if release is None or not release.adds_up or release.mechanism == "pure":
-                return math.nan
-            factor = 2.0 if release.mechanism == "laplace" else 1.0  # the variance of Laplace noise is 2 b^2
-            variance += factor * (release.noise_multiplier * release.clipping_norm) ** 2
-        return math.sqrt(variance)
 
     def _sum(
         self, round: int, read: Sequence[Message], insiders: Sequence[Insider], batch_size: int | None
@@ -375,8 +340,11 @@ class Bystander:
             elif (name, method) == ("fedplug", "adopt"):
                 self._adopt(*payload[:2])  # the rest says whose sum it is
             elif name == recipe.negotiate_mask.name:
+                told = remote_method(self._observer.composition.components[name], method, "client")
+                if told is None:
+                    continue
                 try:
-                    getattr(self._observer.composition.components[name], method)(self._client, *payload)
+                    told(self._client, *payload)
                 except Exception:  # it needs what only the client has
                     continue
 
@@ -450,3 +418,13 @@ def _unweighted(block: Block) -> Vector:
     if not block.weighted:
         return block.plain()
     return np.divide(block.plain(), block.divisor, dtype=np.float32, casting="unsafe")
+
+
+def _divisor(block: Block) -> float:
+    """The smallest weight in a block, for the coarsest grid."""
+    return float(np.min(block.divisor))
+
+
+def _server_of(insiders: Sequence[Insider]) -> Server:
+    """The aggregation server where it is on the adversary's side; else one that remembers nothing."""
+    return next((insider.party for insider in insiders if isinstance(insider.party, Server)), Server())

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.calls import describe
 from fedplug.context import stream
+from fedplug.roles import Metric
 from fedplug.truth import Truth
 from fedplug.types import Examples, PublicData
 from fedplug.views import FAILED, FINISHED, SUCCESS, AttackReport
@@ -34,27 +34,27 @@ class Scorer:
     """Scores reports with metric components.
 
     Args:
-        metrics: by name; see `fedplug.truth.MetricComponent`.
+        metrics: by name.
         public: examples that everybody has, for the trivial guesses; or None.
         mean: per channel, of the data set: the trivial image where there are no public examples.
         seed: of the recipe, for random guesses.
     """
 
     def __init__(
-        self, metrics: Mapping[str, Any], public: PublicData | None, mean: tuple[float, ...], seed: int
+        self, metrics: Mapping[str, Metric], public: PublicData | None, mean: tuple[float, ...], seed: int
     ) -> None:
         self.metrics, self.public, self.mean, self.seed = metrics, public, mean, seed
         # A metric may stand there twice, with other options: the first keeps its names, the other's are told apart.
         self._names: dict[tuple[str, str], str] = {}
         for name, metric in metrics.items():
             taken = set(self._names.values())
-            self._names |= {(name, key): f"{name}.{key}" if key in taken else key for key in metric.better}
+            self._names |= {(name, key): f"{name}.{key}" if key in taken else key for key in metric.measures.better}
 
     @property
     def better(self) -> dict[str, str]:
         """For each number, whether `high` or `low` means that the attack learnt more."""
         metrics = self.metrics.items()
-        return {self._names[name, key]: way for name, metric in metrics for key, way in metric.better.items()}
+        return {self._names[name, key]: way for name, metric in metrics for key, way in metric.measures.better.items()}
 
     def score(self, found: AttackReport, truth: Truth) -> tuple[dict[str, float], dict[str, str]]:
         """The numbers of every metric that compares something the attack found.
@@ -77,9 +77,9 @@ class Scorer:
             "update": truth.update is not None and truth.observed is not None,
         }
         for name, metric in self.metrics.items():
-            if there[metric.kind]:
+            if there[metric.measures.kind]:
                 try:
-                    about_images = metric.kind == "images"
+                    about_images = metric.measures.kind == "images"
                     scored = metric.score(matched, true if about_images else truth)
                     found_here = {str(key): float(value) for key, value in scored.items()}
                 except Exception as error:  # a metric of a plugin; the others still count
@@ -106,7 +106,7 @@ class Scorer:
         """
         if found.status != FINISHED:
             return ""
-        return next((why for name, why in undefined.items() if metric in self.metrics[name].better), "")
+        return next((why for name, why in undefined.items() if metric in self.metrics[name].measures.better), "")
 
     def baselines(self, finds: frozenset[str], truth: Truth) -> dict[str, dict[str, float]]:
         """What guesses reach that look at nothing: by the guess, the same numbers as `score`."""

@@ -16,14 +16,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 from pydantic import BaseModel
 
 from fedplug.catalog import Catalog
 from fedplug.component import Options
-from fedplug.composition import hook_problems, implemented_hooks
-from fedplug.observation import Needs
+from fedplug.composition import hook_problems, implemented_hooks, vars_of
+from fedplug.roles import Finds, Measures
 from fedplug.truth import KINDS
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
@@ -74,28 +73,17 @@ def _class_problems(found: type) -> Iterator[str]:
 
 
 def _leakage_problems(found: type, group: str) -> Iterator[str]:
-    """What an attack or a metric must declare, so that its results can be scored, ranked and read."""
-    declared: Any = found
-    if group == "metric":
-        if getattr(declared, "kind", None) not in KINDS:
-            yield f"kind must say what it compares: {', '.join(KINDS)}"
-        better = getattr(declared, "better", None)
-        if not isinstance(better, dict) or not better or not set(better.values()) <= {"high", "low"}:
-            yield "better must map each number that says how much was learnt to high or low"
-        if not str(getattr(declared, "conventions", "") or "").strip():
-            yield "conventions must say in one line: range, smallest image, padding, how colour is treated"
-        if not isinstance(getattr(declared, "default", None), bool):
-            yield "default must say whether it is computed unless the recipe names metrics: True or False"
-    if group == "attack":
-        finds: frozenset[str] = getattr(declared, "finds", frozenset())
-        if not set(finds) <= {"images", "labels", "members"}:
-            yield f"finds holds {sorted(set(finds))}; there is images, labels, members"
-        if finds and not isinstance(getattr(declared, "needs", None), Needs | property):
-            yield "needs must be a fedplug.Needs: what it needs of a view"
-        if finds and len(getattr(declared, "headline", ())) != 2:
-            yield "headline must be (number, high or low): what ranks its forms"
-        if finds and len(getattr(declared, "success", ())) != 3:
-            yield "success must be (number, <= or >=, threshold)"
+    """What an attack or a metric declares so that its results can be scored, ranked and read, where it is wrong."""
+    record = vars_of(found).get({"metric": "measures", "attack": "finds"}.get(group, ""))
+    if isinstance(record, Measures):
+        if record.kind not in KINDS:
+            yield f"measures.kind must say what it compares: {', '.join(KINDS)}"
+        if not record.better or not set(record.better.values()) <= {"high", "low"}:
+            yield "measures.better must map each number that says how much was learnt to high or low"
+        if not record.conventions.strip():
+            yield "measures.conventions must say in one line: range, smallest image, padding, how colour is treated"
+    if isinstance(record, Finds) and not record.what <= {"images", "labels", "members"}:
+        yield f"finds.what holds {sorted(record.what)}; there is images, labels, members"
 
 
 def _options_problems(found: type) -> Iterator[str]:

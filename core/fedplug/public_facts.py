@@ -1,0 +1,175 @@
+"""What everybody knows of the values that clients send: clips, noise, scale and grid, and how updates follow from data.
+
+All of it is what the components state, folded over the one list of links (`fedplug.links`), and what the trainer says
+of itself. Nothing is guessed from options: what nobody states is not known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.effects import Scramble
+from fedplug.links import uploaded
+from fedplug.observation import Clipped, Meaning, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedplug.context import Context
+    from fedplug.effects import Clip, Learns
+    from fedplug.effects import Known as Folded
+    from fedplug.links import Step
+    from fedplug.types import Layout
+
+UNSAID = "what its trainer does not say"
+"""`Meaning.loss` of a trainer that says nothing of how its updates follow from data."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sent:
+    """The public facts of one zone as clients send it.
+
+    Attributes:
+        factor: what the client's values were multiplied by.
+        grid: they are multiples of it, in units of the update; 0 unknown.
+        clips: what they were scaled down to.
+        closed: the state of values that stay closed.
+        known: whether every link says what it does; otherwise neither noise nor clips are known.
+    """
+
+    factor: float = 1.0
+    grid: float = 0.0
+    clips: tuple[Clip, ...] = ()
+    closed: Seen = Seen.ENCRYPTED
+    known: bool = True
+    _variances: tuple[float | tuple[float, ...], ...] = ()
+
+    @classmethod
+    def of(cls, zone: str, ctx: Context, trainer: Learns | None) -> Sent:
+        """The facts of a zone in a round.
+
+        Args:
+            zone: a zone that is sent.
+            ctx: the round, at a party that has what the links' effects need.
+            trainer: what it says of itself.
+        """
+        try:
+            steps: Sequence[Step] = ctx.steps(zone)
+        except Exception:  # it follows from what this adversary does not have
+            return cls(known=False)
+        found = uploaded(steps)
+        if found is None:
+            return cls()
+        known, size = not found.unstated and found.factor != 0, abs(found.factor) or 1.0
+        own = _trainer_variance(trainer, bool(found.clips))
+        return cls(
+            factor=found.factor or 1.0, grid=found.grid / size, clips=found.clips if known else (),
+            closed=_closed(found), known=known, _variances=(own, *(_variance(found, i, size) for i in range(
+                len(found.scales)))),
+        )  # fmt: skip
+
+    def sigma(self, layout: Layout) -> NDArray[np.float32]:
+        """Standard deviation of the noise on each scalar of the model, (P,), in units of the update; NaN unknown."""
+        total = np.zeros(layout.size)
+        for variance in self._variances:
+            total += layout.per_scalar(np.array(variance)) if isinstance(variance, tuple) else variance
+        return np.sqrt(total if self.known else np.full(layout.size, math.nan)).astype(np.float32)
+
+    def clipped(self, layout: Layout, where: NDArray[np.int64], values: NDArray[np.float32]) -> list[Clipped]:
+        """The clips that may have acted on values; none where these are shorter, so that it did not.
+
+        Args:
+            layout: of the model.
+            where: positions of the values.
+            values: of one client, all of the zone's, in units of the update.
+        """
+        found = []
+        for clip in self.clips:
+            bound, norms = clip.bound, clip.bound.norm
+            order = math.inf if bound.per == "scalar" else bound.order
+            if not clip.noised:  # only clear values show how long they were
+                norms = _that_acted(norms, order, bound.per == "layer", layout, where, values)
+            elif bound.per == "layer" and not isinstance(norms, tuple):
+                norms = (norms,) * len(layout.layers)
+            least = min(norms) if isinstance(norms, tuple) else norms
+            if math.isfinite(least):
+                found.append(Clipped(norms, order, where, clip.noised, clip.link))
+        return found
+
+
+def _that_acted(
+    norm: float | tuple[float, ...], order: float, per_layer: bool, layout: Layout, where: NDArray[np.int64],
+    values: NDArray[np.float32],
+) -> float | tuple[float, ...]:  # fmt: skip
+    """The norm of a clip, infinite where the values are shorter; of each layer, where it is one clip a layer."""
+    size = np.abs(values.astype(np.float64))
+
+    def acted(length: float, most: float) -> float:
+        # A clip ends a little below its norm, and what was encrypted is rounded besides.
+        return most if length >= 0.99 * most else math.inf
+
+    def length(part: NDArray[np.float64]) -> float:
+        return float(np.linalg.norm(part, order)) if len(part) else 0.0
+
+    if not per_layer:
+        most = max(norm, default=math.inf) if isinstance(norm, tuple) else norm
+        return acted(length(size), most)
+    norms = norm if isinstance(norm, tuple) else (norm,) * len(layout.layers)
+    layer = layout.per_scalar(np.arange(len(norms)))[where]
+    return tuple(acted(length(size[layer == number]), most) for number, most in enumerate(norms))
+
+
+def _closed(found: Folded) -> Seen:
+    """The state of values under these seals, for whoever has no key."""
+    unproved = found.sealed and all(isinstance(s, Scramble) and s.hides != "values" for s in found.sealed)
+    return Seen.SCRAMBLED if unproved else Seen.ENCRYPTED
+
+
+def _variance(found: Folded, number: int, size: float) -> float | tuple[float, ...]:
+    """Variance of one noise, in units of the update; NaN where it is not known."""
+    scale = found.scales[number]
+    # The variance of Laplace noise is 2 b^2.
+    times = (2.0 if found.releases[number].mechanism == "laplace" else 1.0) / size**2
+    if scale is None:
+        return 0.0 if found.releases[number].noise_multiplier == 0 else math.nan
+    return tuple(times * s * s for s in scale) if isinstance(scale, tuple) else times * scale * scale
+
+
+def _trainer_variance(trainer: Learns | None, clipped: bool) -> float:
+    """Variance of what the trainer adds to an update by itself; a clip makes that smaller by nobody knows how much.
+
+    Of a trainer that says nothing the update counts as it is: no attack takes it for a gradient.
+    """
+    if trainer is None:
+        return 0.0
+    return math.nan if trainer.noise is None or (trainer.noise and clipped) else trainer.noise**2
+
+
+def meaning(learns: Learns | None, examples: int | None, batch_size: int | None) -> Meaning:
+    """What the numbers of an update are, from what the trainer says of itself.
+
+    Args:
+        learns: of the round; None: the trainer says nothing.
+        examples: how many the target has, where a message told; None if not.
+        batch_size: of a probe, which makes one step.
+    """
+    if learns is None:
+        return Meaning(examples=batch_size or examples, loss=UNSAID)
+    epochs, size, steps = learns.epochs, learns.batch_size, None
+    if batch_size is not None:
+        steps, epochs, examples, size = 1, 1, batch_size, batch_size
+    elif learns.one_step and examples:
+        steps, epochs, examples, size = 1, 1, min(size or examples, examples), min(size or examples, examples)
+    elif epochs and examples:
+        size = min(size or examples, examples)
+        steps = epochs * math.ceil(examples / size)
+    return Meaning(
+        lr=learns.lr, steps=steps, batch_size=size, examples=examples, epochs=epochs, loss=learns.descends,
+        class_weights=learns.class_weights, training_mode=learns.training_mode, momentum=learns.momentum,
+        weight_decay=learns.weight_decay,
+    )  # fmt: skip
