@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedplug.context import Server
-from fedplug.effects import Noise, Reveals
+from fedplug.effects import Noise, Party, Reveals
 from fedplug.ledger import Ledger
 from fedplug.links import locked, seal_of
 from fedplug.parties import make_context
@@ -58,14 +58,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     found = [shown for component in composition.components.values() for shown in component.reveals(ctx)]
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
-    if own := sorted(composition.negotiation.plans.own & ctx.links.keys()):
-        # Positions are summed one by one, and so is what each sum is divided by, closed or not.
-        note = (
-            f"each position of the {' and '.join(own)} sums comes with the total weight of the clients that sent it "
-            "there, which says how many of them chose it"
-        )
-        sealed = any(seal_of(ctx.steps(zone)) for zone in own)
-        found.append(Reveals("divisors of positions", ("client", "key_holder") if sealed else ("client",), note=note))
+    found += _divisors(composition, ctx)
     if recipe.profiles:
         note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
         found.append(Reveals("operation counts of each client", ("aggregator",), note=note))
@@ -73,3 +66,26 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         found.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
     return found
+
+
+def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
+    """What closed sums show beside their values where clients chose the positions: what each is divided by.
+
+    Whoever opens such a sum, and whoever hands it on, gets the total weight of the clients behind each position. The
+    aggregation server, which sees the masks themselves, divides the sums that it can read before it hands them on.
+    """
+    to: dict[Party, list[str]] = {}
+    for zone in sorted(composition.negotiation.plans.own & ctx.links.keys()):
+        steps = ctx.steps(zone)
+        if found := seal_of(steps):
+            by_clients = found[1].opened_by != "key_server"
+            for party in ("client",) if by_clients else ("key_holder", "client") if locked(steps) else ("key_holder",):
+                to.setdefault(party, []).append(zone)  # type: ignore[arg-type]
+    if not to:
+        return []
+    zones = " and ".join(dict.fromkeys(zone for named in to.values() for zone in named))
+    note = (
+        f"the total weight of the clients behind each position of the {zones} sum: how many of them chose it, unless "
+        "what the others sent there is counted too"
+    )
+    return [Reveals("divisors of positions", tuple(to), note=note)]

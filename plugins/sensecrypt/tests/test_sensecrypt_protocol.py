@@ -191,17 +191,33 @@ def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeyp
     assert not ledger["uncovered_messages"]
 
 
-def test_divisors_of_single_positions_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Masks differ, so each position is divided by the weight of those who chose it; clients receive that."""
-    plain = sensecrypt(select={"budget": 0.03}, rounds=1, groups=None)
-    shown = {each["what"]: each for each in written(plain, tmp_path, monkeypatch)["reveals"]}
-    assert shown["divisors of positions"]["to"] == ["client", "key_holder"]
-    assert "how many of them chose it" in shown["divisors of positions"]["note"]
-    calls = [call for message in run_protocol(plain).sent(receiver="client:0") for call in message.decode()["calls"]]
-    (opened,) = [payload[0] for *_, method, payload in calls if method == "adopt"]
-    divisors = np.asarray(opened["encrypted"].divisor)
-    assert divisors.shape == (opened["encrypted"].size,)
-    assert len(np.unique(divisors)) > 1
+@pytest.mark.parametrize(
+    ("options", "to"),
+    [({"key_holder": "clients"}, ["client"]), ({"answer": "clients"}, ["key_holder", "client"]), ({}, ["key_holder"])],
+)
+def test_divisors_of_single_positions_are_listed(options: dict[str, Any], to: list[str]) -> None:
+    """Masks differ, so each position is divided by the weight of those who chose it, which whoever opens it is told."""
+    protect = {"encrypted": [{"use": "sensecrypt.paillier", **options}], "clear": []}
+    outcome = run_protocol(sensecrypt(select=FEW, rounds=1, protect=protect, groups=None))
+    (shown,) = [each for each in outcome.protocol.ledger.reveals if each.what == "divisors of positions"]
+    assert list(shown.to) == to
+    assert "the clients behind each position of the encrypted sum" in shown.note
+    told = set()
+    for who, address in (("client", "client:0"), ("key_holder", "key_server")):
+        for message in outcome.sent(receiver=address):
+            for *_, method, payload in message.decode().get("calls", ()):
+                if method not in ("open", "adopt"):
+                    continue
+                block = payload[1] if method == "open" else payload[0]["encrypted"]
+                if np.ndim(block.divisor):
+                    assert len(block.divisor) == block.size
+                    told.add(who)
+    assert told == set(to)
+
+
+def test_where_all_lie_alike_no_divisors_are_listed() -> None:
+    outcome = run_protocol(recipe_of("encrypted", [{"use": "std.bfv"}], rounds=1))
+    assert not [each for each in outcome.protocol.ledger.reveals if each.what == "divisors of positions"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,18 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Bound, Client, Cohort, Context, Effects, Field, Noise, Reads, Reveals, Server, at_client, gaussian_noise_multiplier,
+    Bound,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Noise,
+    Reads,
+    Reveals,
+    Server,
+    at_client,
+    gaussian_noise_multiplier,
 )  # fmt: skip
 from fedplug.errors import ProtectionError, TooFewClients
 from fedplug.scores import unknown_scorer
@@ -190,10 +201,12 @@ class Clusters(fedplug.Groups):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Who sees the vectors and the clusters."""
         if self.stddev() > 0:
-            sent = "sent once, clipped and noised; which clients have like data follows from them"
+            paid, groups = "sent once, clipped and noised", "they follow from noised vectors"
             return [
-                Reveals("noised sensitivity vectors", ("aggregator",), covered_by="epsilon", asked=("vector",), note=sent),
-                Reveals("clusters", ("aggregator", "client"), covered_by="epsilon", note="they follow from noised vectors"),
+                Reveals(
+                    "noised sensitivity vectors", ("aggregator",), covered_by="epsilon", asked=("vector",), note=paid
+                ),
+                Reveals("clusters", ("aggregator", "client"), covered_by="epsilon", note=groups),
             ]
         # Some vectors name every class that a client has: what else the aggregator cannot read is no comfort.
         shown = (
