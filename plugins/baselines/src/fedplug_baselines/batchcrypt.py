@@ -8,10 +8,29 @@ accuracy_eval/test_10parties (the clients' common clip, and the range of the qua
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
+import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
+from fedplug import (
+    Changes,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Known,
+    Layout,
+    Plan,
+    Plans,
+    Reveals,
+    Rounding,
+    Seal,
+    Uncredited,
+    at_client,
+    hookimpl,
+)  # fmt: skip
 from fedplug.errors import MessageError, ProtectionError
 from fedplug.types import ENCRYPTED
 from fedplug_std import he_keys
@@ -26,7 +45,7 @@ if TYPE_CHECKING:
     from fedplug_std.he_keys import Terms
 
 
-class BatchCrypt(Encryption):
+class BatchCrypt(Encryption, fedplug.Negotiation):
     """Encrypt quantised updates with Paillier, as many to a ciphertext as fit (BatchCrypt).
 
     Values are clipped, quantised to `bits` bits with room for the sum of all clients, and written in two's complement
@@ -55,9 +74,7 @@ class BatchCrypt(Encryption):
         key_bits: Literal[2048, 3072] = Field(2048, description="length of Paillier's modulus; the paper: 2048")
 
     name: str = "baselines.batchcrypt"
-    zones = frozenset({ENCRYPTED})
     slots = 2
-    needs_shared_zone = True
     position_block = 0  # no blocks of positions: the clients must share the zone
     clip: float | NDArray[np.float64] = 0.0
     rng: np.random.Generator | None = None
@@ -69,18 +86,38 @@ class BatchCrypt(Encryption):
     def _backend(self, max_clients: int) -> PaillierBatches:
         return PaillierBatches(0, self.options.key_bits, width=field_bits(self.options.bits, max_clients))
 
-    def describe(self) -> str:
-        """One line for the plan of a run."""
-        options, holder = self.options, "every client" if self.site == "client" else "the key server"
-        clip = "clip agreed each round" if options.clip == "daciq" else f"clip ±{options.range:g}"
-        return f"{options.bits}-bit codes in Paillier {options.key_bits}, {clip}; secret key at {holder}"
+    @property
+    def plans(self) -> Plans:
+        """The whole model is encrypted; the clips that are agreed besides follow from data, and from who takes part."""
+        return Plans(zones=frozenset({ENCRYPTED}), public=self.options.clip == "range")
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude and grid step of the weighted values; none is certain where the clip is agreed later."""
+    def scheme(self) -> str:
+        """Its parameters in a line."""
+        options = self.options
+        clip = "clip agreed each round" if options.clip == "daciq" else f"clip ±{options.range:g}"
+        return f"{options.bits}-bit codes in Paillier {options.key_bits}, {clip}"
+
+    def step(self, num_clients: int) -> float:
+        """Grid step of the weighted values; 0, unknown, where the clip is agreed later."""
         if self.options.clip == "daciq":
-            return 0.0, 0.0
-        limit = code_limit(self.options.bits, self.options.max_clients or num_clients)
-        return self.options.range, self.options.range / max(limit, 1)
+            return 0.0
+        return float(self.options.range / max(code_limit(self.options.bits, num_clients), 1))
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Values leave encrypted, clipped and rounded; by how much is known where the clip is an option.
+
+        Raises:
+            Misplaced: they are encrypted already.
+        """
+        (seal,) = super().effects(known, ctx)
+        assert isinstance(seal, Seal)
+        if self.options.clip == "daciq":
+            why = f"{self.name} clips at what clients agree on in each round, which leaves nobody knows how much noise"
+            # No magnitude is certain to be held.
+            return (Changes(), Uncredited(why), dataclasses.replace(seal, range=0.0))
+        # Rounding by chance moves a value by up to a whole step, as rounding to the nearest does in two goes.
+        twice = (Rounding(seal.step),) if self.options.rounding == "stochastic" else ()
+        return (*twice, seal)
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against encrypting for that many clients, and whether the clip can be agreed."""
@@ -97,11 +134,13 @@ class BatchCrypt(Encryption):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What no guarantee covers."""
-        channels = super().side_channels(ctx)
+        found = super().reveals(ctx)
         if self.options.clip == "daciq":
             note = "each client's smallest and largest update of every tensor, in the clear, to agree on the clip"
-            channels.append(Reveals("extremes of updates", ("aggregator",), note=note))
-        return channels
+            found.append(Reveals("extremes of updates", ("aggregator",), asked=("extremes",), note=note))
+            note = "of each tensor, from the extremes of all clients' updates; whoever opens a sum is told, too"
+            found.append(Reveals("clip of the round", ("client", "key_holder"), note=note))
+        return found
 
     def agree(self, max_clients: int) -> None:
         """Checks that there is a code for sums of that many clients.

@@ -32,6 +32,7 @@ from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context
+    from fedplug.recipe import Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
@@ -76,8 +77,10 @@ class Ckks(Encryption):
         # With NVFlare the clients encrypt with the secret key, unless the key server holds it.
         self.symmetric = options.like == "nvflare" and self.site == "client"
         self.backend = TenSeal("ckks") if self.symmetric else WithPublicKey("ckks")
+        if options.like == "nvflare":
+            self.position_block = 0  # it packs tensors of the whole model, and no positions of a client's own
 
-    def check(self, recipe: Any) -> list[str]:
+    def check(self, recipe: Recipe) -> list[str]:
         """NVFlare packs whole models."""
         problems = super().check(recipe)
         sealed = [zone for zone, chain in recipe.protect.items() if self.name in [use.name for use in chain]]
@@ -89,18 +92,17 @@ class Ckks(Encryption):
             )
         return problems
 
-    def describe(self) -> str:
-        """One line for the plan of a run."""
+    def scheme(self) -> str:
+        """Its parameters in a line."""
         packed = "a vector each tensor" if self.options.like == "nvflare" else "one flat vector"
-        holder = "every client" if self.site == "client" else "the key server"
         return (
             f"CKKS as {self.options.like}: {DEGREE} {list(COEFF_BITS[self.options.like])}, {packed}, range "
-            f"±{self.options.range:g}, sums rounded to 2^-{self.options.grid_bits}; secret key at {holder}"
+            f"±{self.options.range:g}, sums rounded to 2^-{self.options.grid_bits}"
         )
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Largest magnitude and grid step of the weighted values that it represents."""
-        return self.options.range, 2.0**-self.options.grid_bits
+    def step(self, num_clients: int) -> float:
+        """The grid, whoever takes part."""
+        return float(2.0**-self.options.grid_bits)
 
     def agree(self, max_clients: int) -> None:
         """Checks that sums of that many clients fit; the modulus leaves 2^59 and more, so float64 decides.

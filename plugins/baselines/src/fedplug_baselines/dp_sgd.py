@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Field
+from fedplug import Field, Learns
 from fedplug.errors import ProtectionError, SetupError
 from fedplug_std.noise_sources import add_noise, default_grid
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ _GRADIENT_BYTES = 32 << 20
 """What the gradients of single examples may take at once; a larger batch is worked through in parts."""
 
 
-class DpSgd(fedplug.Trainer):
+class DpSgd(fedplug.RecordTrainer):
     """Train with DP-SGD through Opacus: Poisson batches, clipped gradients of single examples, noise in every step.
 
     Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit that is protected is one training
@@ -84,6 +85,29 @@ class DpSgd(fedplug.Trainer):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    # -- what it says of itself ----------------------------------------------------------------------------------------
+
+    def learns(self, ctx: Context) -> Learns:
+        """Sums of gradients, each example's clipped, with noise that each client finds for itself.
+
+        Clipped gradients are those of a mean that counts some examples less, which an attack can still look for.
+        """
+        options = self.options
+        return Learns(
+            lr=options.lr, batch_size=options.batch_size, epochs=options.epochs, momentum=options.momentum,
+            noise=0.0 if options.noise_multiplier == 0 else None, repeats=options.source == "reproducible",
+        )  # fmt: skip
+
+    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+        """One step on a batch that is all there is, with the noise of a step of the round."""
+        sigma, _, _ = self.record_release(client, ctx)
+        once: dict[str, Any] = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
+        # Not what would be calibrated for one batch alone.
+        once |= {"noise_multiplier": sigma, "epsilon": None, "delta": None, "calibration": "rdp"}
+        other = copy.copy(self)
+        other.options = self.options.model_copy(update=once)
+        return other
 
     # -- the algorithm -------------------------------------------------------------------------------------------------
 

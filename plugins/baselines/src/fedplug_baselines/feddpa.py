@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Self
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
+from fedplug import (
+    Block,
+    Changes,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Known,
+    Layout,
+    Learns,
+    Plan,
+    Plans,
+    Reveals,
+    at_client,
+    hookimpl,
+)  # fmt: skip
 from fedplug.errors import ProtectionError, SetupError
 from fedplug.per_sample import mean_squared_gradients
 from fedplug.types import RETAINED
+from fedplug_std.clip import Clip
 from fedplug_std.training import Sgd
 from numpy.typing import NDArray
 
@@ -17,6 +35,7 @@ from fedplug_baselines.feddpa_adam import MaskedAdam
 
 if TYPE_CHECKING:
     import torch
+    from fedplug.recipe import Recipe
     from fedplug.torch_model import TorchModel
 
 
@@ -38,7 +57,6 @@ class FedDpa(Sgd):
     """
 
     name: str
-    descends = "cross_entropy and penalties by Adam"
 
     class Options(fedplug.Options):
         tau: float = Field(0.4, ge=0, le=1, description="Fisher information above it, scaled to [0, 1], is personal")
@@ -59,16 +77,28 @@ class FedDpa(Sgd):
         super().__init__(options)
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({self.options.zone} if self.options.send_personal else {self.options.zone, RETAINED})
-
-    @property
-    def own_zones(self) -> frozenset[str]:
-        """What is personal differs from client to client."""
-        return frozenset() if self.options.send_personal else self.zones
+    def plans(self) -> Plans:
+        """One zone for all; or what is personal, which differs from client to client, stays."""
+        if self.options.send_personal:
+            return Plans(zones=frozenset({self.options.zone}), public=True)
+        zones = frozenset({self.options.zone, RETAINED})
+        return Plans(zones=zones, own=zones)
 
     # -- training ------------------------------------------------------------------------------------------------------
+
+    def learns(self, ctx: Context) -> Learns:
+        """Adam on a loss with penalties, once through the examples for what is personal and once for the rest."""
+        options = self.options
+        return Learns(
+            descends="cross_entropy and penalties by Adam", lr=options.lr, batch_size=options.batch_size,
+            epochs=2 * options.epochs,
+        )  # fmt: skip
+
+    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+        """One step on a batch that is all there is: of what is personal, and then of the rest."""
+        other = copy.copy(self)
+        other.options = self.options.model_copy(update={"epochs": 1, "batch_size": batch_size})
+        return other
 
     def personalise(self, client: Client, ctx: Context) -> None:
         """Step 2: the client's own values where M, the global ones elsewhere; before round 1 they are the same."""
@@ -175,15 +205,27 @@ class FedDpa(Sgd):
         kept = mask if round == client.ctx.round else np.zeros(size, np.bool_)
         client.plan = Plan.of(options.zone, size, zones, **{RETAINED: kept})
 
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """The update becomes another one of the same client, of which nothing is known.
+
+        Raises:
+            Misplaced: something has been done to the values already.
+        """
+        remedy = f"it sets what is sent; put {self.name} first"
+        known.before("noise", remedy)
+        known.before("encryption", remedy)
+        known.before("clip", remedy)
+        return (Changes(),)
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         """With `send_personal`: what is sent is w - w_g, also where training did not start from w_g."""
         if client.plan is None:
             raise ProtectionError(f"client {client.client_id} has no plan in round {ctx.round + 1}")
         where = client.plan.positions(block.zone)
-        return block.replace(values=block.plain() + (client.start - client.vector)[where], l1_bound=None, l2_bound=None)
+        return block.replace(values=block.plain() + (client.start - client.vector)[where])
 
-    def check(self, recipe: Any) -> list[str]:
+    def check(self, recipe: Recipe) -> list[str]:
         """It stands in both sections; the clip is that of R2; it stands in the zone's chain if personal values go."""
         options, complaints = self.options, []
         if not recipe.train.name == recipe.negotiate_mask.name == self.name:
@@ -192,11 +234,11 @@ class FedDpa(Sgd):
                 "negotiate_mask: baselines.feddpa"
             )
         chain = recipe.protect.get(options.zone, ())
-        clips = [use for use in chain if use.use == "std.clip"]
-        if clips and clips[-1].options.norm != options.clipping_norm:
+        clips = [use.options for use in chain if isinstance(use.options, Clip.Options)]
+        if clips and clips[-1].norm != options.clipping_norm:
             complaints.append(
-                f"clipping_norm={options.clipping_norm:g} of R2 must be the norm={clips[-1].options.norm:g} to which "
-                f"zone {options.zone} is clipped"
+                f"clipping_norm={options.clipping_norm:g} of R2 must be the norm={clips[-1].norm:g} to which zone "
+                f"{options.zone} is clipped"
             )
         names = [use.name for use in chain]
         if options.send_personal and names[:1] != [self.name]:
@@ -213,7 +255,11 @@ class FedDpa(Sgd):
             f"the positions of each client's {self.options.zone} upload leave out what it keeps, which follows from "
             "its data"
         )
-        return [Reveals("support of the retained zone", ("aggregator",), note=note)]
+        still = "a scalar that all clients keep does not move in the model"
+        return [
+            Reveals("support of the retained zone", ("aggregator",), note=note),
+            Reveals("what all clients keep", ("released_model",), note=still),
+        ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -6,12 +6,17 @@ import dataclasses
 import functools
 import math
 import warnings
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Field, Release, hookimpl
+from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, Trainer, hookimpl
 from fedplug.errors import ProtectionError
-from fedplug_std.gaussian import CLIP_FIRST, Gaussian
+from fedplug_std.gaussian import Gaussian, local_noise
+
+from fedplug_baselines.feddpa import FedDpa
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Recipe
 
 
 class FedDpaNoise(fedplug.Protector):
@@ -28,9 +33,6 @@ class FedDpaNoise(fedplug.Protector):
     """
 
     name: str
-    provides = frozenset({"noise"})
-    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
-    forbids_before: ClassVar[dict[str, str]] = Gaussian.forbids_before
 
     class Options(fedplug.Options):
         epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="privacy loss that the code claims")
@@ -47,19 +49,43 @@ class FedDpaNoise(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def check(self, recipe: Any) -> list[str]:
-        """The batches are those of the training, and no larger than all examples."""
-        options, train, complaints = self.options, recipe.train.options, []
-        for name in ("epochs", "batch_size"):
-            given, used = getattr(options, name), getattr(train, name, None)
+    def check(self, recipe: Recipe) -> list[str]:
+        """Batches are no larger than all examples."""
+        if self.options.batch_size < self.options.examples:
+            return []
+        return [
+            f"batch_size={self.options.batch_size} must be below examples={self.options.examples}, which counts those "
+            "of all clients together"
+        ]
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Noise of the size that is really added, whatever is claimed.
+
+        Raises:
+            Misplaced: nothing bounds the values, there is noise already, they are encrypted, or the claim is about
+                another training.
+            ProtectionError: there is no noise for the claim.
+        """
+        self._compare(ctx)
+        noise = local_noise(self._gaussian(ctx).options, known, ctx)
+        note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}; {noise.note}"
+        return (dataclasses.replace(noise, literal=True, note=note),)
+
+    def _compare(self, ctx: Context) -> None:
+        """The batches of the claim are those of the training; of FedDPA the code counts half of the epochs.
+
+        Raises:
+            Misplaced: they are not.
+        """
+        trainer = next((part for part in ctx.components.values() if isinstance(part, Trainer)), None)
+        learns = trainer.learns(ctx) if trainer else None
+        if learns is None:
+            return
+        epochs = trainer.options.epochs if isinstance(trainer, FedDpa) else learns.epochs
+        claimed = {"epochs": (self.options.epochs, epochs), "batch_size": (self.options.batch_size, learns.batch_size)}
+        for name, (given, used) in claimed.items():
             if used is not None and used != given:
-                complaints.append(f"{name}={given} of the claim must be that of train, {used}")
-        if options.batch_size >= options.examples:
-            complaints.append(
-                f"batch_size={options.batch_size} must be below examples={options.examples}, which counts those of all "
-                "clients together"
-            )
-        return complaints
+                raise Misplaced(f"{self.name}: {name}={given} of the claim must be that of train, {used}")
 
     def multiplier(self, rounds: int, num_clients: int) -> float:
         """What is really added to one upload, over the clipping norm: sigma / sqrt(K)."""
@@ -71,18 +97,12 @@ class FedDpaNoise(fedplug.Protector):
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds the noise. The result has no L2 bound any more.
+        """Adds the noise.
 
         Raises:
-            ProtectionError: the block has no finite L2 bound, or there is no noise for the claim.
+            ProtectionError: nothing bounds the values, or there is no noise for the claim.
         """
         return self._gaussian(ctx).protect(block, client, ctx)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What one upload of that round costs: the true multiplier, whatever is claimed."""
-        found = self._gaussian(ctx).release(round, ctx)
-        note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}; {found.note}"
-        return dataclasses.replace(found, literal=True, note=note)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

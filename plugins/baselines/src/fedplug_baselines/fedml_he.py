@@ -6,20 +6,41 @@ Jin et al., "FedML-HE: An Efficient Homomorphic-Encryption-Based Privacy-Preserv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Reveals, at_client, at_key_server, hookimpl
+from fedplug import (
+    Block,
+    Client,
+    Cohort,
+    Context,
+    Field,
+    KeyServer,
+    Known,
+    Plans,
+    Reads,
+    Reveals,
+    Scorer,
+    Seal,
+    Sealer,
+    at_client,
+    at_key_server,
+    hookimpl,
+)  # fmt: skip
 from fedplug.errors import ProtectionError
+from fedplug.links import seal_of
 from fedplug.scores import highest
 from fedplug.types import CLEAR, ENCRYPTED
+from fedplug_std import he_keys
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
     from fedplug.cohort import KeyServerLine
+    from fedplug.recipe import Recipe
 
 
 class FedMLHE(fedplug.Negotiation):
@@ -48,13 +69,18 @@ class FedMLHE(fedplug.Negotiation):
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return masks.zones_of(self.options.ratio, self.options.rest)
+    def plans(self) -> Plans:
+        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
+        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest))
 
-    def check(self, recipe: Any) -> list[str]:
+    @property
+    def reads(self) -> Reads:
+        """Scores of scalars or of layers."""
+        return Reads(by=self.options.by)
+
+    def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars, and something must encrypt the scores."""
-        if len(self.zones) == 1:  # nothing to choose
+        if len(self.plans.zones) == 1:  # nothing to choose
             return []
         problems = masks.scorer_problems(
             recipe, self.options.by, "score_parameters: [{use: baselines.fedml_he_sensitivity}]"
@@ -68,7 +94,7 @@ class FedMLHE(fedplug.Negotiation):
             problems.append(f"{len(sealed)} components may encrypt the maps; write cipher: {sealed[0]}, or another")
         cipher = self.options.cipher or next(iter(sealed), None)
         sealing = [use for chain in recipe.protect.values() for use in chain if use.name == cipher]
-        if sealing and not hasattr(sealing[0].options, "key_holder"):
+        if sealing and not isinstance(sealing[0].options, he_keys.Options):
             problems.append(f"{cipher} cannot encrypt the maps, since nobody holds its key; write {{use: std.bfv}}")
         return problems
 
@@ -78,9 +104,9 @@ class FedMLHE(fedplug.Negotiation):
         Raises:
             ProtectionError: no component encrypts, or several may; a client's map cannot be added.
         """
-        if len(self.zones) == 1:
+        if len(self.plans.zones) == 1:
             return
-        cipher = self._cipher(ctx)
+        cipher, seal = self._cipher(ctx)
         peaks = cohort.ask(self.peak)  # runs at every client
         for client_id, peak in list(peaks.items()):
             if not (isinstance(peak, float) and 0 <= peak < np.inf):
@@ -93,7 +119,7 @@ class FedMLHE(fedplug.Negotiation):
                     f"client {client_id} sent something else than a map of {ctx.layout.size} scores; start again"
                 )
         total = cipher.add_blocks(maps, ctx)  # runs here, on ciphertexts
-        if opened_by_clients(cipher):
+        if seal.opened_by == "clients":
             cohort.tell(self.open, total)
         else:
             cohort.tell(self.learn, key_server.ask(self.select, total))
@@ -106,12 +132,13 @@ class FedMLHE(fedplug.Negotiation):
     @at_client
     def encrypt(self, client: Client, scale: float) -> Block:
         """This client's map [S_i], alpha_i multiplied in by the encryption, on the scale of all clients."""
-        scores, cipher = self._map(client), self._cipher(client.ctx)
+        scores, (cipher, seal) = self._map(client), self._cipher(client.ctx)
         # Weights are at most 1, so nothing saturates; one part in a million less, because float32 may round up.
-        largest = cipher.limits(client.ctx.num_clients)[0] * (1 - 1e-6)
+        largest = seal.range * (1 - 1e-6)
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
-        block: Block = cipher.protect(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, client.ctx)
-        return block
+        # The map is no update: none of what is known of the zone's values holds for it.
+        ctx = dataclasses.replace(client.ctx, known=Known(zone=ENCRYPTED, link=cipher.name))
+        return cipher.protect(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
 
     @at_key_server
     def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
@@ -136,18 +163,17 @@ class FedMLHE(fedplug.Negotiation):
     @at_client
     def adopt(self, client: Client) -> None:
         """Sets this round's plan, the same at every client."""
-        size = client.ctx.layout.size
-        if len(self.zones) == 1:
-            encrypted = np.full(size, ENCRYPTED in self.zones)
+        size, zones = client.ctx.layout.size, self.plans.zones
+        if len(zones) == 1:
+            encrypted = np.full(size, ENCRYPTED in zones)
         else:
             encrypted = np.unpackbits(client.memory(self)["mask"], count=size).astype(np.bool_)
         masks.adopt(client, encrypted, self.options.rest)
 
     def _map(self, client: Client) -> NDArray[np.float32]:
         """The scorer's map; no client has trained yet, so the scorer must do without an update."""
-        parts = client.ctx.components
-        by = self.options.by or next(name for name, part in parts.items() if hasattr(part, "score_parameters"))
-        scorer = client.ctx.component(by)
+        scorers = {name: part for name, part in client.ctx.components.items() if isinstance(part, Scorer)}
+        scorer = scorers[self.options.by or next(iter(scorers))]
         return masks.spread(scorer.score_parameters(client, client.ctx), client.ctx.layout)
 
     def _selected(self, total: Block, ctx: Context) -> NDArray[np.uint8]:
@@ -156,35 +182,48 @@ class FedMLHE(fedplug.Negotiation):
             raise ProtectionError(
                 f"a sum of {total.contributors} maps would show too much of each; min_clients is {ctx.min_clients}"
             )
-        opened: Block = self._cipher(ctx).postprocess(total, ctx)
-        return select(opened.mean(), self.options.ratio)
+        cipher, _ = self._cipher(ctx)
+        return select(cipher.postprocess(total, ctx).mean(), self.options.ratio)
 
-    def _cipher(self, ctx: Context) -> Any:
-        """The component that encrypts the maps."""
-        if self.options.cipher is not None:
-            return ctx.component(self.options.cipher)
-        found = [part for part in ctx.components.values() if "encryption" in getattr(part, "provides", ())]
-        if len(found) != 1:
+    def _cipher(self, ctx: Context) -> tuple[Sealer, Seal]:
+        """The component that encrypts the maps, and how it closes them.
+
+        Raises:
+            ProtectionError: no component encrypts, or several may, or nobody holds its key.
+        """
+        by_zone = (seal_of(ctx.steps(zone)) for zone in ctx.links)
+        seals = dict(found for found in by_zone if found and self.options.cipher in (None, found[0]))
+        if len(seals) != 1:
             raise ProtectionError(
-                f"{self.name} finds {len(found)} components that encrypt, must be 1; name the one to use: cipher: ..."
+                f"{self.name} finds {len(seals)} components that encrypt, must be 1; name the one to use: cipher: ..."
             )
-        return found[0]
+        ((name, seal),) = seals.items()
+        cipher = ctx.component(name)
+        if not isinstance(cipher, Sealer) or seal.opened_by == "shares":
+            raise ProtectionError(f"{name} cannot encrypt the maps, since nobody holds its key; write {{use: std.bfv}}")
+        return cipher, seal
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the agreement shows, to whom."""
-        if len(self.zones) == 1:
+        if len(self.plans.zones) == 1:
             return []
-        channels = [
-            Reveals("largest sensitivity", ("aggregator",), note="each client's, to bring the maps to one scale"),
+        peaks = "each client's, to bring the maps to one scale; clients are told the largest of all"
+        found = [
+            Reveals("largest sensitivity", ("aggregator", "client"), asked=("peak",), note=peaks),
             Reveals("mask", ("client",), note="it follows from the clients' data; every client knows it"),
         ]
-        if opened_by_clients(self._cipher(ctx)):
+        if self._cipher(ctx)[1].opened_by == "clients":
             note = "every client opens the clients' averaged sensitivity map"
-            return [*channels, Reveals("sensitivity map", ("client",), note=note)]
+            single = "all clients hold the one secret key; a client with another's map in hand opens it"
+            return [
+                *found,
+                Reveals("sensitivity map", ("client",), asked=("encrypt",), note=note),
+                Reveals("sensitivity map of one client", ("client_and_aggregator",), voids=True, note=single),
+            ]
         note = "the key server opens the averaged sensitivity map and tells the aggregation server the mask"
         return [
-            *channels,
-            Reveals("sensitivity map", ("key_holder",), note=note),
+            *found,
+            Reveals("sensitivity map", ("key_holder",), asked=("encrypt",), note=note),
             Reveals("mask", ("aggregator",), note="the key server tells it"),
         ]
 
@@ -198,8 +237,3 @@ def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:
     mask = np.zeros(len(scores), np.bool_)
     mask[highest(scores, masks.count_of(ratio, len(scores)))] = True
     return np.packbits(mask)
-
-
-def opened_by_clients(cipher: Any) -> bool:
-    """Whether the clients hold the key; otherwise the key server does."""
-    return str(getattr(cipher, "site", "client")) == "client"

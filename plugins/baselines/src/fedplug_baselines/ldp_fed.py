@@ -11,16 +11,42 @@ between participants; the shuffling of uploads through anonymous channels.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Layout, Plan, Release, at_client, hookimpl
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Known,
+    Layout,
+    Noise,
+    Plan,
+    Plans,
+    Uncredited,
+    at_client,
+    hookimpl,
+)  # fmt: skip
 from fedplug.errors import ProtectionError, SetupError
 from fedplug.types import NOISED, RETAINED
 from pydantic import field_validator, model_validator
 
-from fedplug_baselines.ldp_fed_mechanism import LARGEST, alpha_for, perturb, uniform_source, zero_out_epsilon
+from fedplug_baselines.ldp_fed_mechanism import (
+    LARGEST,
+    alpha_for,
+    cost_of,
+    perturb,
+    uniform_source,
+    zero_out_epsilon,
+)
+
+if TYPE_CHECKING:
+    from fedplug.cohort import KeyServerLine
 
 
 class LdpFed(fedplug.Protector):
@@ -33,6 +59,11 @@ class LdpFed(fedplug.Protector):
     local differential privacy, by which two clients may differ as much as they like: that is larger by a factor of
     about bound * 10^precision / 2 for each value sent. Give `epsilon` to have alpha follow from a budget in that
     honest sense; the ledger states it in any case.
+
+    Epsilons of all values add up, to a sum that leaves next to nothing of a model. With `delta`, the values are
+    accounted for as the Gaussian release that tells as much as all of them together (Gaussian differential privacy;
+    `gaussian_cost`), which for a model's many values is far less: another system's (epsilon, delta) is then met by the
+    same kind of account.
     """
 
     class Options(fedplug.Options):
@@ -47,6 +78,11 @@ class LdpFed(fedplug.Protector):
         epsilon: float | None = Field(
             None, gt=0, allow_inf_nan=False,
             description="instead of alpha: privacy loss of a client over all rounds, every value counted (zero-out)",
+        )  # fmt: skip
+        delta: float | None = Field(
+            None, gt=0, lt=1,
+            description="failure probability at which all values are accounted for together, for the least epsilon; "
+            "without it, their epsilons add up",
         )  # fmt: skip
         source: Literal["secure", "reproducible"] = Field(
             "secure",
@@ -73,14 +109,42 @@ class LdpFed(fedplug.Protector):
             return self
 
     name: str
-    provides = frozenset({"noise"})
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "this zone has noise already; keep one noise component in the chain",
-        "encryption": "values are randomised before they are encrypted; put baselines.ldp_fed first",
-    }
 
     def __init__(self, options: Options) -> None:
         self.options: LdpFed.Options = options
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Each value is clipped, and drawn anew on its grid; what all that a client sends in the round cost together.
+
+        Raises:
+            Misplaced: there is noise already, or the values are encrypted.
+        """
+        known.before("noise", "this zone has noise already; keep one noise component in the chain")
+        known.before("encryption", f"values are randomised before they are encrypted; put {self.name} first")
+        options, values, alpha = self.options, values_sent(ctx.round, ctx), self.alpha(ctx)
+        total, mu = cost_of(alpha, all_values(ctx), options.largest, options.delta)
+        counted = max(values, 1)  # while no model is known, there is one value to speak of
+        epsilon = counted * zero_out_epsilon(alpha, options.largest)
+        note = (
+            f"the paper would quote alpha {alpha:.3g}, which is for values that are 1e-{options.precision} apart; the "
+            f"epsilons of all {values} values that a client sends in a round add up to {epsilon:.3g}"
+        )
+        if mu:
+            note += (
+                f"; together, those of all rounds cost {total:.3g} at delta {options.delta:g}: a round's tell no more "
+                "than the Gaussian release that stands here, whose size is not that of the noise"
+            )
+        note += "; the proof leaves out the rounding inside the sampler"
+        if options.source == "reproducible":
+            note += "; anyone who knows the seed can draw the same"
+        # How far a value moves depends on how near the ends of the universe it lies, so there is no one scale.
+        drawn = Noise(
+            mechanism="gaussian" if mu else "pure", multiplier=1 / (mu * math.sqrt(counted)) if mu else 1 / epsilon,
+            source=options.source, grid=10.0**-options.precision, literal=options.epsilon is None, note=note,
+            calibrated_delta=None if options.epsilon is None else options.delta,
+        )  # fmt: skip
+        alone = Uncredited("draws do not add up as Gaussian noise does, so others' noise earns no credit")
+        return (Bound(options.bound, order=math.inf, per="scalar"), *((alone,) if mu else ()), drawn)
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -100,36 +164,20 @@ class LdpFed(fedplug.Protector):
         steps = np.clip(steps, -options.largest, options.largest).astype(np.int64)
         generator = uniform_source(options.source, client.rng(self, block.zone))
         drawn = perturb(steps, options.largest, self.alpha(ctx), generator)
-        return block.replace(values=(drawn / 10.0**options.precision).astype(np.float32), l1_bound=None, l2_bound=None)
+        return block.replace(values=(drawn / 10.0**options.precision).astype(np.float32))
 
     def alpha(self, ctx: Context) -> float:
         """alpha of each value: as given, or such that all values of all rounds together cost `epsilon`."""
         options = self.options
         if options.epsilon is None:
             return options.alpha or math.nan  # validation leaves neither None nor 0 here
-        values = sum(values_sent(round, ctx) for round in range(ctx.rounds))
-        return alpha_for(options.epsilon, max(values, 1), options.largest)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What the values of that round cost together in local differential privacy, for the ledger."""
-        options, values, alpha = self.options, values_sent(round, ctx), self.alpha(ctx)
-        epsilon = values * zero_out_epsilon(alpha, options.largest)
-        note = (
-            f"the paper would quote alpha {alpha:.3g}, which is for values that are 1e-{options.precision} apart; all "
-            f"{values} values that a client sends in a round cost it epsilon {epsilon:.3g}; the proof leaves out the "
-            "rounding inside the sampler"
-        )
-        if options.source == "reproducible":
-            note += "; anyone who knows the seed can draw the same"
-        return Release(
-            "pure", 1 / epsilon, options.bound * math.sqrt(values), "local", options.source,
-            literal=options.epsilon is None, note=note,
-        )  # fmt: skip
+        return alpha_for(options.epsilon, all_values(ctx), options.largest, options.delta)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
         budget = f"alpha {options.alpha:g} a step" if options.epsilon is None else f"epsilon {options.epsilon:g} in all"
+        budget += f", delta {options.delta:g}" if options.delta else ""
         return f"values in ±{options.bound:g}, {options.precision} decimals, drawn anew with {budget}"
 
 
@@ -169,11 +217,11 @@ class LdpFedCycle(fedplug.Negotiation):
         self.options: LdpFedCycle.Options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({self.options.zone, RETAINED})
+    def plans(self) -> Plans:
+        """The layers of the round and the rest, by the number of the round alone."""
+        return Plans(zones=frozenset({self.options.zone, RETAINED}), public=True)
 
-    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
         """Checks that the model has the layers.
 
         Raises:
@@ -229,8 +277,18 @@ class LdpFedCycle(fedplug.Negotiation):
 
 
 def values_sent(round: int, ctx: Context) -> int:
-    """How many scalars a client sends in a round: those whose turn it is; without a cycle, the whole model at most."""
+    """How many scalars a client sends in a round: those whose turn it is; without a cycle, the whole model at most.
+
+    0 while no model is known.
+    """
+    if not ctx.layout.size:
+        return 0
     for component in ctx.components.values():
         if isinstance(component, LdpFedCycle):
             return component.values_sent(round, ctx.layout)
     return ctx.layout.size
+
+
+def all_values(ctx: Context) -> int:
+    """How many scalars a client that takes part in every round sends, at least 1."""
+    return max(1, sum(values_sent(round, ctx) for round in range(ctx.rounds)))

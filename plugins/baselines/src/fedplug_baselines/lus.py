@@ -10,18 +10,19 @@ zeroed values get noise (DPFed: no). Left out: the paper's accountant for sample
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Reveals, hookimpl
+from fedplug import Changes, Field, RecordTrainer, Reveals, Uncredited, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.per_sample import mean_gradient
 
 from fedplug_baselines.masks import count_of
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Layout
+    from fedplug import Block, Client, Context, Effects, Known, Layout
+    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
 
@@ -33,7 +34,9 @@ class Lus(fedplug.Protector):
 
     What is zeroed depends on the data. With noise on everything, as the default has it, the guarantee covers that.
     `noise: kept` is the literal form: written once more, by its name, after the noise, the component takes the noise
-    off the zeroed values again. Then everybody reads where they are, and the Gaussian guarantee does not hold.
+    off the zeroed values again. Then everybody reads where they are, which no epsilon covers; what the ledger states is
+    for the values that are left, once their places are known. A value that one client alone keeps has that client's
+    noise and no other, so the noise of others earns no credit.
     """
 
     class Options(fedplug.Options):
@@ -52,15 +55,22 @@ class Lus(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Lus.Options = options
 
-    @property
-    def forbids_before(self) -> dict[str, str]:
-        """It comes before the noise, and before encryption."""
-        rules = {"encryption": "ciphertexts cannot be sparsified; put baselines.lus before the encryption"}
-        if self.options.noise == "all":
-            rules["noise"] = "zeroing noised values shows what is zeroed; put baselines.lus before the noise"
-        return rules
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Values become zero, so no norm grows; behind the noise, where `noise: kept` has it, others' noise counts no
+        more.
 
-    def check(self, recipe: Any) -> list[str]:
+        Raises:
+            Misplaced: it comes after an encryption, or after noise that it must leave where it is.
+        """
+        known.before("encryption", f"ciphertexts cannot be sparsified; put {self.name} before the encryption")
+        if self.options.noise == "all":
+            known.before("noise", f"zeroing noised values shows what is zeroed; put {self.name} before the noise")
+        if not known.releases or not self.options.sparsity:
+            return (Changes("kept"),)
+        why = f"{self.name} takes the noise off what it zeroes, so a scalar that one client keeps has the noise of one"
+        return (Changes("kept"), Uncredited(why))
+
+    def check(self, recipe: Recipe) -> list[str]:
         """With `noise: kept`, it stands at both ends of the noise."""
         if self.options.noise == "all":
             return []
@@ -103,21 +113,23 @@ class Lus(fedplug.Protector):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The places of the zeroed values, where they get no noise; gradients of records that a trainer protects."""
+        found: list[Reveals] = []
         if not self.options.sparsity:
-            return []
-        if self.options.by == "utility" and any(hasattr(part, "record_epsilon") for part in ctx.components.values()):
+            return found
+        if self.options.by == "utility" and any(isinstance(part, RecordTrainer) for part in ctx.components.values()):
             note = (
                 "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "
                 "record does not cover; by: magnitude goes by the trained update alone"
             )
-            return [Reveals("zeroed values", ("aggregator", "released_model"), note=note)]
-        if self.options.noise == "all":
-            return []
-        note = (
-            "which values are zeroed follows from the client's data, and zeros without noise show it; the epsilon of "
-            "the noise on the others does not cover that"
-        )
-        return [Reveals("support of the update", ("aggregator", "client_and_aggregator"), note=note)]
+            found.append(Reveals("zeroed values", ("aggregator", "released_model"), note=note))
+        if self.options.noise == "kept":
+            note = (
+                "which values are zeroed follows from the client's data, and zeros without noise show it, in an upload "
+                "and, where all clients agree, in scalars of the model that do not move; the epsilon of the noise on "
+                "the others does not cover that"
+            )
+            found.append(Reveals("support of the update", ("aggregator", "released_model"), note=note))
+        return found
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -20,11 +20,24 @@ import hashlib
 import math
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Release, Reveals, at_client, hookimpl, secrets
+from fedplug import (
+    Block,
+    Client,
+    Context,
+    Effects,
+    Known,
+    Misplaced,
+    Noise,
+    Reveals,
+    Seal,
+    at_client,
+    hookimpl,
+    secrets,
+)  # fmt: skip
 from fedplug.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
 from fedplug_std.noise_sources import exact_slack
@@ -53,16 +66,7 @@ class Lwe(fedplug.Sealer):
         """Options of `baselines.lwe`."""
 
     name: str
-    provides = frozenset({"encryption", "noise"})
-    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "its error is the noise of the zone; keep one of the two",
-        "encryption": "encrypt once: a zone's chain holds one encryption, as its last link",
-    }
-    must_undo = True
     site = "server"
-    key_holder = "shares"
-    needs_shared_zone = True
 
     def __init__(self, options: Options) -> None:
         self.options: Lwe.Options = options
@@ -71,44 +75,76 @@ class Lwe(fedplug.Sealer):
 
     def describe(self) -> str:
         """One line for the plan of a run."""
+        return f"{self.scheme()}; errors: {self.options.words()}, by several clients together"
+
+    def scheme(self) -> str:
+        """Its parameters in a line."""
         options = self.options
         shares = "more than half" if options.threshold is None else f"{options.threshold}"
+        return f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum"
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Noise that is calibrated for the sum, then a mask that many clients must open together.
+
+        Rounding is towards zero, so it lengthens nothing; a value that its integers do not hold is refused and does not
+        saturate (`lwe_numbers`).
+
+        Raises:
+            Misplaced: nothing bounds the values, there is noise or encryption already, or clients have weights.
+            ProtectionError: there is no such sharing, or the noise does not fit the modulus.
+        """
+        known.before("noise", "its error is the noise of the zone; keep one of the two")
+        known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
+        adding = [link.component for link in ctx.links.get(known.zone, ()) if link.hook == "aggregate"]
+        if any(aggregator.wants.num_examples for aggregator in adding):
+            remedy = "write aggregate: {use: std.mean, weighting: uniform}"
+            raise Misplaced(f"{self.name}: masked updates cannot be weighted; {remedy}")
+        bound, multiplier = known.need_norm(CLIP_FIRST), self._multiplier(ctx)
+        scale, step = (multiplier * bound, self._step(bound, ctx)) if math.isfinite(bound) else (None, 0.0)
         return (
-            f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum; errors: "
-            f"{options.words()}, by several clients together"
+            self._noise(scale, step, multiplier, ctx),
+            Seal(scheme=self.scheme(), opened_by="shares", step=step, position_block=0),
         )
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        """Without limit: it refuses to mask what its integers do not hold, or hold too coarsely (`lwe_numbers`)."""
-        return math.inf, 0.0
+    def _noise(self, scale: float | None, step: float, multiplier: float, ctx: Context) -> Noise:
+        """What one client's error is worth; the ledger adds up those of a sum."""
+        source, slack, mechanism = self.options.source, 0.0, "gaussian"
+        note = "the part of one client; it is also the error of the LWE samples that hide the upload"
+        if source == "reproducible":
+            note = "anyone who knows the seed can subtract this noise, and the masks have no other error"
+        elif source == "exact":
+            mechanism = "discrete_gaussian"
+            if scale:
+                # A sum of the errors of all clients is in play, so each of their samples counts.
+                slack = exact_slack(scale / step, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
+                note += f"; discrete Gaussian: over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
+        return Noise(
+            mechanism=mechanism, scale=scale, multiplier=multiplier, trust="distributed", source=source, grid=step,
+            slack=slack, calibrated_delta=self.options.delta, note=note,
+        )  # fmt: skip
+
+    def _multiplier(self, ctx: Context) -> float:
+        """Noise multiplier of one client in this round."""
+        return self.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
+
+    def _step(self, bound: float, ctx: Context) -> float:
+        """What an integer 1 stands for in this round, under that clip."""
+        return lwe_numbers.step_of(bound, self._multiplier(ctx) * bound, ctx.num_clients, self.options.grid)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against adding the updates of that many clients, and against opening the sum."""
-        return self.options.problems(recipe, self.name)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What one client's error is worth in that round; the ledger adds up those of a sum. NaN where clips differ."""
-        norms = {
-            float(component.options.norm)
-            for component in ctx.components.values()
-            if "l2_bound" in getattr(component, "provides", ()) and hasattr(component.options, "norm")
-        }
-        norm = norms.pop() if len(norms) == 1 else math.nan
-        multiplier = self.options.of_one(round, ctx.rounds, ctx.num_clients, ctx.min_clients)
-        note = "the part of one client; it is also the error of the LWE samples that hide the upload"
-        if self.options.source == "reproducible":
-            note = "anyone who knows the seed can subtract this noise, and the masks have no other error"
-        elif self.options.source == "exact" and math.isfinite(norm):
-            step = lwe_numbers.step_of(norm, multiplier * norm, ctx.num_clients, self.options.grid)
-            slack = exact_slack(multiplier * norm / step, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
-            note += f"; discrete Gaussian: over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
-        mechanism = "discrete_gaussian" if self.options.source == "exact" else "gaussian"
-        return Release(mechanism, multiplier, norm, "distributed", self.options.source, note=note)
+        """What stands against opening the sum of that many clients."""
+        return self.options.problems(recipe)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the masks leave visible."""
-        note = "the number of scalars follows from the length of an upload"
-        return [Reveals("size of the encrypted zone", ("aggregator",), note=note)]
+        size = "the number of scalars follows from the length of an upload"
+        keys = "halves of key pairs that are drawn before any training"
+        shares = "of fresh secrets: they open the sum, whose noise the ledger counts, and no upload in it"
+        return [
+            Reveals("size of the encrypted zone", ("aggregator",), note=size),
+            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note=keys),
+            Reveals("sums of shares", ("aggregator",), covered_by="epsilon", asked=("sum_of_shares",), note=shares),
+        ]
 
     def _seed(self, ctx: Context, zone: str) -> bytes:
         """Of the public matrix A: another one each round and zone, which nobody chose."""
@@ -147,7 +183,7 @@ class Lwe(fedplug.Sealer):
         Raises:
             ProtectionError: no clip, positions or a weight of the client's own, or a value of which a sum could wrap.
         """
-        values, bound = block.plain(), block.l2_bound
+        values, bound = block.plain(), ctx.known.norm() if ctx.known else None
         if bound is None or not math.isfinite(bound):
             raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is no clipping norm; {CLIP_FIRST}")
         if block.positions is not None:
@@ -160,8 +196,7 @@ class Lwe(fedplug.Sealer):
                 f"weight {client.weight:g}: masked updates cannot be weighted; write weighting: uniform in aggregate"
             )
         options, sharing = self.options, self.options.sharing(ctx.num_clients)
-        std = bound * options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
-        step = lwe_numbers.step_of(bound, std, ctx.num_clients, options.grid)
+        std, step = bound * self._multiplier(ctx), self._step(bound, ctx)
         g = lwe_numbers.fixed_point(values, step)
         e = lwe_numbers.noise(len(values), std, step, options.source, client.rng(self, block.zone))
         lwe_numbers.check_room(e + g, ctx.num_clients)
@@ -171,7 +206,7 @@ class Lwe(fedplug.Sealer):
             h = (masks(self._seed(ctx, block.zone), len(values), s) + residues(e + g)) % Q
         sealed = lwe_exchange.seal(self, client, block.zone, sharing.deal(s, randomness))
         return block.replace(
-            values=None, ciphertexts=(h.astype("<u4").tobytes(),), sealed_by=self.name, weighted=True, l2_bound=None,
+            values=None, ciphertexts=(h.astype("<u4").tobytes(),), sealed_by=self.name, weighted=True,
             meta={**block.meta, "step": step, "shares": sealed},
         )  # fmt: skip
 

@@ -6,10 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from fedplug import Field
-from fedplug.errors import ProtectionError
 from fedplug_std.gaussian import NoiseOptions
 
-from fedplug_baselines import lwe_numbers
 from fedplug_baselines.lwe_shares import Sharing
 
 if TYPE_CHECKING:
@@ -58,17 +56,12 @@ class LweOptions(NoiseOptions):
         least = max(min_clients, self.sharing(num_clients).threshold)
         return self.multiplier(round, rounds) / math.sqrt(self.shared_by or max(1, least - 1))
 
-    def problems(self, recipe: Recipe, name: str) -> list[str]:
-        """What stands against adding the updates of the recipe's clients, and against opening the sum."""
+    def problems(self, recipe: Recipe) -> list[str]:
+        """What stands against opening the sum of the recipe's clients; its sharing is known to work."""
         problems = []
-        if getattr(recipe.aggregate.options, "weighting", None) != "uniform":
-            problems.append("masked updates cannot be weighted; write aggregate: {use: std.mean, weighting: uniform}")
         if recipe.min_clients < 2:
             problems.append("min_clients: 1 would open single updates; raise it to 2 or more")
-        try:
-            sharing = self.sharing(recipe.clients)
-        except ProtectionError as error:
-            return [*problems, str(error)]
+        sharing = self.sharing(recipe.clients)
         some = "sampling" if recipe.sampling else "groups" if recipe.groups else ""
         if some and sharing.threshold > recipe.min_clients:
             problems.append(
@@ -80,19 +73,4 @@ class LweOptions(NoiseOptions):
                 f"shared_by={self.shared_by} must be below the number of clients, {recipe.clients}: whoever took part "
                 "knows its own noise"
             )
-        return problems + self._unfit(recipe, name)
-
-    def _unfit(self, recipe: Recipe, name: str) -> list[str]:
-        """Why the noise of the first or the last round does not fit the modulus; empty if it does."""
-        for chain in recipe.protect.values():
-            names = [use.name for use in chain]
-            before = chain[: names.index(name)] if name in names else ()
-            norms = [float(use.options.norm) for use in before if hasattr(use.options, "norm")]
-            for norm in norms[-1:]:
-                try:
-                    for round in (0, recipe.rounds - 1):
-                        std = norm * self.of_one(round, recipe.rounds, recipe.clients, recipe.min_clients)
-                        lwe_numbers.step_of(norm, std, recipe.clients, self.grid)
-                except ProtectionError as error:
-                    return [str(error)]
-        return []
+        return problems

@@ -7,16 +7,19 @@ examples/secure_aggregation/maskcrypt/maskcrypt_server.py (`_mask_consensus`) an
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.scores import highest
 from fedplug.types import CLEAR
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Recipe
 
 
 class MaskCrypt(fedplug.Negotiation):
@@ -50,11 +53,16 @@ class MaskCrypt(fedplug.Negotiation):
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return masks.zones_of(self.options.ratio, self.options.rest)
+    def plans(self) -> Plans:
+        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
+        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest))
 
-    def check(self, recipe: Any) -> list[str]:
+    @property
+    def reads(self) -> Reads:
+        """Scores of scalars or of layers."""
+        return Reads(by=self.options.by)
+
+    def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars."""
         return masks.scorer_problems(recipe, self.options.by, "score_parameters: [{use: baselines.maskcrypt_priority}]")
 
@@ -92,11 +100,11 @@ class MaskCrypt(fedplug.Negotiation):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the proposals show, to whom."""
-        if len(self.zones) == 1:  # nothing to choose, nobody asked
+        if len(self.plans.zones) == 1:  # nothing to choose, nobody asked
             return []
         ordered = "each client's list of its most urgent indices, in order and in the clear; it follows from its data"
         return [
-            Reveals("mask proposals", ("aggregator",), note=ordered),
+            Reveals("mask proposals", ("aggregator",), asked=("propose",), note=ordered),
             Reveals("mask", ("aggregator", "client"), note="it follows from the proposals"),
         ]
 

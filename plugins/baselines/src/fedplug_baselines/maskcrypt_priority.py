@@ -8,7 +8,7 @@ maskcrypt_utils.py and maskcrypt_callbacks.py (the estimate, and when it is brou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
@@ -17,7 +17,8 @@ from fedplug.per_sample import mean_gradient
 from fedplug.types import ENCRYPTED, RETAINED
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context
+    from fedplug import Block, Client, Context, Effects, Known
+    from fedplug.recipe import Recipe
     from fedplug.types import Scores
     from numpy.typing import NDArray
 
@@ -41,7 +42,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def check(self, recipe: Any) -> list[str]:
+    def check(self, recipe: Recipe) -> list[str]:
         """The estimate must hear of everything that goes out readable."""
         deaf = [
             zone for zone, chain in recipe.protect.items()
@@ -73,6 +74,15 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         # the gradient does not depend on batches or chance.
         gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
         return (exposed - client.local) * gradient
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """None: it looks at what leaves, and hands it on.
+
+        Raises:
+            Misplaced: the values are encrypted, so there is nothing to take down.
+        """
+        known.before("encryption", "what is encrypted exposes nothing; leave it out of this chain")
+        return ()
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:

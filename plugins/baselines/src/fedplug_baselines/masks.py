@@ -12,6 +12,7 @@ from fedplug.types import ENCRYPTED
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout
+    from fedplug.recipe import Recipe
     from numpy.typing import NDArray
 
 
@@ -26,7 +27,7 @@ def zones_of(ratio: float, rest: str) -> frozenset[str]:
     return frozenset(({ENCRYPTED} if ratio > 0 else set()) | ({rest} if ratio < 1 else set()))
 
 
-def scorer_problems(recipe: Any, by: str | None, remedy: str) -> list[str]:
+def scorer_problems(recipe: Recipe, by: str | None, remedy: str) -> list[str]:
     """Why the recipe's scorers do not serve a negotiation; empty if they do.
 
     Args:

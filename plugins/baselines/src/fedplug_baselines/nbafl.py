@@ -9,13 +9,16 @@ by the noise, or clip each coordinate, were not followed.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Field, Release, hookimpl
+from fedplug import Block, Bound, Changes, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise, default_grid
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Recipe
 
 
 class NbAFL(fedplug.Protector):
@@ -49,12 +52,6 @@ class NbAFL(fedplug.Protector):
         )
 
     name: str
-    provides = frozenset({"noise"})
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "this zone has noise already; keep one noise component in the chain",
-        "encryption": "noise is added to plain values; put it before the encryption",
-        "l2_bound": "it clips the weights itself; take the clip of the update out",
-    }
 
     def __init__(self, options: Options) -> None:
         self.options: NbAFL.Options = options
@@ -69,6 +66,33 @@ class NbAFL(fedplug.Protector):
         """Standard deviation of a client's noise, sigma_U, in units of the weights."""
         norm, epsilon, examples, constant, exposures = self.constants(rounds)
         return uplink_std(norm, epsilon, examples, constant, exposures)
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """The update becomes the client's weights, which are clipped and noised, and then a difference again.
+
+        The bound is one of the weights: a client moves its upload by at most C against one whose weights are zero.
+
+        Raises:
+            Misplaced: there is noise already, or a clip of the update, or the values are encrypted.
+        """
+        known.before("noise", "this zone has noise already; keep one noise component in the chain")
+        known.before("encryption", "noise is added to plain values; put it before the encryption")
+        known.before("clip", "it clips the weights itself; take the clip of the update out")
+        options, std = self.options, self.std(ctx.rounds)
+        note = (
+            f"the paper claims epsilon {options.epsilon:g} by a sensitivity of 2C/m = "
+            f"{2 * options.norm / options.min_examples:.3g}, as if weights were averages over records; that of a "
+            "client's clipped weights is C"
+        )
+        if options.epsilon >= 1:
+            note += f"; and its constant c holds below epsilon 1, not at {options.epsilon:g}"
+        if options.source == "reproducible":
+            note += "; anyone who knows the seed can subtract this noise"
+        noise = Noise(
+            mechanism="gaussian", scale=std, source=options.source, grid=default_grid(options.norm, std), literal=True,
+            note=note,
+        )  # fmt: skip
+        return (Changes(), Bound(options.norm), noise, Changes())
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
@@ -99,21 +123,7 @@ class NbAFL(fedplug.Protector):
         stream = client.rng(self, block.zone)
         noised = add_noise(clipped, std, default_grid(options.norm, std), options.source, stream)
         # Clients subtract the same model, so it moves to the mean of their noised weights.
-        return block.replace(values=noised - client.vector[where], l1_bound=None, l2_bound=None)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What an upload costs: the noise against a client whose weights are replaced by zero, whose norm is C."""
-        options, std = self.options, self.std(ctx.rounds)
-        note = (
-            f"the paper claims epsilon {options.epsilon:g} by a sensitivity of 2C/m = "
-            f"{2 * options.norm / options.min_examples:.3g}, as if weights were averages over records; that of a "
-            "client's clipped weights is C"
-        )
-        if options.epsilon >= 1:
-            note += f"; and its constant c holds below epsilon 1, not at {options.epsilon:g}"
-        if options.source == "reproducible":
-            note += "; anyone who knows the seed can subtract this noise"
-        return Release("gaussian", std / options.norm, options.norm, "local", options.source, literal=True, note=note)
+        return block.replace(values=noised - client.vector[where])
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -141,22 +151,14 @@ class NbAFLDownlink(fedplug.Opener):
 
     name: str
     site = "server"
-    requires: ClassVar[dict[str, str]] = {
-        "noise": "it tops up the noise of the uploads; put {use: baselines.nbafl, ...} into the zone's chain"
-    }
 
     def __init__(self, options: Options) -> None:
         self.options: NbAFLDownlink.Options = options
 
-    def check(self, recipe: Any) -> list[str]:
-        """The uplink protects the same zones, and K is the size of the sample."""
-        name, scheduled, clients = self.options.uplink, self.options.scheduled, recipe.clients
-        problems = []
-        for zone, uses in recipe.postprocess.items():
-            uplinks = [use for use in recipe.protect.get(zone, ()) if use.name == name]
-            if any(use.name == self.name for use in uses) and not uplinks:
-                problems.append(f"uplink: {name!r} protects no zone {zone}; name the component of protect.{zone}")
-        drawn = clients
+    def check(self, recipe: Recipe) -> list[str]:
+        """K is the size of the sample."""
+        scheduled, clients = self.options.scheduled, recipe.clients
+        problems, drawn = [], clients
         if recipe.sampling is not None:
             drawn = max(1, int(recipe.sampling.rate * clients + 0.5))
             if recipe.sampling.scheme != "fixed":
@@ -167,10 +169,40 @@ class NbAFLDownlink(fedplug.Opener):
             )
         return problems
 
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        """The sum becomes a mean with more noise, which earns no credit: the server has seen the uploads.
+
+        Raises:
+            Misplaced: there is no uplink whose noise it could top up.
+        """
+        name, zone = self.options.uplink, known.zone
+        if not known.releases:
+            raise Misplaced(
+                f"{self.name} needs noise earlier in the chain of zone {zone}: it tops up the noise of the uploads; "
+                f"put {{use: baselines.nbafl, ...}} into protect.{zone}"
+            )
+        uplinks = [link.name for link in ctx.links.get(zone, ()) if isinstance(link.component, NbAFL)]
+        if name not in uplinks:
+            raise Misplaced(
+                f"{self.name}: uplink: {name!r} protects no zone {zone} as baselines.nbafl does; name the component of "
+                f"protect.{zone}: {', '.join(uplinks) or 'there is none'}"
+            )
+        return (Changes(),) if self.std(ctx) else ()
+
+    def uplink(self, ctx: Context) -> NbAFL:
+        """The component whose constants hold here too.
+
+        Raises:
+            ProtectionError: it is another one.
+        """
+        found = ctx.component(self.options.uplink)
+        if not isinstance(found, NbAFL):
+            raise ProtectionError(f"{self.name}: uplink: {self.options.uplink!r} is no baselines.nbafl; name one")
+        return found
+
     def std(self, ctx: Context) -> float:
         """Standard deviation of the noise on the mean, sigma_D, in units of the weights."""
-        uplink = ctx.component(self.options.uplink)
-        constants, clients = uplink.constants(ctx.rounds), ctx.num_clients
+        constants, clients = self.uplink(ctx).constants(ctx.rounds), ctx.num_clients
         return scheduled_std(*constants, rounds=ctx.rounds, clients=clients, drawn=self.options.scheduled or clients)
 
     @hookimpl
@@ -186,10 +218,10 @@ class NbAFLDownlink(fedplug.Opener):
         ctx.party.log[f"{self.name}.std"] = std
         if std == 0:
             return block
-        source, mean = ctx.component(self.options.uplink).options.source, block.mean()
+        source, mean = self.uplink(ctx).options.source, block.mean()
         reach = float(np.abs(mean).max(initial=0.0))  # of values that are noised already: the grid gives nothing away
         noised = add_noise(mean, std, default_grid(reach, std), source, ctx.rng(self.name, block.zone))
-        return block.replace(values=noised, divisor=1.0, l1_bound=None, l2_bound=None)
+        return block.replace(values=noised, divisor=1.0)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

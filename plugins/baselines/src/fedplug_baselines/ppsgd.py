@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import copy
+from typing import TYPE_CHECKING, Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Field
+from fedplug import Field, Learns
 from fedplug.errors import ProtectionError
 from fedplug.per_sample import mean_gradient
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout
+    from fedplug.recipe import Recipe
 
 
 class Ppsgd(fedplug.Trainer):
@@ -35,8 +37,6 @@ class Ppsgd(fedplug.Trainer):
     """
 
     name: str
-    one_step = True
-    in_evaluation_mode = True
 
     class Options(fedplug.Options):
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="step of the global model w")
@@ -50,6 +50,17 @@ class Ppsgd(fedplug.Trainer):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    def learns(self, ctx: Context) -> Learns:
+        """One gradient of one batch, in evaluation mode, at the client's own model."""
+        options = self.options
+        return Learns(lr=options.lr, batch_size=options.batch_size, one_step=True, training_mode=False)
+
+    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+        """One gradient of a batch that is all there is."""
+        other = copy.copy(self)
+        other.options = self.options.model_copy(update={"batch_size": batch_size})
+        return other
 
     def personalise(self, client: Client, ctx: Context) -> None:
         """The client's own model: w + theta_i."""
@@ -96,7 +107,7 @@ class Ppsgd(fedplug.Trainer):
             return np.arange(layout.size)
         return np.concatenate([np.arange(s.start, s.stop) for s in layout.layer_slices()[layout.layers[-1]]])
 
-    def check(self, recipe: Any) -> list[str]:
+    def check(self, recipe: Recipe) -> list[str]:
         """Each client has one model of its own, and a zone that stays with it would make another."""
         if recipe.postprocess.get("retained"):
             return [f"{self.name} keeps an offset to the global model at each client; remove postprocess.retained"]

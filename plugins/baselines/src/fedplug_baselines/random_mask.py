@@ -7,7 +7,7 @@ where every client draws its own); FedML-HE's benchmark as its first mask (wzjin
 from __future__ import annotations
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plans, at_client, hookimpl
 from fedplug.types import CLEAR
 
 from fedplug_baselines import masks
@@ -33,9 +33,9 @@ class RandomMask(fedplug.Negotiation):
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return masks.zones_of(self.options.ratio, self.options.rest)
+    def plans(self) -> Plans:
+        """A share encrypted and the rest, drawn from the public seed whoever takes part."""
+        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
