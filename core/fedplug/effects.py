@@ -80,9 +80,11 @@ class Changes:
 
     Attributes:
         norms: `kept` where no norm can grow; `lost` where nothing is known of them afterwards.
+        why: where they are lost, the reason and what to do, for whoever needs a norm afterwards.
     """
 
     norms: Literal["kept", "lost"] = "lost"
+    why: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,6 +319,7 @@ class Known:
         covers_support: True where positions do not show what clients keep.
         uncredited: why the noise of others earns no credit.
         unstated: links that state no effect.
+        lost: why no bound holds any more, where a link said so.
     """
 
     zone: str
@@ -335,6 +338,7 @@ class Known:
     covers_support: bool = False
     uncredited: tuple[str, ...] = ()
     unstated: tuple[str, ...] = ()
+    lost: str = ""
 
     @property
     def size(self) -> int:
@@ -387,7 +391,7 @@ class Known:
             because = "".join(f" ({name} states no effect, so bounds do not hold behind it)" for name in self.unstated)
             raise Misplaced(
                 f"{self.link} needs a bound of the L{order:g} norm earlier in the chain of zone {self.zone}{because}; "
-                f"{remedy}"
+                f"{self.lost or remedy}"
             )
         return found
 
@@ -422,7 +426,7 @@ class Known:
                 others = tuple(b for b in self.bounds if (b.order, b.per) != (effect.order, effect.per))
                 clips = (*self.clips, Clip(self.link, effect))
                 # Only scaling down keeps other bounds; a clip does no more than that.
-                return replace(self, bounds=(*others, effect), clips=clips, grid=0.0)
+                return replace(self, bounds=(*others, effect), clips=clips, grid=0.0, lost="")
             case Scales(factor):
                 size = abs(factor)
                 return replace(
@@ -432,8 +436,11 @@ class Known:
                 )  # fmt: skip
             case Rounding(step):
                 return self._rounded(step)
-            case Changes(norms):
-                return replace(self, grid=0.0, bounds=self.bounds if norms == "kept" else ())
+            case Changes(norms, why):
+                kept = norms == "kept"
+                return replace(
+                    self, grid=0.0, bounds=self.bounds if kept else (), lost=self.lost if kept else why or self.lost
+                )
             case CoversSupport():
                 return replace(self, covers_support=True)
             case Uncredited(why):
@@ -484,8 +491,8 @@ class Known:
             noise.literal, noise.note, why, noise.slack, noise.calibrated_delta, noise.scored, step=noise.grid,
             link=self.link,
         )  # fmt: skip
-        # Whoever adds no noise leaves values and bounds as they were.
-        silent = multiplier == 0
+        # Whoever adds no noise leaves values and bounds as they were; noise that is worth nothing still moves them.
+        silent = noise.scale == 0 or (noise.scale is None and noise.multiplier == 0)
         clips = self.clips if silent else tuple(dataclasses.replace(clip, noised=True) for clip in self.clips)
         return dataclasses.replace(
             self, releases=(*self.releases, release), scales=(*self.scales, noise.scale), clips=clips,

@@ -7,10 +7,10 @@ with the same folded effects. Nobody else works out who comes after whom.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedplug.effects import Adds, Effects, Known, Opens, Scramble, Seal, as_effects
+from fedplug.effects import Adds, CoversSupport, Effects, Known, Noise, Opens, Scramble, Seal, as_effects
 from fedplug.errors import FedplugError, PluginError
 from fedplug.roles import Aggregator, Component, Opener, Protector, Site
 from fedplug.types import RETAINED
@@ -176,7 +176,41 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
                     f"{link.name} cannot work on the {link.zone} sum, which {step.before.sealers[-1]} has closed; open "
                     f"it first: put {step.before.sealers[-1]} before {link.name} under postprocess",
                 ))
-    return found
+    # A link that is misplaced counts as if it did nothing, so what is missing behind others is no news then.
+    return found or list(_unfinished_uploads(steps))
+
+
+def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:
+    """Links whose promise takes another link behind them, which they cannot see themselves, and which is not there."""
+    known = uploaded(steps)
+    if known is None:
+        return
+    for step in steps:
+        link, zone = step.link, step.link.zone
+        for effect in (step.effects or ()) if link.hook == "protect" else ():
+            if isinstance(effect, CoversSupport) and not _noise_everywhere(known):
+                yield link, (
+                    f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
+                    f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
+                )
+            # Scrambled words are no ciphertexts that stay closed to the server, so they do not count.
+            sealed = any(isinstance(closed, Seal) for closed in known.sealed)
+            if isinstance(effect, Noise) and effect.trust == "distributed" and not sealed:
+                yield link, (
+                    f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "
+                    f"visible; encrypt the zone after {link.name}, or let it add as much as one upload needs "
+                    "(choice: local)"
+                )
+
+
+def _noise_everywhere(known: Known) -> bool:
+    """Whether some noise lies on every value; a size that differs between clients counts, one of 0 does not."""
+    return any(
+        min(scale, default=1.0) > 0 if isinstance(scale, tuple)
+        else release.noise_multiplier != 0 if scale is None
+        else scale > 0
+        for release, scale in zip(known.releases, known.scales, strict=True)
+    )  # fmt: skip
 
 
 def locked(steps: Iterable[Step]) -> bool:
