@@ -299,11 +299,11 @@ def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
 
 def test_parties_know_their_profile() -> None:
     engine: Any = build(recipe_of(profiles=SLOW_AND_FAST))[1]
-    hosted = engine._all[0].clients
+    hosted = engine.hosts[0].clients
     assert [client.profile.cpus for client in hosted.values()] == [24, 24, 1, 24]
     assert hosted["client:2"].profile.bandwidth == 5
     engine = build(recipe_of())[1]
-    assert engine._all[0].clients["client:0"].profile is None
+    assert engine.hosts[0].clients["client:0"].profile is None
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_component_cannot_take_the_names_of_the_rest() -> None:
     """An operation called `measured` would be worth as many seconds as it claims to be."""
 
     def prepare(protocol: Any, engine: Any) -> None:
-        for client in engine._all[0].clients.values():
+        for client in engine.hosts[0].clients.values():
             client.operations = {MEASURED: [1e9, 0.0], OTHER: [5.0, 0.0]}
 
     outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, rounds=1), prepare=prepare)

@@ -118,6 +118,16 @@ class Scorer(Component):
         """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; it is not sent anywhere by itself."""
         raise NotImplementedError
 
+    def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
+        """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
+
+        Args:
+            model: to try the vector with; left as it is.
+            vector: float32 (P,), the global model that the round starts from.
+            ctx: of the round, with the public examples.
+        """
+        return {}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reads:
@@ -126,10 +136,13 @@ class Reads:
     Attributes:
         by: the scorer's name; None: the recipe's first.
         per: what it needs one score for; `any`: it takes either.
+        at_server: whether the aggregation server works out public scores too, because what the ledger states follows
+            from them; it then keeps a model.
     """
 
     by: str | None = None
     per: Literal["scalar", "layer", "any"] = "any"
+    at_server: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -579,10 +592,15 @@ def named(method: Callable[..., Any]) -> tuple[Any, str]:
     return getattr(method, "__self__", None), getattr(method, "__name__", str(method))
 
 
+def site_of(method: Any) -> str | None:
+    """The party at which a method is marked to run; None where it is not marked."""
+    return getattr(method, "__fedplug_site__", None)
+
+
 def remote_method(component: Any, name: str, site: str) -> Callable[..., Any] | None:
     """The method that a message names, if the component has it and has marked it for that site."""
     method = getattr(component, name, None)
-    return method if getattr(method, "__fedplug_site__", None) == site else None
+    return method if site_of(method) == site else None
 
 
 def undecided(cls: type) -> list[str]:
@@ -599,5 +617,5 @@ __all__ = [
     "ROLES", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension", "Finds", "Groups",
     "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector", "Reads",
     "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named", "remote_method",
-    "roles_of", "undecided",
+    "roles_of", "site_of", "undecided",
 ]  # fmt: skip

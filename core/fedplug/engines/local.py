@@ -20,14 +20,14 @@ class LocalEngine:
         self.clients = clients = ClientHost(
             recipe, composition, everyone, job.data_root, job.device, job.openings
         )
-        self._all: list[ClientHost | KeyServerHost] = [clients]
+        self.hosts: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:
             self._hosts[address] = clients
         if job.key_server:
             # Its own copy of the components, so that nothing the key server caches is in reach of the others.
             key_server = KeyServerHost(*job.build(), job.openings)
             self._hosts[KEY_SERVER] = key_server
-            self._all.append(key_server)
+            self.hosts.append(key_server)
 
     def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
         """Delivers each message in turn."""
@@ -36,7 +36,7 @@ class LocalEngine:
 
     def save(self, folder: Path) -> None:
         """Every party writes its own state into the folder."""
-        for host in self._all:
+        for host in self.hosts:
             host.save(folder)
 
     def saved(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class LocalEngine:
 
     def load(self, folder: Path) -> None:
         """Every party reads its own state from the folder."""
-        for host in self._all:
+        for host in self.hosts:
             host.load(folder)
 
     def close(self) -> None:

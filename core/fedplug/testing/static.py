@@ -1,11 +1,4 @@
-"""The conformance kit for plugin authors: what every component must get right, as one function to call from a test.
-
-    from fedplug.testing import check_component
-
-    @pytest.mark.parametrize("name", ["acme.vote", "acme.noise"])
-    def test_conforms(name):
-        check_component(name)
-"""
+"""What a component's class must get right, before anything runs: documentation, options, roles, imports."""
 
 from __future__ import annotations
 
@@ -22,7 +15,7 @@ from pydantic import BaseModel
 from fedplug.catalog import Catalog
 from fedplug.component import Options
 from fedplug.composition import hook_problems, implemented_hooks, vars_of
-from fedplug.roles import Finds, Measures
+from fedplug.roles import Finds, Measures, site_of
 from fedplug.truth import KINDS
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
@@ -73,21 +66,21 @@ def _class_problems(found: type) -> Iterator[str]:
 
 
 def _leakage_problems(found: type, group: str) -> Iterator[str]:
-    """What an attack or a metric declares so that its results can be scored, ranked and read, where it is wrong."""
-    record = vars_of(found).get({"metric": "measures", "attack": "finds"}.get(group, ""))
-    if isinstance(record, Measures):
-        if record.kind not in KINDS:
-            yield f"measures.kind must say what it compares: {', '.join(KINDS)}"
-        if not record.better or not set(record.better.values()) <= {"high", "low"}:
-            yield "measures.better must map each number that says how much was learnt to high or low"
-        if not record.conventions.strip():
-            yield "measures.conventions must say in one line: range, smallest image, padding, how colour is treated"
-    if isinstance(record, Finds) and not record.what <= {"images", "labels", "members"}:
-        yield f"finds.what holds {sorted(record.what)}; there is images, labels, members"
+    """What an attack or a metric must declare, so that its results can be scored, ranked and read."""
+    declared = inspect.getattr_static(found, "measures" if group == "metric" else "finds", None)
+    if group == "metric" and isinstance(declared, Measures):
+        if declared.kind not in KINDS:
+            yield f"kind of measures must say what it compares: {', '.join(KINDS)}"
+        if not declared.better or not set(declared.better.values()) <= {"high", "low"}:
+            yield "better of measures must map each number that says how much was learnt to high or low"
+        if not declared.conventions.strip():
+            yield "conventions of measures must say in one line: range, smallest image, padding, how colour is treated"
+    if group == "attack" and isinstance(declared, Finds) and not declared.what <= {*KINDS} - {"update"}:
+        yield f"what of finds holds {sorted(declared.what)}; there is images, labels, members"
 
 
 def _options_problems(found: type) -> Iterator[str]:
-    model = getattr(found, "Options", None)
+    model = vars_of(found).get("Options")
     if not (isinstance(model, type) and issubclass(model, Options)):
         yield "needs a nested class Options(fedplug.Options), even if it has no fields"
         return
@@ -105,14 +98,14 @@ def _payload_problems(found: type) -> Iterator[str]:
     """Methods that the component hands to `ask` or `tell` must be marked, and take the party first."""
     sites = {"client": "@at_client", "key_server": "@at_key_server"}
     for name in sorted(_asked_methods(found)):
-        method = getattr(found, name, None)
-        site = getattr(method, "__fedplug_site__", None)
+        method = vars_of(found).get(name)
+        site = site_of(method)
         if not callable(method):
             yield f"asks for self.{name}, which does not exist"
         elif site is None:
             yield f"{name} runs at another party, so it must be marked @at_client or @at_key_server"
     for name, method in inspect.getmembers(found, callable):
-        site = getattr(method, "__fedplug_site__", None)
+        site = site_of(method)
         if site is not None:
             parameters = list(inspect.signature(method).parameters)
             if parameters[1:2] != [site]:

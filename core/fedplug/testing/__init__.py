@@ -1,0 +1,16 @@
+"""The kit for plugin authors: what a component must be, and whether it does what it says.
+
+    from fedplug.testing import check_component, conformance
+
+    @pytest.mark.parametrize("name", ["acme.vote", "acme.noise"])
+    def test_conforms(name):
+        conformance(name)
+
+`check_component` looks at the class alone. `conformance` runs it, with fake data and real parties, messages and links,
+and compares what it states with what it does.
+"""
+
+from fedplug.testing.conform import conformance as conformance
+from fedplug.testing.static import HEAVY as HEAVY
+from fedplug.testing.static import check_component as check_component
+from fedplug.testing.static import import_problems as import_problems

@@ -1,0 +1,155 @@
+"""One call that executes a component and compares its words with its deeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedplug.catalog import Catalog
+from fedplug.composition import implemented_hooks, instantiate
+from fedplug.errors import FedplugError
+from fedplug.recipe import Use
+from fedplug.roles import (
+    ROLES,
+    Accountant,
+    Aggregator,
+    Attack,
+    DataSource,
+    Extension,
+    Groups,
+    Metric,
+    ModelSource,
+    Negotiation,
+    Opener,
+    Partition,
+    Protector,
+    Scorer,
+    Trainer,
+)
+from fedplug.testing import deeds, single
+from fedplug.testing.static import check_component
+from fedplug.testing.world import World, catalog_with, recipe_around, run
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Recipe
+    from fedplug.roles import Component
+
+_IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
+
+
+def conformance(
+    component: type | str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    recipe: Mapping[str, Any] | None = None,
+    group: str | None = None,
+    data_root: str | None = None,
+    shape: tuple[int, ...] = (1, 28, 28),
+) -> None:
+    """Asserts that a component can be composed, and that it does what it says.
+
+    It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
+    checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
+    noise lies on the stated grid and has the stated scale (a statistical test, wrong once in millions); sums of closed
+    blocks equal sums of plain values; a plan or scores that are said to be public do not depend on data; an update
+    follows from data as stated; nothing is kept on the component, and built anew it gives the same; every answer it
+    asks of clients is covered by a statement; messages hold plain data alone.
+
+    Args:
+        component: the name of an installed component, or a class that is not installed.
+        options: of the component.
+        recipe: keys of a recipe that replace those of the kit's own, where the component needs others around it; it
+            refers to the component by its name.
+        group: the entry-point group of a class; not needed if the class implements a hook.
+        data_root: folder of data sets, for components that read some.
+        shape: (C, H, W) of an example, for models.
+
+    Raises:
+        AssertionError: lists everything that is wrong.
+    """
+    check_component(component, group)
+    found, name, groups = _resolve(component, group)
+    problems: list[str] = []
+    try:
+        made = _make(found, name, options or {})
+        problems += _alone(made, data_root, shape)
+        if isinstance(made, _IN_A_ROUND):
+            problems += _in_a_round(made, name, found, groups, options or {}, recipe or {}, data_root)
+    except FedplugError as error:
+        problems.append(str(error))
+    assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
+
+
+def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[str]]:
+    """The class, the name that recipes use, and its groups."""
+    if isinstance(component, str):
+        entries = Catalog.discover().named(component)
+        return entries[0].load(), component, [entry.group for entry in entries]
+    groups = [group] if group else [hook for hook in implemented_hooks(component) if hook in ROLES]
+    return component, f"kit.{component.__name__.lower()}", groups
+
+
+def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
+    validated = vars_options(found).model_validate(dict(options))
+    made: Component = instantiate(found, Use(name, name, "", validated, False, ()))
+    return made
+
+
+def vars_options(found: type) -> Any:
+    """The options model of a component class."""
+    return found.Options  # type: ignore[attr-defined]
+
+
+def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> Iterator[str]:
+    """What can be asked of a component by itself."""
+    if isinstance(made, DataSource):
+        yield from single.data_problems(made, data_root)
+    if isinstance(made, Partition):
+        yield from single.partition_problems(made)
+    if isinstance(made, ModelSource):
+        yield from single.model_problems(made, shape)
+    if isinstance(made, Accountant):
+        yield from single.accountant_problems(made)
+    if isinstance(made, Metric):
+        yield from single.metric_problems(made)
+    if isinstance(made, Attack):
+        yield from single.attack_problems(made)
+
+
+def _in_a_round(
+    made: Component,
+    name: str,
+    found: type,
+    groups: list[str],
+    options: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    data_root: str | None,
+) -> Iterator[str]:
+    """What shows in a run."""
+    catalog = catalog_with(name, found, groups)
+
+    def again(draw: int = 0, *, rebuilt: bool = False) -> World:
+        recipe: Recipe = recipe_around(name, made, options, changes, catalog, draw)
+        return run(recipe, catalog, rebuilt=rebuilt, data_root=data_root)
+
+    world = again()
+    yield from world.problems
+    if world.problems:
+        return
+    part = world.protocol.composition.components[name]
+    yield from deeds.sum_problems(world, name)
+    if isinstance(part, Protector):
+        yield from deeds.link_problems(world, name)
+    if isinstance(part, Opener):
+        yield from deeds.opener_problems(world, name)
+    if isinstance(part, Trainer):
+        yield from deeds.learning_problems(world, part)
+    public = isinstance(part, Negotiation) and part.plans.public
+    if public or (isinstance(part, Scorer) and part.scoring.public):
+        yield from deeds.public_problems(world, again(draw=1), name)
+    if deeds.repeats(world):
+        other = again(rebuilt=True)
+        yield from other.problems
+        yield from deeds.difference(world, other)
+
+

@@ -1,0 +1,254 @@
+"""What links, trainers and plans did in a run, beside what they state."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug import borders
+from fedplug.effects import Adds, Noise, Scramble, Seal
+from fedplug.errors import FedplugError
+from fedplug.links import closers
+from fedplug.types import Block, Plan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.links import Step
+    from fedplug.roles import Trainer
+    from fedplug.testing.world import World
+
+_DEVIATIONS = 6.0
+"""Standard errors by which an estimate may miss what is stated: by chance once in five hundred million tries."""
+
+
+def _steps(world: World, name: str, hook: str) -> list[Step]:
+    """The component's links, with what is known in round 1."""
+    protocol = world.protocol
+    ctx = dataclasses.replace(protocol.server.ctx, round=0)
+    return [
+        step for zone in protocol.composition.links for step in ctx.steps(zone)
+        if step.link.name == name and step.link.hook == hook
+    ]  # fmt: skip
+
+
+# -- protectors --------------------------------------------------------------------------------------------------------
+
+
+def link_problems(world: World, name: str) -> Iterator[str]:
+    """Bounds under awkward inputs, and the scale of noise."""
+    for step in _steps(world, name, "protect"):
+        if step.effects is None:
+            continue
+        noises = [effect for effect in step.effects if isinstance(effect, Noise)]
+        closes = any(isinstance(effect, Seal | Scramble) for effect in step.effects)
+        size = world.protocol.layout.size
+        spike = np.zeros(size, np.float32)
+        spike[size // 2] = 1e4
+        inputs = {
+            "zeros": np.zeros(size, np.float32), "a spike": spike, "equal values": np.full(size, 3.0, np.float32),
+            "huge values": np.full(size, 1e6, np.float32),
+        }  # fmt: skip
+        for what, values in inputs.items() if not (closes or noises) else ():
+            try:
+                _protected(world, step, 0, values)
+            except FedplugError as error:
+                yield f"given {what}: {error}"
+        if noises and not closes and not step.before.sealed:
+            yield from _noise_problems(world, step, noises[-1])
+
+
+def _protected(world: World, step: Step, client_id: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the link makes of values that fill the whole model, at a client, in round 1."""
+    client = list(world.clients.clients.values())[client_id]
+    zones = client.ctx.zones
+    held, client.plan = client.plan, Plan.single(step.link.zone, len(values), zones)
+    client.ctx = dataclasses.replace(client.ctx, round=0)
+    update, client.update = client.update, np.zeros(len(values), np.float32)
+    try:
+        block = Block(step.link.zone, len(values), values, divisor=client.weight)
+        return borders.run(world.clients.composition, step, block, client.ctx, client=client).plain()
+    finally:
+        client.plan, client.update = held, update
+
+
+def _noise_problems(world: World, step: Step, noise: Noise) -> Iterator[str]:
+    """Whether the noise of two clients on the same values has the stated scale."""
+    if noise.scale is None or noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
+        return
+    size = world.protocol.layout.size
+    first, second = list(world.clients.clients.values())[:2]
+    first.scores = first.scores or {}
+    second.scores = dict(first.scores)  # so that scales that follow from scores are alike
+    zeros = np.zeros(size, np.float32)
+    try:
+        apart = _protected(world, step, 0, zeros).astype(np.float64) - _protected(world, step, 1, zeros)
+    except FedplugError as error:
+        yield f"given zeros: {error}"
+        return
+    variance = 2.0 if noise.mechanism == "laplace" else 1.0
+    layers = world.protocol.layout.per_scalar(np.arange(len(world.protocol.layout.layers)))
+    scales = noise.scale if isinstance(noise.scale, tuple) else (noise.scale,)
+    for number, scale in enumerate(scales):
+        mine = apart[layers == number] if len(scales) > 1 else apart
+        yield from _scale_problem(mine / math.sqrt(2), scale * math.sqrt(variance), noise.mechanism, len(scales) > 1)
+
+
+def _scale_problem(noise: NDArray[np.float64], std: float, mechanism: str, in_layer: bool) -> Iterator[str]:
+    found, count = math.sqrt(float(np.mean(np.square(noise)))), len(noise)
+    kurtosis = 6.0 if mechanism == "laplace" else 3.0
+    tolerance = _DEVIATIONS * math.sqrt((kurtosis - 1) / count) / 2
+    if std == 0:
+        if found:
+            yield f"it states no noise, and adds some of standard deviation {found:.4g}"
+    elif abs(found / std - 1) > tolerance:
+        where = " in a layer" if in_layer else ""
+        yield (
+            f"it states noise of standard deviation {std:.4g}{where}, and adds {found:.4g}: {found / std - 1:+.1%}, "
+            f"where chance explains {tolerance:.1%}"
+        )
+
+
+# -- openers -----------------------------------------------------------------------------------------------------------
+
+
+def opener_problems(world: World, name: str) -> Iterator[str]:
+    """The scale of noise that is added to a sum."""
+    for step in _steps(world, name, "postprocess"):
+        noises = [effect for effect in step.effects or () if isinstance(effect, Noise)]
+        calls = [seen for seen in world.seen if seen.hook == "postprocess" and seen.link == name and seen.round == 0]
+        for seen in calls[:1] if noises and isinstance(noises[-1].scale, float) else ():
+            added = seen.after.plain().astype(np.float64) - seen.before.plain()
+            factor = 2.0 if noises[-1].mechanism == "laplace" else 1.0
+            scale = noises[-1].scale
+            assert isinstance(scale, float)
+            yield from _scale_problem(added, scale * math.sqrt(factor), noises[-1].mechanism, False)
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+def sum_problems(world: World, name: str) -> Iterator[str]:
+    """Sums of closed or plain blocks equal sums of plain values, where a link states that it closes or adds them."""
+    ctx = dataclasses.replace(world.protocol.server.ctx, round=0)
+    for zone in world.protocol.composition.links:
+        steps = ctx.steps(zone)
+        if not any(step.link.name == name for step in steps):
+            continue
+        adds = [step for step in steps if step.link.hook == "aggregate" and Adds() in (step.effects or ())]
+        closing = next((step for step in steps if step.link.name in closers(steps)), None)
+        noisy = closing is not None and any(isinstance(effect, Noise) for effect in closing.effects or ())
+        if not adds or noisy or any(isinstance(effect, Noise) for s in steps for effect in s.effects or ()):
+            continue
+        yield from _sum_problem(world, zone, closing)
+
+
+def _sum_problem(world: World, zone: str, closing: Step | None) -> Iterator[str]:
+    sent = [seen for seen in world.seen if seen.hook == "protect" and seen.round == 0 and seen.before.zone == zone]
+    if closing is not None:
+        mine = [seen for seen in sent if seen.link == closing.link.name]
+        blocks = {seen.client_id: (seen.before, seen.weights) for seen in mine}
+        opened = [s for s in world.seen if s.hook == "postprocess" and s.round == 0 and s.after.zone == zone
+                  and s.link == closing.link.name]  # fmt: skip
+        seal = next(e for e in closing.effects or () if isinstance(e, Seal | Scramble))
+        limit, step = seal.range, seal.step
+    else:
+        totals = [s for s in world.seen if s.hook == "aggregate" and s.round == 0 and s.after.zone == zone]
+        blocks = {c: (b, {c: 1.0 if b.weighted else totals[0].weights[c]}) for c, b in totals[0].before.items()} \
+            if totals and totals[0].weights else {}
+        opened, limit, step = totals, math.inf, 0.0
+    if not blocks or not opened or any(block.positions is not None for block, _ in blocks.values()):
+        return
+    expected = np.zeros(next(iter(blocks.values()))[0].size)
+    for client_id, (block, weights) in blocks.items():
+        weighted = block.plain() * np.float64((weights or {}).get(client_id, 1.0))
+        expected += np.clip(weighted, -limit, limit)
+    given = opened[0].after.plain().astype(np.float64)
+    room = len(blocks) * step / 2 * (1 + 1e-6) + 1e-6 * max(1.0, float(np.abs(expected).max(initial=0.0)))
+    if given.shape != expected.shape or np.abs(given - expected).max(initial=0.0) > room:
+        far = np.abs(given - expected).max(initial=0.0) if given.shape == expected.shape else math.nan
+        yield (
+            f"zone {zone}: the sum of {len(blocks)} updates differs from that of the plain values by {far:.3g}; what "
+            f"is stated allows {room:.3g}"
+        )
+
+
+# -- training, plans, scores -------------------------------------------------------------------------------------------
+
+
+def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
+    """One step on a batch is the stated gradient times the stated learning rate."""
+    from fedplug.per_sample import mean_gradient
+
+    client = next(iter(world.clients.clients.values()))
+    part: Any = world.clients.composition.components[trainer.name]
+    ctx = client.ctx = dataclasses.replace(client.ctx, round=0)
+    told, count = part.learns(ctx), 5
+    if told is None or told.descends != "cross_entropy" or told.class_weights or told.noise != 0 or not told.lr:
+        return
+    solver = part.one_batch(client, ctx, count)
+    if solver is None:
+        return
+    solver.name = f"{part.name}/kit"
+    held, client.data = client.data, dataclasses.replace(client.data, train=client.data.train.take(slice(0, count)))
+    client.cache.clear()
+    try:
+        client.model.set_vector(client.start)
+        solver.train(client, ctx)
+        update = client.model.get_vector() - client.start
+        gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.start)
+    finally:
+        client.data = held
+        client.forget_model()
+    stated = -told.lr * (gradient + told.weight_decay * client.start)
+    apart = float(np.abs(update - stated).max())
+    if apart > 1e-3 * float(np.abs(stated).max()) + 1e-6:
+        yield f"one step of it moves the model by another vector than -lr times the gradient: up to {apart:.3g} apart"
+
+
+def public_problems(world: World, other: World, name: str) -> Iterator[str]:
+    """Plans and scores that are said to follow from public facts are the same for other data."""
+    yield from other.problems
+    for address, client in world.clients.clients.items():
+        theirs = other.clients.clients[address]
+        planned = client.plan is not None and theirs.plan is not None
+        if planned and not np.array_equal(client.plan.labels, theirs.plan.labels):
+            yield "its plans are said to be public, and change with the clients' data"
+        if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
+            yield "its scores are said to be public, and change with the clients' data"
+
+
+def repeats(world: World) -> bool:
+    """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
+    ctx = dataclasses.replace(world.protocol.server.ctx, round=0)
+    composition = world.protocol.composition
+    secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
+    told = composition.trainer.learns(ctx)
+    return not secret and (told is None or told.repeats) and all(
+        release.source == "reproducible"
+        for zone in composition.links
+        for step in ctx.steps(zone)
+        for release in step.after.releases
+    )
+
+
+def _seals(world: World, name: str) -> bool:
+    return any(
+        isinstance(effect, Seal | Scramble)
+        for step in _steps(world, name, "protect")
+        for effect in step.effects or ()
+    )
+
+
+def difference(world: World, other: World) -> Iterator[str]:
+    """Whether two runs ended with the same models."""
+    for address, client in world.clients.clients.items():
+        if not np.array_equal(client.vector, other.clients.clients[address].vector):
+            yield "built anew before each round it gives another result: it keeps something that a restart loses"
+            return
+
+

@@ -1,0 +1,244 @@
+"""Small components for recipes of the kit: data, a model and training that cost nothing, and a spy on every link."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedplug.blocks import add_blocks
+from fedplug.component import Options, at_client, hookimpl
+from fedplug.effects import Adds, Bound, Effects, Known
+from fedplug.roles import (
+    Aggregator,
+    DataSource,
+    Extension,
+    ModelSource,
+    Negotiation,
+    Partition,
+    Plans,
+    Protector,
+    Scorer,
+    Scoring,
+    Trainer,
+)
+from fedplug.types import Block, Dataset, Examples, Plan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.cohort import Cohort
+    from fedplug.context import Client, Context
+    from fedplug.model import Model
+    from fedplug.types import Scores
+
+SHAPE, CLASSES = (1, 8, 8), 4
+
+
+class Images(DataSource):
+    """Random grey images with random labels."""
+
+    class Options(Options):
+        """Which ones."""
+
+        draw: int = 0
+
+    def load(self, root: str | None) -> Dataset:
+        """160 for training, 40 for testing."""
+        rng = np.random.default_rng(self.options.draw)
+
+        def split(count: int) -> Examples:
+            inputs = rng.integers(0, 256, (count, *SHAPE), np.uint8)
+            return Examples(inputs, np.arange(count) % CLASSES)
+
+        return Dataset(split(160), split(40), tuple("abcd"), (0.5,), (0.3,))
+
+
+class InOrder(Partition):
+    """Equal shares, in order."""
+
+    def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """The examples cut into `num_clients` parts."""
+        return [np.asarray(part, np.int64) for part in np.array_split(np.arange(len(labels)), num_clients)]
+
+
+class TwoLayers(ModelSource):
+    """Two fully connected layers."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
+        """With 64 hidden units."""
+        import torch
+
+        from fedplug.torch_model import TorchModel, seeded
+
+        inputs = int(np.prod(shape))
+        with seeded(seed):
+            layers = torch.nn.Linear(inputs, 64), torch.nn.ReLU(), torch.nn.Linear(64, num_classes)
+            return TorchModel(torch.nn.Sequential(torch.nn.Flatten(), *layers), device)
+
+
+class Push(Trainer):
+    """Moves the model at random, far enough for any clip to act, instead of training it."""
+
+    class Options(Options):
+        """How far."""
+
+        scale: float = 0.05
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        """A move with a few large values, of this client, round and data."""
+        rng = client.rng(self, int(client.data.train.inputs.sum()))
+        move = self.options.scale * rng.standard_t(3, ctx.layout.size)
+        client.model.set_vector(client.start + move.astype(np.float32))
+        return {"loss": 0.0}
+
+
+class UpdateScores(Scorer):
+    """How far each scalar moved."""
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """|update|."""
+        assert client.update is not None
+        return np.abs(client.update)
+
+
+class LayerScores(Scorer):
+    """How far each layer moved."""
+
+    scoring = Scoring(per="layer")
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """Mean |update|."""
+        assert client.update is not None
+        slices = ctx.layout.layer_slices().values()
+        return np.array([np.mean([np.abs(client.update[s]).mean() for s in parts]) for parts in slices], np.float32)
+
+
+class OneZone(Negotiation):
+    """Everything in one zone."""
+
+    class Options(Options):
+        """The zone."""
+
+        zone: str = "clear"
+
+    @property
+    def plans(self) -> Plans:
+        """One zone."""
+        return Plans(zones=frozenset({self.options.zone}), public=True)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells everybody."""
+        cohort.tell(self.adopt)
+
+    @at_client
+    def adopt(self, client: Client) -> None:
+        """Sets the plan."""
+        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
+
+
+class Clip(Protector):
+    """Scales a zone down to a norm."""
+
+    class Options(Options):
+        """The norm."""
+
+        norm: float = 1.0
+        order: int = 2
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """A bound."""
+        return (Bound(self.options.norm, order=self.options.order),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """values * min(1, norm / |values|)."""
+        values = block.plain().astype(np.float64)
+        factor = min(1.0, self.options.norm / max(float(np.linalg.norm(values, self.options.order)), 1e-300))
+        return block.replace(values=(values * factor * (1 - 2.0**-23)).astype(np.float32))
+
+
+class Sum(Aggregator):
+    """The mean of all, alike."""
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        """A weighted sum."""
+        return (Adds(),)
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """By `add_blocks`."""
+        return add_blocks(blocks, weights, ctx)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Seen:
+    """One call of a link: what went in and what came out."""
+
+    hook: str
+    link: str
+    round: int
+    client_id: int | None
+    before: Any
+    after: Any
+    weights: dict[int, float] | None = None
+
+
+class Spy(Extension):
+    """Notes what every link is handed and gives."""
+
+    seen: ClassVar[list[Seen]] = []
+
+    @hookimpl(wrapper=True)
+    def score_parameters(self, client: Client, ctx: Context) -> Generator[None, Any, Any]:
+        """A scorer's result."""
+        result = yield
+        self.seen.append(Seen("score_parameters", "", ctx.round, client.client_id, None, result))
+        return result
+
+    @hookimpl(wrapper=True)
+    def protect(self, block: Block, client: Client, ctx: Context) -> Generator[None, Any, Any]:
+        """A protector's."""
+        result = yield
+        weight = {client.client_id: client.weight}
+        self.seen.append(Seen("protect", _link(ctx), ctx.round, client.client_id, block, result, weight))
+        return result
+
+    @hookimpl(wrapper=True)
+    def aggregate(
+        self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
+    ) -> Generator[None, Any, Any]:
+        """An aggregator's."""
+        result = yield
+        self.seen.append(Seen("aggregate", _link(ctx), ctx.round, None, blocks, result, weights))
+        return result
+
+    @hookimpl(wrapper=True)
+    def postprocess(self, block: Block, ctx: Context) -> Generator[None, Any, Any]:
+        """An opener's."""
+        result = yield
+        self.seen.append(Seen("postprocess", _link(ctx), ctx.round, None, block, result))
+        return result
+
+
+def _link(ctx: Context) -> str:
+    return ctx.known.link if ctx.known else ""
+
+
+PARTS: dict[str, dict[str, type]] = {
+    "dataset": {"kit.images": Images},
+    "partition": {"kit.in_order": InOrder},
+    "model": {"kit.two_layers": TwoLayers},
+    "trainer": {"kit.push": Push},
+    "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
+    "negotiate_mask": {"kit.one_zone": OneZone},
+    "protect": {"kit.clip": Clip},
+    "aggregate": {"kit.sum": Sum},
+    "extension": {"kit.spy": Spy},
+}
+"""By group and name, as a catalog has them."""

@@ -1,0 +1,185 @@
+"""Components that need no round: data sets, partitions, models, accountants, metrics, attacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.attack_answers import checked
+from fedplug.errors import DataError, FedplugError, MetricError, SetupError
+from fedplug.types import ClientData, Dataset, Examples
+from fedplug.views import AttackReport, View
+
+if TYPE_CHECKING:
+    from fedplug.roles import Accountant, Attack, DataSource, Metric, ModelSource, Partition
+
+
+def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
+    """Two splits of like examples, with labels that are classes; the same twice. Missing files are a `DataError`."""
+    try:
+        data, again = source.load(root), source.load(root)
+    except (DataError, SetupError):  # it says what is missing
+        return
+    if not isinstance(data, Dataset):
+        yield f"load gave a {type(data).__name__}, not a fedplug.Dataset"
+        return
+    for what, split in (("train", data.train), ("test", data.test)):
+        if not len(split):
+            yield f"{what} has no examples"
+        elif split.inputs.ndim != 4 or split.inputs.dtype not in (np.uint8, np.float32):
+            yield f"inputs of {what} are {split.inputs.dtype}{list(split.inputs.shape)}; they must be (n, C, H, W)"
+        elif split.inputs.shape[1:] != data.shape:
+            yield f"examples of {what} have another shape than {data.shape}"
+        elif split.labels.min() < 0 or split.labels.max() >= len(data.label_names):
+            yield f"labels of {what} must be 0 to {len(data.label_names) - 1}"
+    channels = data.shape[0]
+    if len(data.mean) != channels or len(data.std) != channels or not min(data.std) > 0:
+        yield f"mean and std must have one number for each of {channels} channels, std > 0"
+    if not np.array_equal(data.train.labels, again.train.labels):
+        yield "load gives other examples the second time"
+
+
+def partition_problems(partition: Partition) -> Iterator[str]:
+    """Disjoint shares, none empty, the same for the same generator."""
+    labels, clients = np.arange(600, dtype=np.int64) % 10, 5
+    shares = partition.assign(labels, clients, np.random.default_rng(3))
+    again = partition.assign(labels, clients, np.random.default_rng(3))
+    if len(shares) != clients:
+        yield f"assign gave {len(shares)} shares for {clients} clients"
+        return
+    every = np.concatenate(shares)
+    if any(len(share) == 0 for share in shares):
+        yield "a share is empty"
+    if len(np.unique(every)) != len(every):
+        yield "an example is in two shares"
+    if every.min(initial=0) < 0 or every.max(initial=0) >= len(labels):
+        yield f"a share holds an index that is not 0 to {len(labels) - 1}"
+    if any(not np.array_equal(one, other) for one, other in zip(shares, again, strict=True)):
+        yield "the same generator gives other shares the second time"
+    kinds = partition.categories(clients)
+    if kinds is not None and len(kinds) != clients:
+        yield f"categories gave {len(kinds)} categories for {clients} clients"
+
+
+def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) -> Iterator[str]:
+    """Weights that follow from the seed alone, a layout of their length, and an evaluation."""
+    made: ModelSource = source
+    model, again = made.build(shape, num_classes, 3, "cpu"), made.build(shape, num_classes, 3, "cpu")
+    vector = model.get_vector()
+    if vector.dtype != np.float32 or vector.shape != (model.layout.size,):
+        yield f"get_vector gave {vector.dtype}{list(vector.shape)} for a layout of {model.layout.size} scalars"
+        return
+    if not np.array_equal(vector, again.get_vector()):
+        yield "the same seed gives other weights the second time"
+    model.set_vector(vector + np.float32(1))
+    if not np.array_equal(model.get_vector(), vector + np.float32(1)):
+        yield "get_vector does not give back what set_vector was given"
+    if again.get_vector() is vector or not np.array_equal(vector, again.get_vector()):
+        yield "get_vector shares memory with the model"
+    yield from _evaluation_problems(again, shape, num_classes)
+
+
+def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -> Iterator[str]:
+    rng = np.random.default_rng(5)
+    examples = Examples(rng.integers(0, 256, (4, *shape), np.uint8), np.arange(4) % num_classes)
+    names = tuple(map(str, range(num_classes)))
+    data = ClientData(examples, examples, examples, names, (0.5,) * shape[0], (0.3,) * shape[0])
+    try:
+        found = model.evaluate(examples, data)
+    except Exception as error:
+        if "segmentation" in str(error) or isinstance(error, FedplugError):
+            return
+        # A model that labels pixels has no classes of whole images to count.
+        yield f"evaluate fails: {type(error).__name__}: {error}"
+        return
+    if not 0 <= found.correct <= found.count or not math.isfinite(found.loss):
+        yield f"evaluate gave {found.correct} correct of {found.count}, with a loss of {found.loss}"
+
+
+def accountant_problems(accountant: Accountant) -> Iterator[str]:
+    """Epsilon falls with noise, grows with rounds, and is larger where one client replaces another."""
+    delta = 1e-5
+    some, less = ([(multiplier, 1.0)] * 10 for multiplier in (2.0, 4.0))
+    for method, epsilon in accountant.epsilon(some, delta, "zero_out").items():
+        if not 0 <= epsilon < math.inf:
+            yield f"{method} of ten releases with multiplier 2 is {epsilon}"
+            continue
+        if not accountant.epsilon(less, delta, "zero_out")[method] < epsilon:
+            yield f"{method} does not fall where the noise grows"
+        if not accountant.epsilon(some * 2, delta, "zero_out")[method] > epsilon:
+            yield f"{method} does not grow with the rounds"
+        replaced = accountant.epsilon(some, delta, "replace_one").get(method, math.inf)
+        if not replaced > epsilon:
+            yield f"{method} is {replaced:g} under replace_one, and {epsilon:g} under zero_out"
+
+
+def metric_problems(metric: Metric) -> Iterator[str]:
+    """Numbers under the stated names, better for the truth itself than for something random."""
+    from fedplug.truth import Truth
+
+    rng, told = np.random.default_rng(7), metric.measures
+    images = rng.random((2, 1, 192, 192), np.float32)
+    labels, classes = np.array([1, 3]), 5
+    truth = Truth(images, labels, classes, members=np.arange(40) % 2 == 0)
+    right = AttackReport(
+        "finished", images=images.copy(), labels=labels.copy(), counts=truth.counts.astype(np.float64),
+        presence=truth.counts.astype(np.float64), members=(np.arange(40) % 2 == 0).astype(np.float64),
+    )  # fmt: skip
+    wrong = AttackReport(
+        "finished", images=rng.random(images.shape).astype(np.float32), labels=(labels + 1) % classes,
+        counts=np.roll(truth.counts, 2).astype(np.float64), presence=np.roll(truth.counts, 2).astype(np.float64),
+        members=rng.random(40),
+    )  # fmt: skip
+    try:
+        best, worst = metric.score(right, truth), metric.score(wrong, truth)
+    except (MetricError, SetupError):  # it is not defined for these, and says so
+        return
+    if unknown := sorted({*told.better} - {*best}):
+        yield f"better names {', '.join(unknown)}, which score does not give"
+    for name, way in told.better.items():
+        if name in best and name in worst and (best[name] < worst[name] if way == "high" else best[name] > worst[name]):
+            scores = f"{best[name]:.3g} for the truth, {worst[name]:.3g} for a wrong answer"
+            yield f"{name} is {scores}; better says {way}"
+
+
+def attack_problems(attack: Attack) -> Iterator[str]:
+    """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
+    from fedplug.context import Attacker, Context
+    from fedplug.observation import Meaning, all_clear
+    from fedplug.per_sample import mean_gradient
+    from fedplug.testing.parts import CLASSES, SHAPE, Images, TwoLayers
+    from fedplug.types import PublicData
+
+    data = Images(Images.Options()).load(None)
+    model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")
+    batch = data.train.take(slice(0, 1))
+    own = ClientData(batch, batch, data.test, data.classes, data.mean, data.std)
+    vector = model.get_vector()
+    gradient = mean_gradient(model, batch, own, vector=vector)
+    meaning = Meaning(lr=1.0, steps=1, batch_size=1, examples=1, epochs=1)
+    update = all_clear(0, 0, model.layout, -gradient, meaning)
+    view = View(
+        "server", target=0, update=update, vector=vector, model=model, num_classes=CLASSES, shape=SHAPE,
+        mean=data.mean, std=data.std, candidates=data.train.take(slice(0, 8)), seed=5,
+    )  # fmt: skip
+    public = PublicData(data.test, data.classes, data.mean, data.std)
+    party = Attacker()
+    ctx = Context(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
+    party.ctx = ctx
+    if attack.finds.needs.unmet(view, public):
+        return
+    values = update.values.copy()
+    report = checked(attack.attack(view, ctx), view)
+    if not np.array_equal(values, update.values):
+        yield "it writes into the view that it is given"
+    wanted = {"images": report.images, "labels": (report.counts, report.labels), "members": report.members}
+    if report.status == "finished":
+        for what in attack.finds.what:
+            found = wanted[what]
+            if found is None or (isinstance(found, tuple) and all(part is None for part in found)):
+                yield f"it says that it finds {what}, and its report has none"
+
+

@@ -1,0 +1,223 @@
+"""A small federation around one component: a recipe that uses it, and real parties that run it in this process."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.catalog import Catalog, Entry
+from fedplug.client_data import load_data
+from fedplug.composition import Composition
+from fedplug.engines.base import Job
+from fedplug.engines.local import LocalEngine
+from fedplug.errors import FedplugError, RecipeError
+from fedplug.ledger_setup import ledger_of
+from fedplug.parties import ClientHost, KeyServerHost
+from fedplug.protocol import Protocol
+from fedplug.recipe import Recipe
+from fedplug.roles import Aggregator, Groups, ModelSource, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
+from fedplug.steps import needs_key_server
+from fedplug.testing.parts import PARTS, Seen, Spy
+from fedplug.types import RETAINED
+from fedplug.views import Wire
+
+if TYPE_CHECKING:
+    from fedplug.roles import Component
+
+CLIENTS, ROUNDS = 4, 2
+_BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])
+"""What may have to stand before a link: nothing, or a clip of one norm or another."""
+
+
+class Notes:
+    """Collects what a display would show."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        """Nothing to show."""
+
+    def note(self, text: str) -> None:
+        """Kept."""
+        self.notes.append(text)
+
+
+@dataclasses.dataclass(eq=False)
+class World:
+    """A finished run.
+
+    Attributes:
+        protocol: with its server, ledger and composition.
+        engine: with all parties.
+        seen: what every link was handed and gave.
+        problems: what went wrong, as sentences.
+    """
+
+    protocol: Protocol
+    engine: LocalEngine
+    seen: list[Seen]
+    problems: list[str]
+
+    @property
+    def clients(self) -> ClientHost:
+        """The clients."""
+        return self.engine.clients
+
+    @property
+    def compositions(self) -> list[Composition]:
+        """Those of all parties."""
+        hosts = [host for host in self.engine.hosts if isinstance(host, KeyServerHost)]
+        return [self.protocol.composition, self.clients.composition, *(host.composition for host in hosts)]
+
+
+def catalog_with(name: str, found: type, groups: list[str]) -> Catalog:
+    """The installed components, the kit's parts and one class under a name."""
+    catalog = Catalog.discover()
+    for group, classes in [*PARTS.items(), *((group, {name: found}) for group in groups)]:
+        for known, each in classes.items():
+            value = f"{each.__module__}:{each.__qualname__}"
+            catalog.groups[group].setdefault(known, Entry(known, group, value, "kit", "0", each))
+    return catalog
+
+
+def recipe_around(
+    name: str, component: Component, options: Mapping[str, Any], changes: Mapping[str, Any], catalog: Catalog, draw: int
+) -> Recipe:
+    """A valid recipe that uses the component in each of its roles.
+
+    Raises:
+        RecipeError: none of those that the kit knows is valid; `changes` can name what the component needs.
+    """
+    failed: RecipeError | None = None
+    for before in _BEFORE:
+        plain = _plain(name, component, dict(options), before, draw) | copy.deepcopy(dict(changes))
+        try:
+            return Recipe.from_plain(plain, catalog, "kit")
+        except RecipeError as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
+
+
+def _plain(name: str, component: Component, options: dict[str, Any], before: list[Any], draw: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "name": "kit", "seed": 7, "rounds": ROUNDS, "min_clients": 3,
+        "data": {"use": "kit.images", "draw": draw, "clients": CLIENTS, "partition": "kit.in_order"},
+        "model": "kit.two_layers",
+        "train": "kit.push",
+        "score_parameters": ["kit.scores", "kit.layer_scores"],
+        "negotiate_mask": {"use": "kit.one_zone", "zone": "clear"},
+        "aggregate": "kit.sum",
+        "extensions": ["kit.spy"],
+    }  # fmt: skip
+    # The first place defines it; further ones refer to it.
+    uses = iter([{"use": name, **options}])
+
+    def use() -> Any:
+        return next(uses, name)
+
+    if isinstance(component, Trainer):
+        plain["train"] = use()
+    if isinstance(component, Scorer):
+        plain["score_parameters"] = [use(), *plain["score_parameters"]]
+    if isinstance(component, Groups):
+        plain["groups"] = use()
+    zones = frozenset({"clear"})
+    if isinstance(component, Negotiation):
+        plain["negotiate_mask"] = use()
+        zones = component.plans.zones
+    plain["protect"] = {zone: [] for zone in sorted(zones - {RETAINED})}
+    zone = next(iter(plain["protect"]), "clear")
+    if isinstance(component, Protector):
+        plain["protect"][zone] = [*before, use()]
+    if isinstance(component, Opener):
+        plain["protect"][zone] = plain["protect"][zone] or before
+        plain["postprocess"] = {zone: [use()]}
+        if isinstance(component, Sealer):
+            plain["postprocess"] = {zone: [name]}
+    if isinstance(component, Aggregator):
+        plain["aggregate"] = use()
+    return plain
+
+
+def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Protocol, LocalEngine, Notes]:
+    """Real parties in this process, ready for the set-up."""
+    composition, notes = Composition(recipe, catalog), Notes()
+    job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog)
+    engine = LocalEngine(job)
+    data, public = load_data(recipe, composition.components, data_root)
+    source = composition.part(recipe.model.name, ModelSource)
+    model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
+    ledger = ledger_of(recipe, composition, model.layout)
+    wire = Wire(keep=True)
+    return Protocol(recipe, composition, engine, model.layout, wire, ledger, notes, model, public), engine, notes
+
+
+def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: str | None = None) -> World:
+    """Runs a recipe from set-up to end.
+
+    Args:
+        recipe: what to run.
+        catalog: with its components.
+        rebuilt: every component is built anew before each round, as after a restart.
+        data_root: folder of data sets.
+    """
+    protocol, engine, notes = build(recipe, catalog, data_root)
+    world = World(protocol, engine, [], [])
+    before, Spy.seen[:] = [_kept(composition) for composition in world.compositions], []
+    try:
+        protocol.setup()
+        world.problems += _changed(before, world, "its setup")
+        for round in range(recipe.rounds):
+            if rebuilt:
+                _rebuild(world, catalog)
+            protocol.round(round)
+        protocol.finish()
+    except FedplugError as error:
+        world.problems.append(f"a run of it fails: {error}")
+    world.seen = list(Spy.seen)
+    world.problems += _changed([] if rebuilt else before, world, "a run")
+    world.problems += [note for note in notes.notes if "dropped out" in note or "is skipped" in note]
+    world.problems += [f"{note} (state it: Reveals(..., asked=(...)))" for note in protocol.ledger.uncovered]
+    return world
+
+
+def _kept(composition: Composition) -> dict[str, dict[str, Any]]:
+    """What the components keep on themselves."""
+    return {name: copy.deepcopy(vars(part)) for name, part in composition.components.items()}
+
+
+def _changed(before: list[dict[str, dict[str, Any]]], world: World, when: str) -> list[str]:
+    """Components that keep something on themselves, which another process would not have."""
+    found = []
+    for kept, composition in zip(before, world.compositions, strict=False):
+        for name, part in composition.components.items():
+            for attribute, value in vars(part).items():
+                if attribute not in kept[name] or not _equal(kept[name][attribute], value):
+                    found.append(
+                        f"{name} keeps {attribute} on itself in {when}: lost in another process, or shared by all "
+                        "clients of one; use party.memory(self)"
+                    )
+    return list(dict.fromkeys(found))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    if type(one) is type(other) and type(one).__eq__ is object.__eq__:  # equal to itself alone: look inside
+        return vars(one).keys() == vars(other).keys() and all(_equal(v, vars(other)[k]) for k, v in vars(one).items())
+    return bool(one == other)
+
+
+def _rebuild(world: World, catalog: Catalog) -> None:
+    """Gives every component of every party the attributes of a fresh one."""
+    for composition in world.compositions:
+        fresh = Composition(composition.recipe, catalog)
+        for name, part in composition.components.items():
+            vars(part).clear()
+            vars(part).update(vars(fresh.components[name]))
