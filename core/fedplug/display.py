@@ -120,7 +120,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "HE": lambda row: units.percent(units.read(row, "zones", "encrypted")),
     "up": lambda row: units.size(units.read(row, "bytes", "up", "total")),
     "down": lambda row: units.size(units.read(row, "bytes", "down", "total")),
-    "epsilon": lambda row: units.number(row.get("epsilon")),
+    "epsilon": lambda row: _epsilon(row),
     "clients": lambda row: _clients(row),
     "time": lambda row: units.duration(units.read(row, "seconds", "wall")),
     "simulated": lambda row: units.duration(units.read(row, "simulated", "seconds")),
@@ -129,6 +129,12 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 OPTIONAL = {"personal mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
+
+
+def _epsilon(row: Row) -> str:
+    """With the zones that it prices, where that is not everything that was released."""
+    part = row.get("epsilon_prices")
+    return units.number(row.get("epsilon")) + (f" ({part})" if isinstance(part, str) else "")
 
 
 def _clients(row: Row) -> str:
@@ -160,7 +166,9 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
                       f"{units.size(units.total(rows, 'bytes', 'down', 'total'))} down"  # fmt: skip
     epsilon = units.last(rows, "epsilon")
     if epsilon == epsilon:
-        result["epsilon"] = units.number(epsilon)
+        part = next((row["epsilon_prices"] for row in reversed(rows) if row.get("epsilon_prices")), None)
+        alone = f" for the {part} zone alone; the verdict says what else was released" if part else ""
+        result["epsilon"] = units.number(epsilon) + alone
     records = units.last(rows, "record_epsilon")
     if records == records:
         result["epsilon of a record"] = units.number(records)

@@ -263,6 +263,12 @@ class Ledger:
 
         return headline(self)
 
+    def priced_part(self) -> str:
+        """Which zones `epsilon` prices, where other things were released beside them; empty where it is everything."""
+        from fedplug.ledger_views import priced_part
+
+        return priced_part(self)
+
     def record_epsilon(self) -> float | None:
         """Epsilon so far of single training records, at the worst client; None where no trainer protects records."""
         from fedplug.ledger_views import record_level

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fedplug.ledger_views import (
     SEED_IS_KNOWN,
     is_reproducible,
+    priced_part,
     record_level,
+    toward_aggregator,
     views,
     why_not_amplified,
     zone_epsilons,
@@ -19,7 +21,10 @@ from fedplug.ledger_views import (
 if TYPE_CHECKING:
     from fedplug.ledger import Ledger
 
-SCHEMA = 1
+SCHEMA = 2
+LARGEST_MEANINGFUL = 20.0
+"""Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
+e^20 = 5e8: whoever guessed one client in a million knows. A documented convention (docs/sharp_edges.md), no theorem."""
 NEVER_COVERED = (
     "hyper-parameter search and earlier runs on the same data",
     "number of examples of a client",
@@ -46,6 +51,7 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "delta": ledger.delta,
         "trust": _trust(ledger),
         "epsilon": joint,
+        "epsilon_prices": priced_part(ledger) or "everything released of the updates",
         "record_level": _record_level(ledger),
         "views": views(ledger),
         "zones": {zone: _zone(ledger, zone) for zone in ledger.costs},
@@ -87,18 +93,24 @@ def verdict(ledger: Ledger) -> str:
         return f"NO DP: {bare or 'no coordinate was released'}{how}."
     epsilon, exchanged = (next(iter(joint[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
     terms, delta = f"client, {_trust(ledger)}, zero-out", f"δ={ledger.delta:g}"
-    given = _unaccounted(ledger)
+    given, meaningless = _unaccounted(ledger), epsilon > LARGEST_MEANINGFUL
+    server = toward_aggregator(ledger)
+    aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
     if is_reproducible(ledger):
         rest = f"{bare}; " if bare else ""
         return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
     if bare:
-        return f"NO end-to-end DP: {bare}; DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
+        zone = f"DP zone ε={_number(epsilon)}, {delta} ({terms})"
+        if meaningless and math.isfinite(epsilon):
+            zone += f", no meaningful guarantee above ε={LARGEST_MEANINGFUL:g}"
+        return f"NO end-to-end DP: {bare}; {zone}{aggregator}{given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
     rounds = len({entry["round"] for entry in ledger.log})
+    opening = "DP" if not meaningless else f"NO MEANINGFUL GUARANTEE (above ε={LARGEST_MEANINGFUL:g})"
     return (
-        f"DP: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
-        f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{given}."
+        f"{opening}: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
+        f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{aggregator}{given}."
     )
 
 
@@ -254,7 +266,9 @@ def _unaccounted(ledger: Ledger) -> str:
 def _number(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "∞"
-    return f"{epsilon:.2f}" if epsilon < 10_000 else f"{epsilon:.2e}"
+    if epsilon == 0:
+        return "0"
+    return f"{epsilon:.2f}" if 0.005 <= epsilon < 10_000 else f"{epsilon:.2e}"
 
 
 def _plain(value: Any) -> Any:

@@ -40,15 +40,20 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
     found = {
         "aggregator": _aggregator(ledger),
         "key_holder": _key_holder(ledger),
-        "client": _everybody(ledger, "peer", "a client sees the sums and subtracts its own upload from them"),
+        "client": _everybody(
+            ledger, "peer", "a client sees the sums and subtracts its own upload from them; this covers one client that "
+            "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
+        ),
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
     }
     plain: dict[str, dict[str, Any]] = {}
     for name, view in found.items():
         view = _voided(ledger, name) or view
+        # How many clients put their heads together in this view.
+        colluders = {"colluders": 1} if name in ("client", "client_and_aggregator") else {}
         if isinstance(view, str):
-            plain[name] = {"epsilon": "none", "reason": view}
+            plain[name] = {"epsilon": "none", "reason": view, **colluders}
             continue
         spent = {"zero_out": view.zero_out, "replace_one": view.replace_one}
         figures = {
@@ -60,9 +65,9 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
                 unsampled = next(iter(figures[adjacency].values()))
                 figures[adjacency] = {**values, "epsilon_without_sampling": unsampled}
         if is_reproducible(ledger) and view.zero_out.any():
-            plain[name] = {"epsilon": "none", "reason": SEED_IS_KNOWN, "nominal": figures}
+            plain[name] = {"epsilon": "none", "reason": SEED_IS_KNOWN, "nominal": figures, **colluders}
         else:
-            plain[name] = {**figures, "reason": view.because}
+            plain[name] = {**figures, "reason": view.because, **colluders}
     return plain
 
 
@@ -91,6 +96,25 @@ def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
     return view in shown_to or "released_model" in shown_to or (
         view == "client_and_aggregator" and any(whose in together for whose in shown_to)
     )
+
+
+def toward_aggregator(ledger: Ledger) -> float | None:
+    """Epsilon of the aggregation server's view, zero-out; None where it has no guarantee."""
+    view = _voided(ledger, "aggregator") or _aggregator(ledger)
+    if isinstance(view, str):
+        return None
+    return next(iter(view.zero_out.epsilons(ledger.delta, ledger.accountant, ledger.curves).values()))
+
+
+def priced_part(ledger: Ledger) -> str:
+    """Which part of what was released the headline prices: the zones with noise, where that is not everything.
+
+    Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.
+    """
+    noised, bare = _noised(ledger), _bare(ledger)
+    if noised and (bare or ledger.feedback.any() or _voided(ledger, "aggregator")):
+        return _list([*noised])
+    return ""
 
 
 def headline(ledger: Ledger) -> float | None:

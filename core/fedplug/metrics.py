@@ -118,6 +118,7 @@ class Metrics:
             "zones": {zone: _mean(share[zone] for share in shares if zone in share) for zone in self.recipe.zones},
             **self._costs(round, clock),
             "epsilon": self.ledger.epsilon(),
+            **({"epsilon_prices": part} if (part := self.ledger.priced_part()) else {}),
             **({"record_epsilon": records} if (records := self.ledger.record_epsilon()) is not None else {}),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
             "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),

@@ -138,7 +138,7 @@ def _key_numbers(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], s
         ("Accuracy", units.number(units.last(rows, "accuracy")) if measured else "–",
          (f"best {units.number(best)} after round {when}" if measured else "not measured") + _personal_note(rows)),
         ("HE share", encrypted, f"of the model in the last round; {first} in the first"),
-        ("Epsilon so far", units.number(_last_or_none(rows, "epsilon")), "see the verdict and the ledger"),
+        ("Epsilon so far", units.number(_last_or_none(rows, "epsilon")), _prices(rows)),
         ("Sent by clients", units.size(units.total(rows, "bytes", "up", "total")), "all clients, all rounds"),
         ("Sent to clients", units.size(units.total(rows, "bytes", "down", "total")), "all clients, all rounds"),
         ("Wall clock", units.duration(wall),
@@ -156,6 +156,12 @@ def _key_numbers(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], s
 def _personal_note(rows: Sequence[Mapping[str, Any]]) -> str:
     known = [found for row in rows if (found := units.spread(row, OWN))]
     return f"; personal models {units.number(known[-1][1])} on average" if known else ""
+
+
+def _prices(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the last epsilon prices."""
+    part = rows[-1].get("epsilon_prices") if rows else None
+    return f"of the {part} zone alone; see the verdict" if part else "see the verdict and the ledger"
 
 
 def _last_or_none(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
