@@ -53,7 +53,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.run_command import needs_key_server
 from fedplug.state_files import read_file
-from fedplug.types import CLEAR, ENCRYPTED, RETAINED, Scores
+from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
 from fedplug.views import AttackReport, Message, View, Wire
 from fedplug_std.bfv import Bfv
 from numpy.typing import NDArray
@@ -264,6 +264,23 @@ class Groups(Toy, fedplug.Negotiation):
         client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
 
 
+class MasksOfTheCohort(Toy, fedplug.Negotiation):
+    """The zone of every scalar follows from who takes part."""
+
+    plans = Plans(zones=frozenset({CLEAR, NOISED}))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells the sum of the numbers of those who do."""
+        cohort.tell(self.choose, sum(cohort.client_ids) % 7)
+
+    @at_client
+    def choose(self, client: Client, number: int) -> None:
+        """Sets the plan, alike at every client."""
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        client.plan = Plan.of(NOISED, size, zones, shared=zones, **{CLEAR: np.arange(size) % 7 == number})
+
+
 class Asks(Toy, fedplug.Negotiation):
     """Everything in the clear, after a question that says what a component sees at a client."""
 
@@ -433,6 +450,7 @@ TOYS: dict[str, dict[str, type]] = {
     "groups": {"toy.halves": Halves},
     "negotiate_mask": {
         "toy.masks": Masks, "toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks,
+        "toy.masks_of_the_cohort": MasksOfTheCohort,
     },
     "attack": {"toy.spy": Spy},
 }  # fmt: skip

@@ -69,7 +69,11 @@ class Scales:
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """Every value moves by at most half a step, to a multiple of it; so norms grow by up to step/2 a scalar."""
+    """Every value goes to the nearest multiple of a step.
+
+    It moves by at most step/2, and at most doubles, since what is shorter than step/2 becomes 0. So a norm over n
+    scalars grows by at most step/2 * n^(1/order), and at most doubles.
+    """
 
     step: float
 
@@ -145,17 +149,17 @@ class Seal:
         scheme: its parameters in a line, for the record.
         opened_by: `clients` or `key_server`, who hold a key; `shares`, which many clients would have to put together.
         answers: whom the key server tells what it opened: the aggregation `server`, or the `clients` alone.
-        range: largest magnitude of a weighted value; larger ones saturate.
-        step: distance of neighbouring values; values are rounded to it.
+        range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does.
+        step: distance of neighbouring values; values are rounded to it. 0: none is.
         position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
             0 where they must share the mask.
     """
 
     scheme: str
     opened_by: Literal["clients", "key_server", "shares"]
+    range: float
+    step: float
     answers: Literal["server", "clients"] = "server"
-    range: float = math.inf
-    step: float = 0.0
     position_block: int = 0
 
 
@@ -171,8 +175,8 @@ class Scramble:
 
     known_to: tuple[Party, ...]
     hides: Literal["values", "nothing proved"]
-    range: float = math.inf
-    step: float = 0.0
+    range: float
+    step: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -470,7 +474,7 @@ class Known:
         return dataclasses.replace(self, bounds=bounds, grid=step, releases=releases)
 
     def _widened(self, bound: Bound, by: float) -> Bound:
-        """A bound once every value may have moved by so much."""
+        """A bound once every value may have gone to the nearest of numbers that are twice that far apart."""
         if bound.per == "scalar" or bound.order == math.inf:
             return _plus(bound, [by])
         if bound.per == "update":
@@ -526,12 +530,12 @@ def _times(value: float | tuple[float, ...] | None, factor: float) -> float | tu
 
 
 def _plus(bound: Bound, by: list[float]) -> Bound:
-    if isinstance(bound.norm, tuple):
-        steps = by if len(by) == len(bound.norm) else [max(by)] * len(bound.norm)
-        return dataclasses.replace(bound, norm=tuple(n + b for n, b in zip(bound.norm, steps, strict=True)))
-    if len(by) > 1:
-        return dataclasses.replace(bound, norm=tuple(bound.norm + b for b in by))
-    return dataclasses.replace(bound, norm=bound.norm + by[0])
+    """The bound with something added, one number or one a layer; never more than twice itself."""
+    if isinstance(bound.norm, tuple) or len(by) > 1:
+        norms = bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * len(by)
+        steps = by if len(by) == len(norms) else [max(by)] * len(norms)
+        return dataclasses.replace(bound, norm=tuple(min(n + b, 2 * n) for n, b in zip(norms, steps, strict=True)))
+    return dataclasses.replace(bound, norm=min(bound.norm + by[0], 2 * bound.norm))
 
 
 def as_effects(found: Any, link: str) -> Effects:

@@ -1,0 +1,216 @@
+"""Mixes for which a claim was false once: each is priced truthfully now, or refused with a sentence and a remedy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug import Block, Bound, Changes, Client, Context, Effects, Known, Reveals, Scales, hookimpl
+from fedplug.accounting import gaussian_epsilon
+from fedplug.catalog import Catalog, Entry
+from fedplug.errors import FedplugError, RecipeError
+from fedplug.recipe import Recipe
+from toy_components import TOYS, recipe_of, run_protocol, toy_catalog
+
+CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}
+ENCRYPTED = "encrypted"
+
+
+class Silent(fedplug.Protector):
+    """Multiplies by 100 and states nothing."""
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        return block.replace(values=block.plain() * np.float32(100))
+
+
+class Liar(Silent):
+    """Multiplies by 100 and says that norms stay."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (Changes("kept"),)
+
+
+class Honest(Silent):
+    """Multiplies by 100 and says so."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (Scales(100.0),)
+
+
+class Chatty(fedplug.Negotiation):
+    """Asks every client for its largest value, and states that nowhere."""
+
+    class Options(fedplug.Options):
+        """Whether it says so."""
+
+        says: bool = False
+
+    @property
+    def plans(self) -> fedplug.Plans:
+        return fedplug.Plans(zones=frozenset({"noised"}), public=True)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+        cohort.ask(self.largest)
+        cohort.tell(self.adopt)
+
+    @fedplug.at_client
+    def largest(self, client: Client) -> float:
+        assert client.update is not None
+        return float(np.abs(client.update).max())
+
+    @fedplug.at_client
+    def adopt(self, client: Client) -> None:
+        client.plan = fedplug.Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        return [Reveals("largest values", ("aggregator",), asked=("largest",))] if self.options.says else []
+
+
+MINE: dict[str, dict[str, type]] = {
+    "protect": {"row.silent": Silent, "row.liar": Liar, "row.honest": Honest}, "negotiate_mask": {"row.chatty": Chatty},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for group, classes in MINE.items():
+        monkeypatch.setitem(TOYS, group, {**TOYS.get(group, {}), **classes})
+
+
+def refused(plain: dict[str, Any]) -> str:
+    with pytest.raises(RecipeError) as error:
+        Recipe.from_plain(plain, toy_catalog())
+    return str(error.value)
+
+
+def views(plain: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = run_protocol(plain).protocol.ledger.to_json()["views"]
+    return found
+
+
+def clipped(*after: Any, norm: float = 1.0) -> list[Any]:
+    return [{"use": "std.clip", "norm": norm}, *after]
+
+
+def noise(multiplier: float, **options: Any) -> dict[str, Any]:
+    return {"use": "std.gaussian", "noise_multiplier": multiplier, **options}
+
+
+def test_a_server_link_behind_a_client_link_is_refused() -> None:
+    central = {"use": "std.central_gaussian", "norm": 1.0, "epsilon": 1, "delta": 1e-5}
+    plain = recipe_of(ENCRYPTED, clipped(CKKS_AT_CLIENTS), postprocess={ENCRYPTED: ["std.ckks", central]})
+    said = refused(plain)
+    assert "std.central_gaussian runs at the aggregation server, but std.ckks before it runs at the clients" in said
+    assert "it would never run" in said
+    assert "key_holder: key_server" in said
+
+
+def test_a_misspelt_statement_cannot_load() -> None:
+    with pytest.raises(TypeError, match=r"side_channel is no member of a .*Negotiation.*; did you mean reveals"):
+
+        class Misspelt(Chatty):
+            def side_channel(self, ctx: Context) -> list[Reveals]:
+                return []
+
+
+def test_a_protector_that_states_nothing_voids_the_bound_before_it() -> None:
+    said = refused(recipe_of("noised", clipped({"use": "row.silent"}, noise(1.0))))
+    assert "std.gaussian needs a bound of the L2 norm" in said
+    assert "row.silent states no effect" in said
+    # A bound of its own behind it holds, whatever it did.
+    again = {"use": "std.clip", "norm": 1.0, "name": "again"}
+    plain = recipe_of("noised", clipped({"use": "row.silent"}, again, noise(1.0)))
+    assert views(plain)["aggregator"]["zero_out"]["epsilon_exact"] > 0
+
+
+def test_a_protector_behind_the_noise_that_states_nothing_leaves_no_guarantee() -> None:
+    outcome = run_protocol(recipe_of("noised", clipped(noise(1.0), {"use": "row.silent"})))
+    ledger = outcome.protocol.ledger
+    assert {view["epsilon"] for view in ledger.to_json()["views"].values()} == {"none"}
+    assert ledger.verdict().startswith("NO DP")
+    assert any("row.silent states no effect" in text for text in ledger.to_json()["warnings"])
+
+
+def test_a_protector_that_breaks_its_word_is_stopped_at_the_border() -> None:
+    plain = recipe_of("noised", clipped({"use": "row.liar"}, noise(1.0), norm=0.001))
+    with pytest.raises(FedplugError, match=r"component row\.liar, hook protect, zone noised: it states an L2 norm"):
+        run_protocol(plain)
+
+
+def test_a_protector_that_scales_scales_the_bound() -> None:
+    ledger = run_protocol(recipe_of("noised", clipped({"use": "row.honest"}, noise(1.0)), rounds=1)).protocol.ledger
+    (release,) = ledger.log[0]["zones"]["noised"]["releases"]
+    assert release["clipping_norm"] == pytest.approx(100.0)
+    assert release["noise_multiplier"] == pytest.approx(1.0)
+
+
+def test_a_grid_that_swallows_the_noise_of_others_earns_no_credit_for_it() -> None:
+    plain = recipe_of("noised", clipped(noise(0.25, grid=2.0)), rounds=1)
+    plain["data"] |= {"clients": 100, "partition": {"use": "std.iid"}}
+    plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
+    released = views(plain)["released_model"]["zero_out"]["epsilon_exact"]
+    assert released >= 5.75  # what is true; with credit for 99 others it was 1.55
+    fine = views(plain | {"protect": {"noised": clipped(noise(0.25))}})["released_model"]["zero_out"]["epsilon_exact"]
+    assert fine == pytest.approx(gaussian_epsilon(2.5, 1e-5), rel=1e-6)
+
+
+def test_rounding_behind_the_clip_lifts_the_sensitivity() -> None:
+    central = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.867}
+    ckks = {"use": "std.ckks", "key_holder": "key_server", "grid_bits": 1}
+    plain = recipe_of(ENCRYPTED, clipped(ckks), postprocess={ENCRYPTED: ["std.ckks", central]}, rounds=1)
+    released = views(plain)["released_model"]["zero_out"]["epsilon_exact"]
+    assert gaussian_epsilon(2.867, 1e-5) == pytest.approx(1.33, abs=0.01)  # what was claimed
+    assert released == pytest.approx(2.77, rel=0.1)  # rounding to multiples of 0.5 at most doubles a norm
+    assert released == pytest.approx(gaussian_epsilon(2.867 / 2, 1e-5), rel=1e-6)
+
+
+def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
+    known = Known(zone="noised", layers=(30, 30, 40)).after((Bound((0.15, 0.15, 0.2), per="layer"),))
+    assert known.norm() == pytest.approx(math.hypot(0.15, 0.15, 0.2))
+
+
+def test_sampling_earns_no_credit_where_the_mask_follows_from_who_takes_part() -> None:
+    central = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1.0, "name": "noise-1"}
+    plain = recipe_of("noised", rounds=1)
+    plain["data"] |= {"clients": 60, "partition": {"use": "std.iid"}}
+    plain |= {
+        "min_clients": 2,
+        "sampling": {"scheme": "poisson", "rate": 0.5},
+        "accountant": {"use": "std.pld"},
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
+        "score_parameters": [{"use": "std.magnitude"}],
+        "protect": {"noised": clipped(), "clear": clipped(norm=1.0)},
+        "postprocess": {"noised": [central], "clear": [central | {"name": "noise-2"}]},
+    }
+    plain["protect"]["clear"][0]["name"] = "clip-2"
+    public = plain | {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "noised"},
+        "protect": {"noised": clipped()}, "postprocess": {"noised": [central]},
+    }  # fmt: skip
+    sampled = run_protocol(public).protocol.ledger.to_json()
+    assert sampled["sampling"]["amplified"]
+    shown = plain | {"negotiate_mask": {"use": "toy.masks_of_the_cohort"}}
+    ledger = run_protocol(shown).protocol.ledger.to_json()
+    assert not ledger["sampling"]["amplified"]
+    assert "shows who took part" in ledger["sampling"]["why"]
+
+
+def test_an_answer_that_nobody_states_leaves_the_server_without_a_guarantee() -> None:
+    plain = recipe_of("noised", clipped(noise(1.0)), negotiate_mask={"use": "row.chatty"})
+    found = views(plain)
+    assert found["aggregator"]["epsilon"] == "none"
+    assert "row.chatty asks clients for largest" in found["aggregator"]["reason"]
+    plain["negotiate_mask"] = {"use": "row.chatty", "says": True}
+    assert views(plain)["aggregator"]["zero_out"]["epsilon_exact"] > 0
+
+
+def test_a_class_of_another_role_cannot_be_offered() -> None:
+    catalog = Catalog.discover()
+    catalog.groups["protect"]["row.chatty"] = Entry("row.chatty", "protect", "x:Chatty", "test", "0", Chatty)
+    with pytest.raises(RecipeError, match="is no Protector; write class Chatty"):
+        Recipe.from_plain(recipe_of("noised", [{"use": "row.chatty"}]), catalog)
