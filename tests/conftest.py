@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Generator
 from typing import Any, Literal
 
@@ -155,6 +156,9 @@ class Noise(Base, Protector):
         return block.replace(values=block.plain() + 1)
 
 
+NEGATION = SealEffect(scheme="negation", opened_by="key_server", range=math.inf, step=0.0, position_block=1)
+
+
 class Seal(Base, Sealer):
     """Negate the values, and back."""
 
@@ -162,25 +166,26 @@ class Seal(Base, Sealer):
 
     def effects(self, known: Known, ctx: Context) -> Effects:
         known.before("encryption", "encrypt once")
-        return (SealEffect(scheme="negation", opened_by="key_server", position_block=1),)
+        return (NEGATION,)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         return next(iter(blocks.values()))
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=-block.plain(), sealed_by=self.name)
+        return block.replace(values=None, ciphertexts=((-block.plain()).tobytes(),), sealed_by=self.name)
 
     @hookimpl
     def postprocess(self, block: Block, ctx: Context) -> Block:
-        return block.replace(values=-block.plain(), sealed_by=None)
+        values = -np.frombuffer(block.ciphertexts[0], np.float32)
+        return block.replace(values=values, ciphertexts=(), sealed_by=None)
 
 
 class Outer(Seal):
     """A second seal that may lie over the first."""
 
     def effects(self, known: Known, ctx: Context) -> Effects:
-        return (SealEffect(scheme="negation", opened_by="key_server", position_block=1),)
+        return (NEGATION,)
 
 
 class SumNoise(Base, Opener):
@@ -215,6 +220,10 @@ class Book(Base, Accountant):
         return {"book": 1.0}
 
 
+def shown(block: Block) -> str:
+    return f"closed by {block.sealed_by}" if block.values is None else str(block.values.tolist())
+
+
 class Spy(Base, Extension):
     """Count protect calls."""
 
@@ -225,7 +234,7 @@ class Spy(Base, Extension):
     @hookimpl(wrapper=True)
     def protect(self, block: Block) -> Generator[None, Block, Block]:
         result = yield
-        self.seen.append(f"{block.zone}: {block.plain().tolist()} -> {result.plain().tolist()}")
+        self.seen.append(f"{block.zone}: {shown(block)} -> {shown(result)}")
         return result
 
 

@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Plans, at_client, hookimpl
 from fedplug.types import CLEAR, Scores
 from toy_components import Toy
 
 
-class Draws(Toy):
+class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
     """Draw the update of some clients, and say how many clients there were."""
 
-    zones = frozenset({CLEAR})
+    plans = Plans(zones=frozenset({CLEAR}))
 
     class Options(fedplug.Options):
         """What goes wrong."""
@@ -65,7 +65,7 @@ class Draws(Toy):
         }
 
 
-class Known(Toy):
+class Known(Toy, fedplug.Partition):
     """Deal the examples out in turn; odd and even clients are of two categories."""
 
     def assign(self, labels: Any, num_clients: int, rng: Any) -> list[Any]:

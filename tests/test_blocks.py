@@ -34,7 +34,7 @@ def test_plain_blocks_without_positions_are_averaged_by_weight() -> None:
     total = add_blocks(blocks, WEIGHTS, context())
     expected = sum(w * np.array([c, 1, -c]) for c, w in WEIGHTS.items()) / sum(WEIGHTS.values())
     assert np.allclose(total.mean(), expected, rtol=1e-6)
-    assert (total.contributors, total.weighted, total.l2_bound) == (4, True, None)
+    assert (total.contributors, total.weighted) == (4, True)
 
 
 @given(st.permutations(sorted(WEIGHTS)), hnp.arrays(np.float32, (4, 5), elements=VALUES))

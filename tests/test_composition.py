@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Options, hookimpl
+from fedplug import Block, hookimpl
 from fedplug.catalog import Catalog
 from fedplug.composition import Composition, hook_problems
 from fedplug.errors import PluginError
@@ -27,10 +28,6 @@ def recipe(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> Recipe:
 
 def block(*values: float, zone: str = "noised") -> Block:
     return Block(zone, len(values), np.array(values, np.float32))
-
-
-def names(recipe: Recipe, zone: str) -> list[str]:
-    return [use.name for use in recipe.protect[zone]]
 
 
 def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalog: Catalog) -> None:
@@ -54,47 +51,38 @@ def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalo
 
 def test_one_calls_exactly_the_component_named(recipe: Recipe, fake_catalog: Catalog) -> None:
     composition = Composition(recipe, fake_catalog)
-    for name, expected in (("std.clip", 2.0), ("std.gaussian", 5.0), ("std.ckks", -4.0), ("std.clip", 2.0)):
+    for name, expected in (("std.clip", 2.0), ("std.gaussian", 5.0), ("std.clip", 2.0)):
         result = composition.one("protect", name, block=block(4), client=None, ctx=None)
         assert result.plain().tolist() == [expected], name
-    assert composition.one("postprocess", "std.ckks", block=block(-4), ctx=None).plain().tolist() == [4.0]
-
-
-def test_a_chain_hands_the_block_on_in_order(recipe: Recipe, fake_catalog: Catalog) -> None:
-    composition = Composition(recipe, fake_catalog)
-    noised = composition.chain("protect", names(recipe, "noised"), block(4), client=None, ctx=None)
-    assert noised.plain().tolist() == [3.0]  # 4 / 2 + 1, and not (4 + 1) / 2
-    sealed = composition.chain("protect", names(recipe, "encrypted"), block(4), client=None, ctx=None)
-    assert (sealed.plain().tolist(), sealed.sealed_by) == ([-2.0], "std.ckks")
-    untouched = block(4)
-    assert composition.chain("protect", [], untouched, client=None, ctx=None) is untouched
+    sealed = composition.one("protect", "std.ckks", block=block(4), client=None, ctx=None)
+    assert (sealed.values, sealed.sealed_by) == (None, "std.ckks")
+    assert composition.one("postprocess", "std.ckks", block=sealed, ctx=None).plain().tolist() == [4.0]
 
 
 def test_extensions_see_every_call_and_one_value(recipe: Recipe, fake_catalog: Catalog) -> None:
     composition = Composition(recipe, fake_catalog)
-    composition.chain("protect", names(recipe, "noised"), block(4), client=None, ctx=None)
+    given = composition.one("protect", "std.clip@noised", block=block(4), client=None, ctx=None)
+    composition.one("protect", "std.gaussian", block=given, client=None, ctx=None)
     composition.one("protect", "std.ckks", block=block(1, zone="encrypted"), client=None, ctx=None)
     assert composition.components["std.spy"].seen == [
-        "noised: [4.0] -> [2.0]", "noised: [2.0] -> [3.0]", "encrypted: [1.0] -> [-1.0]",
+        "noised: [4.0] -> [2.0]", "noised: [2.0] -> [3.0]", "encrypted: [1.0] -> closed by std.ckks",
     ]  # fmt: skip
 
 
-class Faulty:
-    """A base that keeps options."""
-
-    class Options(Options):
-        """None."""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-
-class Nothing(Faulty):
+class Nothing(fedplug.Aggregator):
     """Gives nothing."""
 
     @hookimpl
-    def aggregate(self, blocks: Any) -> None:
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> None:
         return None
+
+
+class Breaks(Nothing):
+    """Breaks."""
+
+    @hookimpl
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> None:
+        raise ValueError("no luck")
 
 
 def test_a_hook_that_gives_nothing_is_named(
@@ -105,6 +93,13 @@ def test_a_hook_that_gives_nothing_is_named(
     composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog), catalog)
     with pytest.raises(PluginError, match=r"acme\.nothing gave nothing from its hook aggregate"):
         composition.one("aggregate", "acme.nothing", blocks={}, weights={}, ctx=None)
+    # What is no error of fedplug's own is named with the line that raised it.
+    fake_classes["aggregate"]["acme.breaks"] = Breaks
+    catalog = Catalog.of(fake_classes)
+    broken = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.breaks"}, catalog), catalog)
+    said = r"^component acme\.breaks, hook aggregate: ValueError: no luck \(test_composition\.py:\d+\)$"
+    with pytest.raises(PluginError, match=said):
+        broken.one("aggregate", "acme.breaks", blocks={}, weights={}, ctx=None)
     # The negotiation is the one hook that gives no value: plans live at the clients.
     assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
 
@@ -118,36 +113,67 @@ def test_a_component_that_is_gone_is_named(recipe: Recipe, fake_classes: dict[st
 def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
-    class Usurper(Faulty):
+    class Usurper(fedplug.Extension):
         """Answers itself."""
 
         @hookimpl
         def protect(self, block: Block) -> Block:
             return block
 
-    class WrapsAsProtector(Faulty):
-        """Wraps, but claims to protect."""
+    class Wraps(fedplug.Extension):
+        """As it should be."""
 
         @hookimpl(wrapper=True)
         def protect(self, block: Block) -> Generator[None, Block, Block]:
             return (yield)
 
+    class WrapsAsProtector(fedplug.Protector):
+        """Wraps, but claims to protect."""
+
+        @hookimpl(wrapper=True)
+        def protect(self, block: Block, client: Any, ctx: Any) -> Generator[None, Block, Block]:
+            return (yield)
+
+    class WrapsNothing(fedplug.Extension):
+        """Nothing."""
+
+    class WrapsWrongly(fedplug.Extension):
+        """An argument that the hook does not have."""
+
+        @hookimpl(wrapper=True)
+        def protect(self, blocks: Block) -> Generator[None, Block, Block]:
+            return (yield)
+
     assert "must be a wrapper" in hook_problems(Usurper, "extension")[0]
     assert "must not be a wrapper" in hook_problems(WrapsAsProtector, "protect")[0]
-    assert hook_problems(WrapsAsProtector, "extension") == []
-    assert "wraps no hook" in hook_problems(Faulty, "extension")[0]
+    assert hook_problems(Wraps, "extension") == []
+    assert "wraps no hook" in hook_problems(WrapsNothing, "extension")[0]
+    (problem,) = hook_problems(WrapsWrongly, "extension")
+    assert problem == "implements protect with the argument blocks; the hook is protect(block, client, ctx)"
     fake_classes["extension"]["acme.usurper"] = Usurper
     with pytest.raises(Exception, match="must be a wrapper"):
         Recipe.from_plain(plain_recipe | {"extensions": ["acme.usurper"]}, Catalog.of(fake_classes))
 
 
-def test_methods_of_groups_that_are_no_hooks() -> None:
-    class Partition(Faulty):
-        """Misses an argument."""
+def test_a_class_has_what_its_role_leaves_open() -> None:
+    class Splits(fedplug.Partition):
+        """Forgets how."""
 
-        def assign(self, labels: Any, num_clients: int) -> None: ...
+    class HalfASeal(fedplug.Sealer):
+        """Cannot add."""
 
-    (problem,) = hook_problems(Partition, "partition")
-    assert problem.endswith("the group partition asks for assign(labels, num_clients, rng)")
-    (problem,) = hook_problems(Partition, "trainer")
-    assert problem.startswith("has no method train(client, ctx)")
+        @hookimpl
+        def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+            return block
+
+        @hookimpl
+        def postprocess(self, block: Block, ctx: Any) -> Block:
+            return block
+
+    (problem,) = hook_problems(Splits, "partition")
+    assert problem == "has no assign(labels, num_clients, rng), which a Partition must have"
+    (problem,) = hook_problems(Splits, "trainer")
+    assert problem == "is no Trainer; write class Splits(fedplug.Trainer)"
+    for group in ("protect", "postprocess"):
+        (problem,) = hook_problems(HalfASeal, group)
+        assert problem == "has no add_blocks(blocks, ctx), which a Sealer must have"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -10,15 +11,22 @@ from typing import Any
 
 import pytest
 from fedplug.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
+from fedplug.effects import Release, Reveals
 from fedplug.ledger import Ledger
-from fedplug.types import Release, SideChannel
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DELTA = 1e-5
 SIGMA = math.sqrt(10) * gaussian_noise_multiplier(1, DELTA)
 LOCAL = Release("gaussian", SIGMA, 1.0)
 CENTRAL = Release("gaussian", SIGMA, 1.0, trust="central")
+
+
+def held(range: float, step: float) -> Release:
+    """`LOCAL` under an encryption that holds values up to `range`, rounded to `step`."""
+    return dataclasses.replace(LOCAL, range=range, step=step)
+
+
 CLIENTS = 20
 
 
@@ -93,8 +101,8 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
 
 
 def test_hybrid_has_no_end_to_end_dp() -> None:
-    mask = SideChannel("mask", ("aggregator", "client"))
-    ledger = ledger_of(key_holders={"encrypted": "clients"}, side_channels=[mask])
+    mask = Reveals("mask", ("aggregator", "client"))
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[mask])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert ledger.verdict() == (
         "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; DP zone ε=1.00, δ=1e-05 (client, "
@@ -142,8 +150,8 @@ def test_no_protection_is_no_dp() -> None:
 
 
 def test_noise_below_encryption_protects_from_everybody() -> None:
-    ledger = ledger_of(key_holders={"encrypted": "clients"}, limits={"encrypted": (108.0, 2.0**-17)})
-    enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
+    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
     assert ledger.verdict().startswith("DP: ε=1.00")
     assert exact(ledger, "aggregator") == 0
     assert exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
@@ -303,22 +311,21 @@ def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("release", "said"),
     [
         # The noise has a standard deviation of sqrt(10) * 3.7306 = 11.797: 1 + 9 * 11.797 = 107.2.
-        ((108.0, 2.0**-17), None),
-        ((107.0, 2.0**-17), "saturates at 107, .* from range: 108 on"),
-        ((108.0, 6.0), "rounds to 6, too coarse beside noise of 11.8"),
-        (None, "does not say what values it holds"),
+        (held(108.0, 2.0**-17), None),
+        (held(math.inf, 0.0), None),
+        (held(107.0, 2.0**-17), "saturates at 107, .* from range: 108 on"),
+        (held(108.0, 6.0), "rounded to 6, too coarse beside noise of 11.8"),
+        (dataclasses.replace(held(108.0, 0.0), clipping_norm=math.nan), "names no single clipping norm"),
+        (dataclasses.replace(LOCAL, uncredited="odd.link states no effect"), "odd.link states no effect"),
     ],
 )
-def test_noise_of_others_counts_only_if_the_encryption_holds_it(
-    limits: tuple[float, float] | None, said: str | None
-) -> None:
+def test_noise_of_others_counts_only_if_the_encryption_holds_it(release: Release, said: str | None) -> None:
     """At a range of 1, noise of deviation 11.8 leaves signs, and 20 signs hide less than 20 noises."""
-    known = {} if limits is None else {"encrypted": limits}
-    ledger = ledger_of(key_holders={"encrypted": "key_server"}, limits=known)
-    enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
+    ledger = ledger_of(key_holders={"encrypted": "key_server"})
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [release]})
     credit = 1 if said else math.sqrt(20)
     assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * credit / math.sqrt(10), DELTA))
     warned = ledger.to_json()["warnings"]
@@ -389,6 +396,7 @@ def test_epsilon_follows_from_the_logged_multipliers_and_survives_a_restart(
     json.dumps(ledger.to_json(), allow_nan=False)
 
 
+@settings(deadline=None)
 @given(st.floats(0.1, 50), st.floats(0.1, 50), st.integers(1, 20))
 def test_epsilon_falls_with_noise_and_grows_with_rounds(one: float, other: float, rounds: int) -> None:
     """Item 21, through the ledger."""

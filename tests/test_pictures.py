@@ -195,7 +195,7 @@ def test_pictures_logs_and_assessments_reach_the_run_folder(
     }}  # fmt: skip
     assert "made after the run with knowledge that no party" in report
     assert "left out" not in capsys.readouterr().out
-    channels = json.loads((run_dir / "ledger.json").read_text())["side_channels"]
+    channels = json.loads((run_dir / "ledger.json").read_text())["reveals"]
     assert [channel for channel in channels if "component logs and pictures" in str(channel)]
 
 

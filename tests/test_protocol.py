@@ -389,7 +389,9 @@ def test_a_client_that_raises_misses_one_round_and_ends_with_the_same_model(step
     assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4, 4]
     reason = outcome.rows[1]["clients"]["dropped"]["1"]
     call = "fedplug.train" if step == "score" else "fedplug.protect"
-    assert reason.startswith(f"{call}: RuntimeError: the toy broke (toy_components.py:")
+    hook = "score_parameters" if step == "score" else "protect"
+    cause = "RuntimeError: the toy broke (toy_components.py:"
+    assert reason.startswith(f"{call}: component toy.fail, hook {hook}: {cause}")
     assert outcome.notes == [f"round 2: client 1 dropped out: {reason}"]
     # What it missed travels with the next round's first message.
     first = calls_of(outcome.sent("client:1", round=2)[0])
@@ -553,9 +555,7 @@ def test_sums_of_a_secret_cohort_are_divided_by_a_constant() -> None:
 def test_what_shows_the_cohort_is_told_to_the_ledger() -> None:
     buffers = central(0.5, model={"use": "std.cnn"}, buffers="mean")
     bare = central(0.5) | {"postprocess": {}}
-    local = central(0.5)
-    local["protect"]["noised"].append({"use": "std.gaussian", "noise_multiplier": 1.0})
-    for plain, secret in ((bare, False), (buffers, False), (local, True)):
+    for plain, secret in ((bare, False), (buffers, False), (central(0.5), True)):
         log = run_protocol(plain | {"rounds": 1}).protocol.ledger.log
         assert [entry["secret_cohort"] for entry in log] == [secret]
 
@@ -638,8 +638,8 @@ def test_what_components_see_of_the_model_does_not_depend_on_who_shares_the_proc
             for client_id, address in enumerate(list(self._hosts)):
                 host = ClientHost(*job.build(), [client_id], None, "cpu")
                 self._hosts[address] = host
-                self._all.append(host)
-            del self._all[0]
+                self.hosts.append(host)
+            del self.hosts[0]
 
     plain = recipe_of(negotiate_mask={"use": "toy.asks", "question": "model"}, rounds=2)
     plain["model"] = {"use": "std.cnn", "hidden": 8}
@@ -723,7 +723,7 @@ def test_serial_dp_and_encryption_is_dp_fedavg() -> None:
 
 def test_noise_after_a_clip_that_bounds_nothing_is_refused() -> None:
     chain = [{"use": "std.clip", "norm": float("inf")}, {"use": "std.gaussian", "noise_multiplier": 1.0}]
-    with pytest.raises(RecipeError, match=r"std\.gaussian needs l2_bound earlier in the chain"):
+    with pytest.raises(RecipeError, match=r"std\.gaussian needs a bound of the L2 norm earlier in the chain"):
         Recipe.from_plain(recipe_of("noised", chain), toy_catalog())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import Field, Options, hookimpl, yaml_source
+from fedplug import Aggregator, Field, Negotiation, Options, hookimpl, yaml_source
 from fedplug.catalog import Catalog
 from fedplug.errors import RecipeError
 from fedplug.recipe import Recipe, load_recipe
@@ -257,8 +257,7 @@ def test_extends_merges_mappings_and_replaces_lists(tmp_path: Path, fake_catalog
     path = write(tmp_path / "sub", child)
     found = problems(path, fake_catalog)
     assert found == [
-        "r.yaml:5:8: component std.small has no method build(shape, num_classes, seed, device), "
-        "which the group model asks for"
+        "r.yaml:5:8: component std.small is no ModelSource; write class Data(fedplug.ModelSource)"
     ]
     recipe = load_recipe(path, ["model={use: std.mlp}"], fake_catalog)
     assert recipe.rounds == 9
@@ -572,12 +571,13 @@ def zones(plain: dict[str, Any], **chains: Any) -> dict[str, Any]:
         ),
         (
             {"postprocess": {"encrypted": ["std.ckks", "std.clip"]}},
-            "recipe.postprocess.encrypted.1: std.clip (std.clip) cannot stand under postprocess: it does not implement "
-            "postprocess",
+            "recipe.postprocess.encrypted.1: std.clip (std.clip) cannot stand under postprocess: it is no Opener; "
+            "name a component of the group postprocess",
         ),
         (
             {"aggregate": "std.ckks"},
-            "recipe.aggregate: std.ckks (std.ckks) cannot stand under aggregate: it does not implement aggregate",
+            "recipe.aggregate: std.ckks (std.ckks) cannot stand under aggregate: it is no Aggregator; name a "
+            "component of the group aggregate",
         ),
     ],
 )
@@ -607,7 +607,7 @@ CLIP, NOISE, SEAL = {"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "eps
         (
             [NOISE],
             [
-                "std.gaussian needs l2_bound earlier in the chain of zone encrypted; put {use: std.clip, norm: "
+                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; put {use: std.clip, norm: "
                 "1.0} before "
                 "it"
             ],
@@ -615,7 +615,7 @@ CLIP, NOISE, SEAL = {"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "eps
         (
             [NOISE, CLIP],
             [
-                "std.gaussian needs l2_bound earlier in the chain of zone encrypted; put {use: std.clip, norm: 1.0} "
+                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; put {use: std.clip, norm: 1.0} "
                 "before it"
             ],
         ),
@@ -670,35 +670,42 @@ def with_component(classes: dict[str, dict[str, type]], group: str, name: str, f
     return Catalog.of(classes)
 
 
-class Odd:
+class Odd(Aggregator):
     """A component with a fault that a subclass adds."""
 
-    class Options(Options):
-        """No options."""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-
-class WrongArguments(Odd):
-    """Asks for an argument that the hook does not have."""
-
     @hookimpl
-    def aggregate(self, block: Any, ctx: Any) -> None: ...
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
 
 
 class DefaultArgument(Odd):
     """Gives a default, which pluggy takes for a wish to be left alone."""
 
     @hookimpl
-    def aggregate(self, blocks: Any, weights: Any = None) -> None: ...
+    def aggregate(self, blocks: Any, weights: Any = None, ctx: Any = None) -> Any: ...
 
 
 class UnknownHook(Odd):
-    """Misspells the hook."""
+    """Marks what nobody calls."""
 
     @hookimpl
-    def agregate(self, blocks: Any) -> None: ...
+    def combine(self, blocks: Any) -> None: ...
+
+
+class NoHook(Aggregator):
+    """Forgot the marker."""
+
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
+
+
+class Unfinished(Aggregator):
+    """Forgot the method."""
+
+
+class RoleMissing:
+    """Inherits from nothing."""
+
+    class Options(Options):
+        """No options."""
 
 
 class Raises(Odd):
@@ -707,15 +714,9 @@ class Raises(Odd):
     def __init__(self, options: Any) -> None:
         raise RuntimeError("no luck")
 
-    @hookimpl
-    def aggregate(self, blocks: Any) -> None: ...
-
 
 class Complains(Odd):
     """Has an opinion of the whole recipe."""
-
-    @hookimpl
-    def aggregate(self, blocks: Any) -> None: ...
 
     def check(self, recipe: Recipe) -> list[str]:
         return [f"{recipe.clients} clients are too few"]
@@ -728,8 +729,10 @@ class CheckFails(Complains):
         raise KeyError("x")
 
 
-class NoOptions:
-    """Forgot its options."""
+class NoOptions(Odd):
+    """Has options of another kind."""
+
+    Options = dict  # type: ignore[assignment]
 
 
 class TakenWord(Odd):
@@ -743,14 +746,14 @@ class TakenWord(Odd):
     ("found", "expected"),
     [
         (
-            WrongArguments,
-            "component odd implements aggregate with the argument block; the hook is aggregate(blocks, weights, ctx)",
-        ),
-        (
             DefaultArgument,
-            "component odd implements aggregate with a default for weights, which then never gets a value",
+            "component odd implements aggregate with a default for weights, ctx, which then never gets a value",
         ),
-        (UnknownHook, "component odd marks agregate with @hookimpl, but there is no such hook"),
+        (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
+        (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
+        (Unfinished, "component odd has no aggregate(blocks, weights, ctx), which an Aggregator must have"),
+        (RoleMissing, "plugin test: odd is no component; its class must inherit from its role, such as "
+                      "fedplug.Aggregator"),
         (Raises, "component odd (odd) cannot be built: RuntimeError: no luck"),
         (Complains, "odd: 4 clients are too few"),
         (CheckFails, "component odd: its check fails: KeyError: 'x'"),
@@ -769,14 +772,15 @@ def test_faulty_components_are_named(
 def test_a_negotiation_must_say_which_zones_it_uses(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
-    class Silent(Odd):
+    class Silent(Negotiation):
         """Says nothing of zones."""
 
         @hookimpl
-        def negotiate_mask(self, cohort: Any) -> None: ...
+        def negotiate_mask(self, cohort: Any, ctx: Any) -> None: ...
 
     catalog = with_component(fake_classes, "negotiate_mask", "odd", Silent)
-    assert "must declare `zones`" in changed(plain_recipe, catalog, negotiate_mask="odd")[0]
+    expected = "recipe.negotiate_mask: component odd has no plans, which a Negotiation must have"
+    assert changed(plain_recipe, catalog, negotiate_mask="odd") == [expected]
 
 
 def test_a_recipe_of_the_design_document_is_understood(tmp_path: Path) -> None:

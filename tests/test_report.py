@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedplug.effects import Release, Reveals
 from fedplug.ledger import Ledger
 from fedplug.pictures import Pictures
 from fedplug.report import write_report
@@ -19,7 +20,6 @@ from fedplug.report_canvas import ZONE_COLOURS
 from fedplug.report_extra import picture_charts
 from fedplug.report_figures import charts
 from fedplug.report_tables import render
-from fedplug.types import Release, SideChannel
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
@@ -85,7 +85,8 @@ LEDGER: dict[str, Any] = {
     "warnings": ["mask UNACCOUNTED"],
     "views": {"aggregator": {"epsilon": 1.25, "reason": "uploads"}, "released_model": {"epsilon": math.inf}},
     "zones": [{"name": "noised", "clip": 1.0, "sizes": list(range(100, 130))}, {"name": "encrypted", "scheme": "ckks"}],
-    "side_channels": [{"what": "mask", "seen_by": ["aggregator", "clients"], "accounted": False}],
+    "reveals": [{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
+                 "note": ""}],
     "noise": {"rng": "ChaCha20", "secure": True, "nested": {"deep": [{"a": None}, {"b": math.nan}]}}, "sampling": {},
 }  # fmt: skip
 
@@ -482,7 +483,7 @@ def test_records_become_one_table_with_every_column() -> None:
 
 def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
     ledger = Ledger("demo", 2, 3, 2, 1e-5, key_holders={"encrypted": "clients"},
-                    side_channels=[SideChannel("mask", ("aggregator",))])  # fmt: skip
+                    reveals=[Reveals("mask", ("aggregator",))])  # fmt: skip
     for round in range(3):
         ledger.record(round, charged=range(2), zone_sizes={"encrypted": 25, "noised": 75}, total=100,
                       releases={"noised": [Release("gaussian", 3.5, 1.0)]}, contributors={"encrypted": 2, "noised": 2},
@@ -494,6 +495,6 @@ def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
     for view, facts in account["views"].items():
         assert view.replace("_", " ") in shown
         assert facts["reason"] in shown
-    for heading in ("Views", "Zones", "Side channels", "Never covered", "Log, 3 entries"):
+    for heading in ("Views", "Zones", "Reveals", "Never covered", "Log, 3 entries"):
         assert heading in shown
     assert not page.nested_tables

@@ -278,7 +278,7 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
 
 def a_finished_run(run_dir: Path) -> Path:
     rows = [a_row(1), a_row(2, loss=float("nan"), epsilon=float("inf"), log={"ε": 1.0})]
-    ledger = {"verdict": "none", "log": [{"round": 0}], "side_channels": [{"name": "x"}]}
+    ledger = {"verdict": "none", "log": [{"round": 0}], "reveals": [{"what": "x"}]}
     summary = {"name": "demo", "recipe": {"name": "demo", "rounds": 2}, "plan": [("train", "std.sgd", "lr 0.1")]}
     kept = Pictures(lambda note: None)
     kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 from fedplug.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
+from fedplug.effects import Bound, Known, Noise, Release
 from fedplug.ledger import Ledger
-from fedplug.types import Release
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
@@ -160,7 +160,7 @@ def test_clients_with_large_and_small_epsilons_are_compared_by_the_same_method()
 
 
 def test_secret_shares_are_held_by_nobody() -> None:
-    sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"], "limits": {"encrypted": (1e9, 1e-9)}}
+    sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"]}
     stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).to_json()
     assert stated["views"]["key_holder"]["epsilon"] == "none"
     assert "shares" in stated["views"]["client_and_aggregator"]["reason"]
@@ -247,7 +247,10 @@ def test_without_such_a_trainer_nothing_is_said_of_records() -> None:
 
 
 def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() -> None:
-    scaled = Release("gaussian", 5.0, float("nan"), adds_up=False)
+    # As the fold makes it of noise whose scale nobody can say in one number.
+    bounded = Known(zone="noised", link="odd.noise", layers=(1000,), bounds=(Bound(1.0),))
+    noise = Noise(mechanism="gaussian", scale=None, multiplier=5.0, scored=True)
+    (scaled,) = bounded.after((noise,)).releases
     alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).to_json()
     assert alone["views"]["released_model"]["zero_out"] == alone["epsilon"]["zero_out"]
     assert any("sizes of its own" in warning for warning in alone["warnings"])

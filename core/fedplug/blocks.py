@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.errors import ProtectionError
+from fedplug.typed import is_count
 from fedplug.types import Block
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
         values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks),
         meta={},  # what one client's block carried says nothing of the sum
     )  # fmt: skip
+
+
+def fewest_in(block: Block) -> int:
+    """How many updates at least are behind every value that a sum holds, opened or not.
+
+    Ciphertexts may hold more than what comes out of them; who summed them says so in `meta["fewest"]`. What is no count
+    there promises nothing, so that no credit follows from it.
+    """
+    said = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
+    return min(said, block.contributors) if is_count(said) else 0
 
 
 def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any
 
 from fedplug import codec, pictures
-from fedplug.errors import FedplugError, MessageError
+from fedplug.errors import FedplugError, MessageError, cause_of
 from fedplug.roles import named, remote_method
 from fedplug.typed import MOST, is_count, shown
 
@@ -220,8 +218,4 @@ def _named(round: int) -> str:
 
 def describe(error: BaseException) -> str:
     """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
-    if isinstance(error, FedplugError):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return str(error) if isinstance(error, FedplugError) else cause_of(error)

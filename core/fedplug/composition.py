@@ -12,9 +12,9 @@ import pluggy
 
 from fedplug import hookspecs
 from fedplug.catalog import HOOK_GROUPS, Catalog
-from fedplug.errors import FedplugError, PluginError
+from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.links import Link, chains
-from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, members, undecided
+from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, undecided
 
 if TYPE_CHECKING:
     from fedplug.recipe import Recipe, Use
@@ -110,8 +110,7 @@ class Composition:
         except FedplugError:
             raise
         except Exception as error:
-            cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise PluginError(f"component {name}, hook {hook}: {cause}") from error
+            raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
         return result
@@ -176,8 +175,7 @@ def hook_problems(component_class: type, group: str) -> list[str]:
         return []
     if not issubclass(component_class, role):
         return [f"is no {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})"]
-    problems = [f"has no {what}, which a {role.__name__} must have" for what in undecided(component_class)
-                if what.partition("(")[0] in members(role)]  # fmt: skip
+    problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
     hooks = implemented_hooks(component_class)
     for hook, options in hooks.items():
         if hook not in vars(hookspecs):
@@ -200,6 +198,10 @@ def hook_problems(component_class: type, group: str) -> list[str]:
     elif group == "extension" and not hooks:
         problems.append("wraps no hook; mark a method with @hookimpl(wrapper=True)")
     return problems
+
+
+def _a(role: type) -> str:
+    return f"{'an' if role.__name__[0] in 'AEIO' else 'a'} {role.__name__}"
 
 
 def vars_of(component_class: type) -> dict[str, Any]:

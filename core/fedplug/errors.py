@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
 from typing import Self
 
 
@@ -86,3 +88,10 @@ class MetricError(FedplugError):
 
 class PartyLost(FedplugError):
     """The process of a party ended. It is restored from the last checkpoint before it is asked again."""
+
+
+def cause_of(error: BaseException) -> str:
+    """An error that is not fedplug's own, in one line: its type, its message, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"

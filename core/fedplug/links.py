@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.effects import Adds, CoversSupport, Effects, Known, Noise, Opens, Scramble, Seal, as_effects
-from fedplug.errors import FedplugError, PluginError
+from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.roles import Aggregator, Component, Opener, Protector, Site
 from fedplug.types import RETAINED
 
@@ -61,7 +61,7 @@ class Link:
             raise
         except Exception as error:
             raise PluginError(
-                f"component {self.name}: its effects as a link of {self.hook} fail: {type(error).__name__}: {error}"
+                f"component {self.name}: its effects as a link of {self.hook} fail: {cause_of(error)}"
             ) from error
         return None if found is None else as_effects(found, self.name)
 
@@ -156,6 +156,7 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
     """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
     found: list[tuple[Link, str]] = []
     steps = fold(links, ctx, lambda link, message: found.append((link, message)))
+    refused = {link for link, _ in found}  # what those would do to closed values is no second complaint
     at_clients: Link | None = None
     for step in steps:
         link = step.link
@@ -170,7 +171,8 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
                 ))
             at_clients = at_clients or (link if link.site == "client" else None)
             closed = step.before.sealed[-1] if step.before.sealed else None
-            if step.effects is not None and Opens() not in step.effects and isinstance(closed, Seal | Scramble):
+            works = step.effects is not None and Opens() not in step.effects and link not in refused
+            if works and isinstance(closed, Seal | Scramble):
                 found.append((
                     link,
                     f"{link.name} cannot work on the {link.zone} sum, which {step.before.sealers[-1]} has closed; open "

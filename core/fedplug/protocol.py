@@ -20,14 +20,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedplug import borders
-from fedplug.blocks import share_divisors
+from fedplug.blocks import fewest_in, share_divisors
 from fedplug.buffers import mean_of_buffers
 from fedplug.charging import Charging
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
-from fedplug.errors import ClientError, FedplugError, OpenedBefore, PluginError, ProtectionError, Refusal, TooFewClients
+from fedplug.errors import (
+    ClientError, FedplugError, OpenedBefore, PluginError, ProtectionError, Refusal, TooFewClients, cause_of,
+)  # fmt: skip
 from fedplug.known_model import KnownModel, wants_model
 from fedplug.links import locked, seal_of
 from fedplug.metrics import Clock, Metrics
@@ -138,8 +140,7 @@ class Protocol:
             except FedplugError:
                 raise
             except Exception as error:
-                cause = f"{type(error).__name__}: {error}"
-                raise PluginError(f"component {component.name}: its setup fails: {cause}") from error
+                raise PluginError(f"component {component.name}: its setup fails: {cause_of(error)}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
         self.metrics.forget()
 
@@ -225,6 +226,7 @@ class Protocol:
         self.server.uploads, self.server.cohort = {}, None
         self._note_uncovered(ctx)
         self.charging.round(round, charged, uploads, contributors, weights, exposed)
+        self.known.hide()
         self.metrics.close_round(round, asked, sorted(uploads), clock)
 
     def _note_uncovered(self, ctx: Context) -> None:
@@ -314,8 +316,7 @@ class Protocol:
         except FedplugError:
             raise
         except Exception as error:
-            cause = f"{type(error).__name__}: {error}"
-            raise PluginError(f"component {groups.name}: forming groups fails: {cause}") from error
+            raise PluginError(f"component {groups.name}: forming groups fails: {cause_of(error)}") from error
 
     def _open(
         self,
@@ -340,8 +341,7 @@ class Protocol:
             found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
             if found is None:
                 continue
-            # Ciphertexts may hold more than what comes out of them; their component says so in `fewest`.
-            fewest = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
+            fewest = fewest_in(block)
             contributors[zone] = min(contributors.get(zone, fewest), fewest)
             ready[zone], met = found
             for other in plain if met else []:

@@ -49,8 +49,12 @@ class _Rules:
         for use in draft.uses:
             if use.is_reference or use.options is None or use.name not in draft.classes:
                 continue
+            found = draft.classes[use.name]
+            if problems := hook_problems(found, self.section_group(use)):
+                self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
+                continue
             try:
-                self.parts[use.name] = instantiate(draft.classes[use.name], use)
+                self.parts[use.name] = instantiate(found, use)
             except PluginError as error:
                 self.failed.append((use.path, str(error)))
 
@@ -89,17 +93,13 @@ class _Rules:
         return [zone for zone in there if zone not in self.draft.unreadable and zone != RETAINED]
 
     def hooks(self) -> Iterator[Complaint]:
-        """Every component implements what its section calls, with arguments that exist."""
+        """A component that a place refers to implements what that section calls, too."""
         for use in self.draft.uses:
-            if use.name not in self.draft.classes:
-                continue
-            section_group = self.section_group(use)
-            for problem in hook_problems(self.draft.classes[use.name], section_group):
-                if use.is_reference and problem.startswith("does not implement"):
+            if use.is_reference and use.name in self.draft.classes:
+                for problem in hook_problems(self.draft.classes[use.name], self.section_group(use)):
                     lacks = problem.partition(";")[0]
-                    yield use.path, f"{use.name} ({use.use}) cannot stand under {use.section}: it {lacks}"
-                elif not use.is_reference:
-                    yield use.path, f"component {use.use} {problem}"
+                    remedy = f"name a component of the group {self.section_group(use)}"
+                    yield use.path, f"{use.name} ({use.use}) cannot stand under {use.section}: it {lacks}; {remedy}"
 
     def section_group(self, use: Use) -> str:
         from fedplug.recipe import SECTIONS

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog
+from fedplug.component import Options
 from fedplug.errors import PluginError
 from fedplug.option_errors import closest, explain
 from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
@@ -282,10 +283,14 @@ class _Reader:
         except PluginError as error:
             self.source.complain(at, str(error))
             return
-        model = found.Options if issubclass(found, Component) else None
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        if not issubclass(found, Component):
             message = f"plugin {entry.distribution}: {use} is no component; its class must inherit from its role"
             self.source.complain(at, f"{message}, such as fedplug.{ROLES[slot.group].__name__}")
+            return
+        model: Any = found.Options
+        if not (isinstance(model, type) and issubclass(model, Options)):
+            message = f"plugin {entry.distribution}: {use} has no nested class Options(fedplug.Options)"
+            self.source.complain(at, message)
             return
         self.classes[name] = found
         reserved = _RESERVED if slot.path == ("data",) else _RESERVED[:2]

@@ -33,7 +33,7 @@ _LEDGER_CAPTIONS = {
     "encryption": "Who can open which zone.",
     "noise": "Where the noise came from.",
     "sampling": "Which clients take part, and whether that lowers epsilon.",
-    "side_channels": "What else depends on the data and is visible to somebody.",
+    "reveals": "What else depends on the data and is visible to somebody.",
 }
 _LOG = "log"
 _SHOWN_ELSEWHERE = {"name", "digest", "recipe", "plan", "versions", "class_distribution", "command", "assessments"}

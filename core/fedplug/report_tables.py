@@ -23,7 +23,7 @@ def _words(key: Any) -> str:
 
 
 def title_of(key: Any) -> str:
-    """A heading for a key: `side_channels` is `Side channels`, `he` is `HE`."""
+    """A heading for a key: `never_covered` is `Never covered`, `he` is `HE`."""
     words = _words(key)
     return words.upper() if len(words) <= 2 else words[:1].upper() + words[1:]
 

@@ -603,14 +603,15 @@ def remote_method(component: Any, name: str, site: str) -> Callable[..., Any] | 
     return method if site_of(method) == site else None
 
 
-def undecided(cls: type) -> list[str]:
-    """Members that a role leaves open and that a class does not give, methods with their arguments."""
-    found = []
-    for name, expected in {n: e for role in roles_of(cls) for n, e in members(role).items()}.items():
-        given = inspect.getattr_static(cls, name, None)
-        if getattr(given, "__isabstractmethod__", False):
-            found.append(f"{name}{_shown(expected)}" if inspect.isfunction(expected) else name)
-    return found
+def undecided(cls: type) -> list[tuple[type, str]]:
+    """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
+    found = {}
+    for role in reversed(roles_of(cls)):
+        for name, expected in vars(role).items():
+            if getattr(inspect.getattr_static(cls, name, None), "__isabstractmethod__", False):
+                shown = _shown(expected).replace("self, ", "") if inspect.isfunction(expected) else ""
+                found[name] = role, f"{name}{shown}"
+    return list(found.values())
 
 
 __all__ = [

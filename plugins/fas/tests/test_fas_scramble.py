@@ -12,7 +12,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, codec
+from fedplug import Block, Bound, Known, Misplaced, codec
 from fedplug.errors import MessageError, ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -129,6 +129,21 @@ def test_keyed_words_look_random_and_literal_ones_keep_their_pattern() -> None:
     assert len(np.unique(static)) == 1
     assert int(static[0]).bit_count() == int(words[0]).bit_count()
     assert static[0] != words[0]
+
+
+def test_literal_words_are_read_without_the_key() -> None:
+    """From the words of four uploads alone: bits before the first significant one equal the sign, those after it do so
+    ever less often, which puts all bits that matter in order.
+    """
+    rng, scrambler = np.random.default_rng(0), Scrambler(KEY, "static")
+    values = rng.laplace(0, 0.01, (4, 650)).astype(np.float32)
+    tapped = b"".join(scrambler.scramble(to_words(upload, 32)[0]) for upload in values)
+    bits = np.unpackbits(np.frombuffer(tapped, np.uint8).reshape(-1, 8), axis=1, bitorder="little").astype(bool)
+    alike = (bits[:, :, None] == bits[:, None, :]).mean(0)
+    sign = bits[:, np.argmax((alike == 1).sum(1))]
+    order = np.argsort((bits != sign[:, None]).mean(0), kind="stable")  # the most significant first
+    sizes = ((bits ^ sign[:, None])[:, order] * 2.0 ** (63 - 32 - np.arange(64))).sum(1)
+    assert np.corrcoef(np.where(sign, -sizes, sizes), values.ravel())[0, 1] > 0.99
 
 
 def test_a_small_model_is_scrambled_in_no_time() -> None:
@@ -339,24 +354,46 @@ def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
     bare = run_protocol(recipe([])).protocol.ledger.to_json()
     assert "without noise" in bare["views"]["aggregator"]["reason"]
     assert bare["zones"]["noised"]["encrypted"] is False
+    assert bare["uncovered_messages"] == []
 
 
-def test_side_channel_says_that_the_server_sees_through() -> None:
-    component, party = bare_scramble()
-    (channel,) = component.side_channels(party.ctx)
-    assert "aggregator" in channel.seen_by
-    assert "hides nothing" in channel.note
-    assert "sees through" in component.describe()
+def test_it_says_that_the_server_sees_through() -> None:
+    for style in ("keyed", "static"):
+        component, party = bare_scramble(style=style)
+        shown, keys = component.reveals(party.ctx)
+        assert "aggregator" in shown.to
+        assert "hides nothing" in shown.note
+        assert ("without any key" in shown.note) == (style == "static")
+        assert (keys.asked, keys.covered_by) == (("publish",), "nothing to pay")
+        assert "sees through" in component.describe()
+
+
+@pytest.mark.parametrize(("style", "hides"), [("keyed", "values"), ("static", "nothing proved")])
+def test_it_states_its_words_and_who_reads_them(style: str, hides: str) -> None:
+    component, party = bare_scramble(style=style, fraction_bits=20)
+    known = Known(zone="noised", layers=(4,), bounds=(Bound(1.0),))
+    (stated,) = component.effects(known, party.ctx)
+    assert stated == fedplug.Scramble(
+        known_to=("aggregator", "client"), hides=hides, range=2.0**42, step=2.0**-20
+    )  # fmt: skip
+    behind = known.after((stated,))
+    assert (behind.sealers, behind.weighted, behind.grid) == ((known.link,), False, 2.0**-20)
+    assert behind.norm() == pytest.approx(1 + 2 * 2.0**-21)  # four values, half a step each
+    with pytest.raises(Misplaced, match="scramble once"):
+        component.effects(behind, party.ctx)
+    with pytest.raises(Misplaced, match="ciphertexts need no scrambling; put it on the zone that is not encrypted"):
+        component.effects(known.after((fedplug.Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0),)), party.ctx)
 
 
 @pytest.mark.parametrize(
     ("chain", "post", "message"),
     [
-        (["fas.scramble", CLIP], ["fas.scramble"], "scrambling is the last link"),
+        (["fas.scramble", CLIP], ["fas.scramble"], "std.clip_l1 must not come after encryption"),
+        (["fas.scramble", "toy.fail"], ["fas.scramble"], "scrambling is the last link"),
         ([CLIP, "fas.scramble"], [], "nothing opens the sum"),
         (["fas.scramble", {"use": "fas.scramble", "name": "again"}], ["again", "fas.scramble"], "scramble once"),
         ([CLIP, "fas.scramble"], [{"use": "std.central_gaussian", "epsilon": 1, "delta": 1e-5, "norm": 1.0},
-                                  "fas.scramble"], "cannot work on the scrambled sum"),
+                                  "fas.scramble"], "cannot work on the noised sum, which fas.scramble has closed"),
     ],
 )  # fmt: skip
 def test_recipes_that_cannot_work_are_refused(chain: list[Any], post: list[Any], message: str) -> None:

@@ -103,7 +103,7 @@ class Lwe(fedplug.Sealer):
         scale, step = (multiplier * bound, self._step(bound, ctx)) if math.isfinite(bound) else (None, 0.0)
         return (
             self._noise(scale, step, multiplier, ctx),
-            Seal(scheme=self.scheme(), opened_by="shares", step=step, position_block=0),
+            Seal(scheme=self.scheme(), opened_by="shares", range=math.inf, step=step, position_block=0),
         )
 
     def _noise(self, scale: float | None, step: float, multiplier: float, ctx: Context) -> Noise:
