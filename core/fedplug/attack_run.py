@@ -29,7 +29,7 @@ from fedplug.checkpoint import Checkpoints
 from fedplug.composition import Composition
 from fedplug.context import Attacker, Context, Server, stream
 from fedplug.effects import Seal
-from fedplug.errors import CheckpointError, FedplugError, ViewError
+from fedplug.errors import CheckpointError, FedplugError, PluginError, ViewError
 from fedplug.model import Model
 from fedplug.observer import Known, Observer
 from fedplug.parties import make_context
@@ -108,7 +108,8 @@ class AttackRun:
             wanted=any(metric.measures.kind == "update" for metric in self.scorer.metrics.values()),
             note=watch.note,
         )
-        self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, self.rewound.public)
+        public = self.rewound.public
+        self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, public, self.model)
         self.shared_key = any(
             isinstance(effect, Seal) and effect.opened_by == "clients"
             for zone in self.composition.links
@@ -339,11 +340,12 @@ class AttackRun:
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
+        except PluginError as error:  # what it raised is no answer; the other targets still count
+            why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+            self.watch.note(f"{name} stopped with an error: {why}")
+            return AttackReport(FAILED, reason=f"the attack stopped with an error: {why}")
         except FedplugError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
-        except Exception as error:  # of a plugin; the other targets still count
-            self.watch.note(f"{name} stopped with an error: {describe(error)}")
-            return AttackReport(FAILED, reason=f"the attack stopped with an error: {describe(error)}")
         try:
             return attack_answers.checked(answer, view)
         except ViewError as error:

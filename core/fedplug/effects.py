@@ -149,8 +149,8 @@ class Seal:
         scheme: its parameters in a line, for the record.
         opened_by: `clients` or `key_server`, who hold a key; `shares`, which many clients would have to put together.
         answers: whom the key server tells what it opened: the aggregation `server`, or the `clients` alone.
-        range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does.
-        step: distance of neighbouring values; values are rounded to it. 0: none is.
+        range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
+        step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
         position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
             0 where they must share the mask.
     """

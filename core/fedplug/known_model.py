@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.roles import Aggregator
+from fedplug.roles import Protector, Scorer
 
 if TYPE_CHECKING:
     from fedplug.composition import Composition
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 
 def wants_model(composition: Composition) -> bool:
-    """Whether a component of the recipe needs a model at the server."""
-    aggregator = composition.components[composition.recipe.aggregate.name]
-    return isinstance(aggregator, Aggregator) and aggregator.wants.model
+    """Whether a component of the recipe needs a model at the server: to weigh updates, or to work out public scores."""
+    if composition.aggregator.wants.model:
+        return True
+    parts = composition.components.values()
+    scored = any(isinstance(part, Scorer) and part.scoring.public for part in parts)
+    return scored and any(isinstance(part, Protector) and part.reads and part.reads.at_server for part in parts)
 
 
 class KnownModel:
@@ -42,6 +45,10 @@ class KnownModel:
         """Makes `server.vector` that of a group."""
         if self._initial is not None:
             self.server.vector = self._vectors().get(group, self._initial)
+
+    def hide(self) -> None:
+        """Until the next round shows one, there is none: what is there is what that round does not start from."""
+        self.server.vector = None
 
     def move(self, group: str, opened: Mapping[str, Block]) -> None:
         """Moves a group's vector by the means that are plain at the server."""

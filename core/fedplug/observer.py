@@ -64,13 +64,15 @@ class Observer:
         layout: of the model.
         initial: float32 (P,), the public initial weights.
         public: examples that everybody has.
+        model: for effects that follow from the model of a round, such as noise by public scores; left as it is.
     """
 
     def __init__(
-        self, recipe: Recipe, composition: Composition, layout: Layout, initial: Vector, public: PublicData | None
-    ) -> None:
+        self, recipe: Recipe, composition: Composition, layout: Layout, initial: Vector, public: PublicData | None,
+        model: Model | None = None,
+    ) -> None:  # fmt: skip
         self.recipe, self.composition, self.layout = recipe, composition, layout
-        self.initial, self.public = initial, public
+        self.initial, self.public, self.model = initial, public, model
         self._tellings: weakref.WeakKeyDictionary[Message, list[Told]] = weakref.WeakKeyDictionary()
 
     def known(
@@ -116,7 +118,7 @@ class Observer:
             if inside and inside.plan is not None and like and like.trained and like.negotiated:
                 plan = inside.plan
             meaning = self.meaning(round, _examples(read, target), batch_size)
-            update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning)
+            update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning, vector)
         else:
             update = self._sum(round, read, insiders, batch_size)
         return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders))
@@ -171,13 +173,15 @@ class Observer:
         plan: Plan | None,
         insiders: Sequence[Insider],
         meaning: Meaning,
+        vector: Vector | None = None,
     ) -> ObservedUpdate:
         states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
         dense, sigma = np.zeros((2, self.layout.size), np.float32)
         unplaced: list[Seen | None] = []  # of each block whose place is not known, its state if it is closed
         clips: list[Clipped] = []
         lost, grid = 0, 0.0
-        ctx, learns = self._context(round, _server_of(insiders)), self._learns(round)
+        server = dataclasses.replace(_server_of(insiders), model=self.model, vector=vector)
+        ctx, learns = self._context(round, server), self._learns(round)
         for block in blocks:
             opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
             where, sent = self._place(block, plan), Sent.of(block.zone, ctx, learns)

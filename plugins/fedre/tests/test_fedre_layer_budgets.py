@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Plan, pictures
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Context,
+    Known,
+    Layout,
+    Misplaced,
+    Noise,
+    Plan,
+    Server,
+    gaussian_epsilon,
+    pictures,
+)
+from fedplug.effects import Release
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.ledger import Ledger
 from fedplug.recipe import Recipe
@@ -16,6 +32,7 @@ from fedplug.types import BASE_ZONES
 from fedplug_fedre.budgets import budgets, floored, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
+from fedplug_std.gaussian import CentralGaussian
 from toy_components import recipe_of, run_protocol
 
 DELTA = 1e-5
@@ -40,8 +57,18 @@ def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds
 def protect(component: LayerBudgets, client: Client, values: Any, where: Any = None, zone: str = "noised") -> Block:
     """The block of these values at some of the positions, or at all."""
     where = np.arange(LAYOUT.size) if where is None else np.asarray(where)
-    block = Block(zone, len(where), np.asarray(values, np.float32), where.astype(np.uint32), l2_bound=1.0)
+    block = Block(zone, len(where), np.asarray(values, np.float32), where.astype(np.uint32))
     return component.protect(block, client, client.ctx)
+
+
+def stated(component: LayerBudgets, ctx: Context, zone: str = "noised") -> tuple[Bound, Noise, Release]:
+    """What it says of itself, and what the ledger makes of that."""
+    known = Known(zone=zone, link=component.name, layers=tuple(SIZES.tolist()))
+    bound, noise = component.effects(known, ctx)
+    (release,) = known.after((bound, noise)).releases
+    assert isinstance(bound, Bound)
+    assert isinstance(noise, Noise)
+    return bound, noise, release
 
 
 def by_layer(values: Any) -> list[Any]:
@@ -65,7 +92,6 @@ def test_each_layer_has_the_noise_of_its_budget(allocation: Any, source: str) ->
     for noise, clip, sigma in zip(by_layer(found.plain()), (0.5, 0.25, 0.25), share.sigmas, strict=True):
         std = math.sqrt(np.mean(noise.astype(np.float64) ** 2))
         assert std == pytest.approx(clip * sigma, rel=6 / math.sqrt(2 * len(noise)))
-    assert (found.l1_bound, found.l2_bound) == (None, None)
 
 
 def test_each_layer_is_clipped_to_its_norm_and_no_further() -> None:
@@ -107,8 +133,9 @@ def test_the_exact_source_gives_the_same_noise_and_is_released_as_discrete() -> 
     for values, sigma in zip((noise[:100], noise[100:]), share.sigmas, strict=True):
         std = math.sqrt(np.mean(values.astype(np.float64) ** 2))
         assert std == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(values)))
-    release = component.release(0, client_with().ctx)
+    release = stated(component, client_with().ctx)[2]
     assert release.mechanism == "discrete_gaussian"
+    assert 0 < release.slack < 1e-9
     assert "delta grows by less than" in release.note
 
 
@@ -123,7 +150,7 @@ def test_layers_outside_the_zone_leave_their_share_to_the_others() -> None:
     share = budgets(np.array([1.0, 4.0]), 10, DELTA, 4, "exact", 3)
     for values, sigma in zip((found[:4000], found[4000:]), share.sigmas, strict=True):
         assert math.sqrt(np.mean(values**2)) == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(values)))
-    assert share.multiplier == pytest.approx(layer_budgets().release(0, client.ctx).noise_multiplier)
+    assert share.multiplier == pytest.approx(stated(layer_budgets(), client.ctx)[2].noise_multiplier)
 
 
 def test_positions_follow_from_the_plan_where_the_block_has_none() -> None:
@@ -143,7 +170,7 @@ def ledger_of(component: LayerBudgets, rounds: int = 4) -> Ledger:
     for round in range(rounds):
         ledger.record(
             round, charged=range(4), zone_sizes={"noised": 10.0}, total=10,
-            releases={"noised": [component.release(round, client_with(round=round).ctx)]},
+            releases={"noised": [stated(component, client_with(round=round).ctx)[2]]},
             contributors={"noised": 1}, weights=dict.fromkeys(range(4), 1.0),
         )  # fmt: skip
     return ledger
@@ -151,14 +178,79 @@ def ledger_of(component: LayerBudgets, rounds: int = 4) -> Ledger:
 
 def test_the_ledger_ends_at_epsilon() -> None:
     assert ledger_of(layer_budgets()).epsilon() == pytest.approx(10)
-    assert ledger_of(layer_budgets(allocation="sum")).epsilon() == pytest.approx(10)  # a bound; really 6.55
+    assert ledger_of(layer_budgets(allocation="sum")).epsilon() == pytest.approx(10)  # a bound for any scores
     literal = layer_budgets(allocation="literal")
-    release = literal.release(0, client_with().ctx)
+    release = stated(literal, client_with().ctx)[2]
     assert release.literal
     assert "eq. 9 as printed" in release.note
     assert "exceeds 8.15" in release.note  # 7.97 at delta / 3
     assert release.noise_multiplier == pytest.approx(math.sqrt(8 * math.log(3 / DELTA)) / 10)
     assert ledger_of(literal).epsilon() == pytest.approx(9.94, abs=0.01)  # all in one layer; 5.97 with scores 1, 2, 4
+
+
+def planned(client: Client, zone: str = "noised", where: Any = None) -> Client:
+    """The client with a plan that puts these positions, or all, into the zone."""
+    if where is None:
+        client.plan = Plan.single(zone, LAYOUT.size, BASE_ZONES)
+    else:
+        client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, **{zone: where})
+    return client
+
+
+@pytest.mark.parametrize(("allocation", "epsilon"), [("exact", 10.0), ("sum", 6.55), ("literal", 5.97)])
+def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(allocation: Any, epsilon: float) -> None:
+    component = layer_budgets(allocation=allocation, norm={"a": 0.5, "others": 0.25})
+    bound, noise, release = stated(component, planned(client_with()).ctx)
+    share = budgets(SCORES.astype(float), 10, DELTA, 4, allocation, 3)
+    assert bound == Bound((0.5, 0.25, 0.25), per="layer")
+    assert noise.scale == pytest.approx(np.array([0.5, 0.25, 0.25]) * share.sigmas)
+    assert noise.scored
+    assert noise.literal == (allocation == "literal")
+    assert release.noise_multiplier == pytest.approx(share.multiplier, rel=2e-3)
+    assert release.noise_multiplier <= share.multiplier * (1 + 1e-12)
+    assert release.clipping_norm == pytest.approx(math.hypot(0.5, 0.25, 0.25))  # of all layers, not of one
+    assert release.uncredited
+    assert gaussian_epsilon(release.noise_multiplier / 2, DELTA) == pytest.approx(epsilon, rel=2e-3)
+
+
+def test_layers_outside_the_zone_show_nothing_and_cost_nothing() -> None:
+    client = planned(client_with(), where=np.arange(0, 5000))  # a and b
+    bound, noise, release = stated(layer_budgets(allocation="sum"), client.ctx)
+    share = budgets(SCORES[:2].astype(float), 10, DELTA, 4, "sum", 3)
+    assert noise.scale == pytest.approx((*(0.5 * share.sigmas), math.inf))
+    assert release.noise_multiplier == pytest.approx(share.multiplier, rel=2e-3)
+    assert len(bound.norm) == 3  # type: ignore[arg-type]
+
+
+def test_values_are_what_was_stated() -> None:
+    """On the stated grid, and the cost that follows from bounds and sizes is that of the budgets."""
+    component, client = layer_budgets(norm={"a": 0.5, "others": 0.02}), planned(client_with())
+    bound, noise, release = stated(component, client.ctx)
+    found = protect(component, client, np.random.default_rng(0).standard_normal(LAYOUT.size)).plain()
+    assert noise.grid > 0
+    assert np.array_equal(found / noise.grid, np.rint(found / noise.grid))
+    assert isinstance(bound.norm, tuple)
+    assert isinstance(noise.scale, tuple)
+    joint = 1 / math.hypot(*(c / s for c, s in zip(bound.norm, noise.scale, strict=True)))
+    assert joint == pytest.approx(release.noise_multiplier)
+
+
+def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
+    server = Server()
+    ctx = Context(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "", server)
+    for allocation in ("exact", "sum", "literal"):
+        _, noise, release = stated(layer_budgets(allocation=allocation), ctx)
+        assert noise.scale is None
+        assert release.noise_multiplier == released_multiplier(10, DELTA, 4, allocation, 3)  # type: ignore[arg-type]
+
+
+def test_before_a_model_is_known_the_largest_norm_stands_for_all() -> None:
+    ctx = Context(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
+    component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="literal")
+    bound, noise = component.effects(Known(zone="noised"), ctx)
+    assert bound == Bound(0.5, per="layer")
+    assert isinstance(noise, Noise)
+    assert noise.multiplier == pytest.approx(math.sqrt(8 * math.log(1 / DELTA)) / 10)
 
 
 def test_signal_to_noise_of_each_layer() -> None:
@@ -215,7 +307,7 @@ def test_scores_of_private_data_are_a_side_channel() -> None:
         psi.name = "fedre.psi"
         ctx = client_with().ctx
         ctx.components["fedre.psi"] = psi
-        return [channel.what for channel in layer_budgets().side_channels(ctx)]
+        return [channel.what for channel in layer_budgets().reveals(ctx)]
 
     assert seen() == []
     assert seen(source="private") == seen(at="local") == ["noise scale of each layer"]
@@ -297,12 +389,26 @@ def recipe(chain: list[Any], **changes: Any) -> dict[str, Any]:
         ([{"use": "std.clip", "norm": 1}, OURS], {}, "clips each layer itself; leave std.clip out and write norm"),
         ([{"use": "fedre.layer_budgets", "name": "once"} | OURS, OURS], {}, "has noise already"),
         ([{"use": "std.bfv"}, OURS], {}, "put it before the encryption"),
+        ([OURS], {"postprocess": {"noised": [{"use": "std.central_gaussian", "norm": 0.1, "noise_multiplier": 1}]}},
+         "std.central_gaussian needs a bound of the L2 norm earlier in the chain of zone noised"),
     ],
 )  # fmt: skip
 def test_a_recipe_that_cannot_hold_is_refused(chain: list[Any], changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError) as error:
         Recipe.from_plain(recipe(chain, **changes))
     assert problem in str(error.value)
+
+
+def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
+    """Noise on the sum, scaled to the norm of one of nine layers, would be a third of what all of them need."""
+    layers, per_layer = (10,) * 9, Bound((0.1,) * 9, per="layer")
+    central = CentralGaussian(CentralGaussian.Options(norm=0.1, noise_multiplier=1.0))
+    central.name = "std.central_gaussian"
+    for bound in (per_layer, Bound(0.1, per="layer")):
+        known = Known(zone="noised", link=central.name, layers=layers).after((bound,))
+        assert known.norm() == pytest.approx(0.3)
+        with pytest.raises(Misplaced, match=r"is clipped to 0\.3, but its noise is scaled to norm=0\.1"):
+            central.opens(known, client_with().ctx)
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------------
@@ -314,23 +420,64 @@ def test_a_run_costs_epsilon_whatever_the_scores_are() -> None:
     assert outcome.rows[0]["log"]["fedre.layer_budgets.snr_min"] > 0
 
 
-def test_what_is_released_is_a_bound_for_what_a_run_really_adds() -> None:
-    """The scores that the clients had, and the noise that follows from them."""
-    seen = []
+def multipliers(ledger: Ledger) -> list[float]:
+    return [release["noise_multiplier"] for entry in ledger.log for release in entry["zones"]["noised"]["releases"]]
+
+
+@pytest.mark.parametrize("allocation", ["sum", "literal"])
+def test_the_ledger_states_what_the_layers_of_a_run_cost_together(allocation: str) -> None:
+    """The server works out the public scores of each round: the cost is that of the noise that clients added."""
+    seen: list[tuple[int, float]] = []
+    with watched_scores() as scores:
+        outcome = run_protocol(recipe([OURS | {"allocation": allocation}]))
+    for round, one in scores:
+        seen.append((round, budgets(one, 10, DELTA, 2, allocation, 2).multiplier))  # type: ignore[arg-type]
+    found, bound = multipliers(outcome.protocol.ledger), released_multiplier(10, DELTA, 2, allocation, 2)  # type: ignore[arg-type]
+    assert len(found) == 2
+    assert len(seen) == 2 * 4
+    for round, true in seen:
+        assert found[round] == pytest.approx(true * (1 - 1e-3), rel=1e-9)
+        assert found[round] > 1.01 * bound
+    rates = [1 / multiplier**2 for multiplier in found]
+    assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(sum(rates) ** -0.5, DELTA))
+
+
+def test_private_scores_leave_the_bound() -> None:
+    plain = recipe([OURS | {"allocation": "sum"}], score_parameters=[PSI | {"at": "local"}])
+    found = multipliers(run_protocol(plain).protocol.ledger)
+    assert found == [released_multiplier(10, DELTA, 2, "sum", 2)] * 2
+
+
+def test_scores_of_a_model_that_the_server_cannot_follow_leave_the_bound() -> None:
+    sealed = recipe([OURS | {"allocation": "sum"}, {"use": "std.bfv", "key_holder": "clients"}])
+    found = multipliers(run_protocol(sealed | {"postprocess": {"noised": ["std.bfv"]}}).protocol.ledger)
+    assert found == [released_multiplier(10, DELTA, 2, "sum", 2)] * 2
+
+
+@contextlib.contextmanager
+def watched_scores() -> Iterator[list[tuple[int, np.ndarray]]]:
+    """Round and scores of every client that protects something inside."""
+    seen: list[tuple[int, np.ndarray]] = []
     whole = LayerBudgets.protect
 
     def watched(self: LayerBudgets, block: Block, client: Client, ctx: Context) -> Block:
-        seen.append(floored(client.scores_by(None)))
+        seen.append((ctx.round, floored(client.scores_by(None))))
         return whole(self, block=block, client=client, ctx=ctx)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LayerBudgets, "protect", watched)
         for name, mark in vars(whole).items():
             patch.setattr(watched, name, mark, raising=False)
+        yield seen
+
+
+def test_what_is_released_is_a_bound_for_what_a_run_really_adds() -> None:
+    """The scores that the clients had, and the noise that follows from them."""
+    with watched_scores() as seen:
         run_protocol(recipe([OURS | {"allocation": "literal"}]))
     assert len(seen) == 2 * 4
     released = released_multiplier(10, DELTA, 2, "literal", 2)
-    for scores in seen:
+    for _, scores in seen:
         assert len(scores) == 2
         assert scores[0] != scores[1]
         assert budgets(scores, 10, DELTA, 2, "literal", 2).multiplier > 1.01 * released

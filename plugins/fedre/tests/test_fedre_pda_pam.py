@@ -9,7 +9,20 @@ from typing import Any
 import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
-from fedplug import Block, Context, Examples, Layout, Server, add_blocks, pictures
+from fedplug import (
+    Adds,
+    Block,
+    Bound,
+    Context,
+    Examples,
+    Known,
+    Layout,
+    Noise,
+    Seal,
+    Server,
+    add_blocks,
+    pictures,
+)  # fmt: skip
 from fedplug.errors import DataError, ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -173,7 +186,7 @@ def test_each_layer_is_the_mean_by_its_own_weights(scored: dict[str, Any]) -> No
     weights = softmax(-np.array(list(SCORES.values())))[:, LAYER]
     assert found.mean() == pytest.approx(sum(weights[k] * values[k] for k in range(3)), rel=1e-6)
     assert found.positions.tolist() == list(range(LAYOUT.size))  # type: ignore[union-attr]
-    assert found.contributors == 1  # others' noise earns no credit
+    assert found.contributors == 3
     assert server.log == {
         "fedre.pda_pam.scored_layers": 1.0,
         "fedre.pda_pam.weight_min": pytest.approx(3 * softmax(np.array([-2.0, 0, -2]))[0]),
@@ -308,7 +321,7 @@ def test_values_that_are_not_finite_are_blamed_on_their_client(scored: dict[str,
 def test_blocks_without_positions_are_refused(scored: dict[str, Any]) -> None:
     server, ctx = server_at()
     blocks = {k: Block("noised", LAYOUT.size, np.ones(LAYOUT.size, np.float32)) for k in range(2)}
-    with pytest.raises(ProtectionError, match="came without positions, which needs_positions asks for"):
+    with pytest.raises(ProtectionError, match="came without positions, which wants asks for"):
         summed(blocks, server, ctx)
 
 
@@ -373,8 +386,28 @@ def recipe(aggregate: Any = OURS, public: int = 16, **changes: Any) -> dict[str,
 def test_noise_at_the_server_is_refused() -> None:
     central = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1.0}
     plain = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}]}, postprocess={"noised": [central]})
-    with pytest.raises(RecipeError, match=r"std\.central_gaussian adds noise to the sum of zone noised, but the"):
+    with pytest.raises(RecipeError) as error:
         Recipe.from_plain(plain)
+    assert (
+        "std.central_gaussian needs a bound of the L2 norm earlier in the chain of zone noised; the weights of "
+        "fedre.pda_pam follow from single clients' values, which noise on the sum does not cover; add noise at the"
+    ) in str(error.value)
+    assert "or write aggregate: {use: std.mean}" in str(error.value)
+
+
+def test_what_is_known_of_a_sum_by_scores() -> None:
+    """Local noise stays, alone; no bound does. Zones that arrive encrypted are plain sums."""
+    ctx = server_at()[1]
+    noised = Known(zone="noised").after((Bound(1.0), Noise(mechanism="gaussian", scale=2.0)))
+    behind = noised.after(pda_pam().sums(noised, ctx))
+    (release,) = behind.releases
+    assert release.noise_multiplier == 2.0
+    assert "one client's noise may be almost all that a sum has" in release.uncredited
+    clipped = Known(zone="noised", bounds=(Bound(1.0),))
+    assert clipped.after(pda_pam().sums(clipped, ctx)).norm() is None
+    seal = Seal(scheme="BFV", opened_by="clients", range=1.0, step=0.1)
+    sealed = Known(zone="encrypted", sealed=(seal,), sealers=("std.bfv",))
+    assert pda_pam().sums(sealed, ctx) == (Adds(),)
 
 
 def test_a_preference_in_a_file_is_refused() -> None:

@@ -11,7 +11,7 @@ import fedplug_fedre.psi
 import numpy as np
 import pytest
 import torch
-from fedplug import Client, ClientData, Context, Examples
+from fedplug import Client, ClientData, Context, Examples, Scoring
 from fedplug.errors import DataError, ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -94,8 +94,8 @@ def test_scores_are_those_of_public_examples_at_the_global_model() -> None:
     np.testing.assert_allclose(scores, expected.mean, rtol=1e-5)
     assert expected.examples == 10
     assert client.log == {"fedre.psi.region_share": pytest.approx(2 / 6), "fedre.psi.relative_error": 0.0}
-    assert not component.uses_private_data
-    assert component.side_channels(client.ctx) == []
+    assert component.scoring == Scoring(per="layer", public=True)
+    assert component.reveals(client.ctx) == []
 
 
 @pytest.mark.parametrize("source", ["public", "calibration"])
@@ -124,12 +124,11 @@ def test_the_paper_s_private_examples_at_the_local_model() -> None:
     elsewhere = score(psi(source="private", samples=30, preference=box), client)
     expected = psi_scores(client.model, client.data.train, regions, client.data, vector=client.vector).mean
     np.testing.assert_allclose(elsewhere, expected, rtol=1e-5)
-    assert component.uses_private_data
-    assert psi(at="local").uses_private_data
-    (channel,) = component.side_channels(client.ctx)
-    assert (channel.what, channel.seen_by, channel.accounted) == ("PSI scores", ("aggregator",), False)
+    assert component.scoring == psi(at="local").scoring == Scoring(per="layer")
+    (channel,) = component.reveals(client.ctx)
+    assert (channel.what, channel.to, channel.covered_by) == ("PSI scores", ("aggregator",), None)
     assert "each client's own examples" in channel.note
-    assert "trained model" in psi(at="local").side_channels(client.ctx)[0].note
+    assert "trained model" in psi(at="local").reveals(client.ctx)[0].note
     assert component.describe().count("(literal)") == 2
     assert "literal" not in psi().describe()
 
@@ -200,8 +199,24 @@ def test_clients_with_preferences_of_their_own(tmp_path: Path) -> None:
     others = [score(component, client_of(client_id=k)) for k in (0, 2)]
     np.testing.assert_array_equal(*others)
     assert not np.allclose(score(component, client), others[0], rtol=0.01)
-    (channel,) = component.side_channels(client.ctx)
+    (channel,) = component.reveals(client.ctx)
     assert channel.what == "privacy preference"
+    assert component.scoring == Scoring(per="layer", public=False)  # nobody else has the file
+    assert component.public_scores(client.model, client.vector, client.ctx) == {}
+
+
+def test_everybody_can_work_out_public_scores() -> None:
+    """From the global model and the public examples, each client's by the preference that the recipe gives it."""
+    component = psi(preference={"box": [0, 0, 5, 2]}, preferences={"1": {"box": [0, 4, 5, 6]}})
+    clients = [client_of(client_id=k, round=2) for k in range(4)]
+    found = component.public_scores(network(), clients[0].vector, clients[0].ctx)
+    assert sorted(found) == [0, 1, 2, 3]
+    for client in clients:
+        np.testing.assert_array_equal(found[client.client_id], score(component, client))
+    assert not np.array_equal(found[0], found[1])
+    assert psi(refresh="once").public_scores(network(), clients[0].vector, clients[0].ctx) == {}  # of another round
+    for private in ({"source": "private"}, {"at": "local"}, {"source": "calibration"}):
+        assert psi(**private).public_scores(network(), clients[0].vector, clients[0].ctx) == {}
 
 
 # -- what it costs -----------------------------------------------------------------------------------------------------

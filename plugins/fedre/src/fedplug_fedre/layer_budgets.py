@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, Release, Reveals, hookimpl
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Known,
+    Noise,
+    Reads,
+    Reveals,
+    hookimpl,
+)
 from fedplug.errors import ProtectionError
 from fedplug.scores import unknown_scorer
+from fedplug.types import Scores
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
 from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 
+from fedplug_fedre.budget_picture import picture
 from fedplug_fedre.budgets import FLOOR, Allocation, Budgets, budgets, floored, literal_limit, released_multiplier
+from fedplug_fedre.layer_scores import (
+    layer_numbers,
+    layer_of_scalars,
+    public_scores,
+    scores_are_public,
+    scores_of_layers,
+    whole_and_seen,
+)
 
 OTHERS = "others"
 """Stands for every layer that a mapping of norms does not name."""
-_SHOWN = 200
-"""As many layers as a picture can show."""
+_MACHINES = 1 - 1e-3
+"""Scores that two machines work out differ by rounding; the cost by less than this."""
 Norm = Annotated[float, Field(gt=0, lt=math.inf)]
 # Told apart beforehand, so that a wrong number is not also said to be no mapping.
 Norms = Annotated[
@@ -40,15 +63,12 @@ class LayerBudgets(fedplug.Protector):
     how far below the largest a score may lie. The metrics count the layers that it lifts.
 
     Where the zone holds part of the model, the layers that have scalars in it share epsilon.
+
+    What the layers cost together in `sum` and `literal` follows from their scores. Where these are public, and the
+    server knows the model of the round, the ledger states that cost, after the fact; elsewhere a bound for any scores.
     """
 
     name: str
-    provides = frozenset({"noise"})
-    forbids_before: ClassVar[dict[str, str]] = {
-        "l2_bound": "fedre.layer_budgets clips each layer itself; leave std.clip out and write norm",
-        "noise": "this zone has noise already; keep one noise component in the chain",
-        "encryption": "noise is added to plain values; put it before the encryption",
-    }
 
     class Options(fedplug.Options):
         """How much each layer may show."""
@@ -82,10 +102,13 @@ class LayerBudgets(fedplug.Protector):
             None, ge=0, description="client whose budgets and signal-to-noise the report shows; null: none"
         )
 
-    needs_layer_scores = True
-
     def __init__(self, options: Options) -> None:
         self.options: LayerBudgets.Options = options
+
+    @property
+    def reads(self) -> Reads:
+        """One score a layer; at the server too, where the cost follows from them."""
+        return Reads(by=self.options.by, per="layer", at_server=self.options.allocation != "exact")
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the layers, and noise from `exact` must be fine enough."""
@@ -116,9 +139,100 @@ class LayerBudgets(fedplug.Protector):
         """
         self._norms(ctx)
 
+    # -- what it states ------------------------------------------------------------------------------------------------
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Every layer clipped to its norm, and noise of its own: of known sizes where the scores are known here.
+
+        Raises:
+            Misplaced: something clips or noises the values already, or they are encrypted.
+        """
+        known.before("clip", f"{self.name} clips each layer itself; leave std.clip out and write norm")
+        known.before("noise", "this zone has noise already; keep one noise component in the chain")
+        known.before("encryption", "noise is added to plain values; put it before the encryption")
+        options = self.options
+        if not ctx.layout.layers:  # before a model is known, the largest norm stands for all
+            given = options.norm.values() if isinstance(options.norm, dict) else [options.norm]
+            return Bound(max(given), per="layer"), self._noise(None, None, ctx)
+        norms, found = self._norms(ctx), self._known_budgets(known.zone, ctx)
+        if found is None:
+            return Bound(tuple(norms.tolist()), per="layer"), self._noise(None, None, ctx)
+        present, share = found
+        # Layers without a scalar in the zone show nothing, as if their noise had no end.
+        scale = np.full(len(norms), math.inf)
+        scale[present] = norms[present] * share.sigmas
+        return Bound(tuple(norms.tolist()), per="layer"), self._noise(share, scale, ctx, norms[present])
+
+    def _noise(
+        self, share: Budgets | None, scale: NDArray[np.float64] | None, ctx: Context,
+        clips: NDArray[np.float64] | None = None,
+    ) -> Noise:  # fmt: skip
+        """The noise of a round: what it costs with these budgets, or at most, whatever the scores are."""
+        options, layers = self.options, max(1, len(ctx.layout.layers))
+        bound = released_multiplier(rounds=ctx.rounds, layers=layers, **self._budget)
+        multiplier, mechanism, slack = bound, "gaussian", 0.0
+        if options.allocation == "exact":
+            note = "all layers together, whatever their scores"
+        elif share is None:
+            note = {
+                "sum": "a bound: budgets of layers add up to epsilon, and their noise costs less together",
+                "literal": "eq. 9 as printed: a bound, reached where one layer has all of epsilon; a layer costs more "
+                f"than its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
+            }[options.allocation]
+        else:
+            multiplier = max(bound, share.multiplier * _MACHINES)
+            note = (
+                "what the layers of this round cost together with its public scores, stated after the fact, since "
+                f"later scores follow from earlier noise; before it, a bound: a multiplier of {bound:.4g}"
+            )
+        if options.source == "secure":
+            note += "; floating-point samples of a cryptographic stream, rounded to a grid for each layer"
+        elif options.source == "exact":
+            # The layer with the least noise has the coarsest grid beside it; the default grid may be half as fine.
+            steps = bound / (2 * default_grid(1.0, bound))
+            slack, mechanism = exact_slack(steps, float(ctx.layout.size) * ctx.rounds), "discrete_gaussian"
+            note += f"; discrete Gaussian, over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
+        else:
+            note += "; anyone who knows the seed can subtract this noise"
+        grid = 0.0
+        if share is not None and clips is not None:
+            # Powers of two, so that values of every layer are multiples of the finest.
+            grid = min(default_grid(c, c * s) for c, s in zip(clips.tolist(), share.sigmas.tolist(), strict=True))
+        return Noise(
+            mechanism=mechanism, scale=None if scale is None else tuple(scale.tolist()), multiplier=multiplier,
+            source=options.source, grid=grid, slack=slack, calibrated_delta=options.delta, scored=True,
+            literal=options.allocation == "literal", note=note,
+        )  # fmt: skip
+
+    def _known_budgets(self, zone: str, ctx: Context) -> tuple[NDArray[np.int64], Budgets] | None:
+        """The layers that have scalars in the zone, and their budgets in this round, as far as this party knows them.
+
+        A client knows its scores and its plan. Anybody with the model that the round started from works out public
+        scores. None where they are not known, or differ between clients.
+        """
+        party = ctx.party
+        if isinstance(party, Client):
+            if not party.scores or party.plan is None:
+                return None
+            scores: Scores | None = scores_of_layers(party, self.options.by)
+            holds = np.bincount(layer_numbers(ctx)[party.plan.positions(zone)], minlength=len(ctx.layout.layers))
+            present = np.flatnonzero(holds)
+        else:
+            scores = public_scores(party, ctx, self.options.by) if whole_and_seen(zone, ctx) else None
+            present = np.arange(len(ctx.layout.layers))
+        if scores is None or not len(present):
+            return None
+        return present, self._share(floored(scores, self.options.floor), present, ctx)
+
+    def _share(self, scores: NDArray[np.float64], present: NDArray[np.int64], ctx: Context) -> Budgets:
+        """Eq. 6 and the noise that follows, of those layers."""
+        return budgets(scores[present], layers=len(ctx.layout.layers), rounds=ctx.rounds, **self._budget)
+
+    # -- what it does --------------------------------------------------------------------------------------------------
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Alg. 1, lines 8 and 9, for the layers of this zone. The result has no L2 bound any more.
+        """Alg. 1, lines 8 and 9, for the layers of this zone.
 
         Raises:
             ProtectionError: there is no score for each layer, or scores or values are not finite.
@@ -128,7 +242,7 @@ class LayerBudgets(fedplug.Protector):
         values, norms = block.plain().astype(np.float64), self._norms(ctx)
         layer = layer_of_scalars(block, client, ctx)
         present, place = np.unique(layer, return_inverse=True)  # place: of each scalar's layer among those present
-        share = budgets(scores[present], layers=len(ctx.layout.layers), rounds=ctx.rounds, **self._budget)  # eq. 6, 9
+        share = self._share(scores, present, ctx)  # eq. 6, 9
         clips = norms[present]
 
         squares = np.bincount(place, np.square(values), len(present))
@@ -151,7 +265,7 @@ class LayerBudgets(fedplug.Protector):
         client.log[f"{self.name}.floored"] = float(np.count_nonzero(scores[present] > raw[present]))
         ratios = np.minimum(lengths, clips) / (clips * share.sigmas * np.sqrt(np.bincount(place)))
         self._tell(client, block.zone, share, ratios, [ctx.layout.layers[index] for index in present])
-        return block.replace(values=noised, l1_bound=None, l2_bound=None)
+        return block.replace(values=noised)
 
     @property
     def _budget(self) -> dict[str, Any]:
@@ -185,37 +299,6 @@ class LayerBudgets(fedplug.Protector):
         if client.client_id == options.figure_client:
             client.figures[f"{self.name}-{zone}"] = picture(f"client {client.client_id}", zone, share, ratios, layers)
 
-    def release(self, round: int, ctx: Context) -> Release:
-        """What one upload of that round costs at most, whatever the scores are."""
-        options, layers = self.options, len(ctx.layout.layers)
-        multiplier = released_multiplier(rounds=ctx.rounds, layers=layers, **self._budget)
-        notes = {
-            "exact": "all layers together, whatever their scores",
-            "sum": "a bound: budgets of layers add up to epsilon, and their noise costs less together",
-            "literal": "eq. 9 as printed: a bound, reached where one layer has all of epsilon; a layer costs more than "
-            f"its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
-        }
-        note, mechanism = notes[options.allocation], "gaussian"
-        if options.source == "secure":
-            note += "; floating-point samples of a cryptographic stream, rounded to a grid for each layer"
-        elif options.source == "exact":
-            # The layer with the least noise has the coarsest grid beside it; the default grid may be half as fine.
-            steps = multiplier / (2 * default_grid(1.0, multiplier))
-            slack = exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
-            note += f"; discrete Gaussian, over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
-            mechanism = "discrete_gaussian"
-        else:
-            note += "; anyone who knows the seed can subtract this noise"
-        return Release(
-            mechanism,
-            multiplier,
-            math.nan,
-            source=options.source,
-            literal=options.allocation == "literal",
-            note=note,
-            adds_up=False,  # the scores, and so the noise of each layer, differ between clients
-        )
-
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the noise itself shows."""
         found = []
@@ -238,59 +321,6 @@ class LayerBudgets(fedplug.Protector):
             f"layers clipped to {norm}, Gaussian noise by PSI score: epsilon {options.epsilon:g}, delta "
             f"{options.delta:g} {together}, {options.source} source"
         )
-
-
-def picture(whose: str, zone: str, share: Budgets, ratios: NDArray[np.float64], layers: list[str]) -> dict[str, Any]:
-    """Budget, noise multiplier and signal-to-noise of each layer, as `fedplug.pictures` describes it.
-
-    Args:
-        whose: the client in words.
-        zone: of the block.
-        share: eps_l and sigma_l.
-        ratios: signal-to-noise, (L,).
-        layers: their names, (L,).
-    """
-    shown = {"eps_l": share.epsilons, "sigma_l": share.sigmas, "signal-to-noise": ratios}
-    panels = [
-        {"title": title, "log_y": bool(numbers.min() > 0), "labels": layers[:_SHOWN],
-         "boxes": [[number] * 5 for number in numbers[:_SHOWN].tolist()]}
-        for title, numbers in shown.items()
-    ]  # fmt: skip
-    note = "Signal-to-noise: norm of a layer's clipped values over the norm that its noise has."
-    return {"kind": "box", "title": f"Layer budgets of {whose}, zone {zone}", "note": note, "panels": panels}
-
-
-def scores_of_layers(client: Client, by: str | None) -> NDArray[np.floating]:
-    """What a scorer said of each layer, (L,).
-
-    Raises:
-        ProtectionError: it scored scalars.
-    """
-    scores, layout = client.scores_by(by), client.ctx.layout
-    if scores.shape != (len(layout.layers),):
-        scorer = by or next(iter(client.scores))
-        raise ProtectionError(
-            f"{scorer} gives {len(scores)} scores where one for each of {len(layout.layers)} layers is needed; add "
-            "{use: fedre.psi} to score_parameters and write by: fedre.psi"
-        )
-    return scores
-
-
-def scores_are_public(ctx: Context, by: str | None) -> bool:
-    """Whether a scorer says that its scores follow from public facts and the preference; None asks all scorers."""
-    named = [ctx.components[by]] if by in ctx.components else list(ctx.components.values())
-    scorers = [component for component in named if hasattr(component, "score_parameters")]
-    return bool(scorers) and not any(getattr(scorer, "uses_private_data", True) for scorer in scorers)
-
-
-def layer_of_scalars(block: Block, client: Client, ctx: Context) -> NDArray[np.int64]:
-    """The number of the layer that each scalar of a block belongs to, (size,)."""
-    where = block.positions
-    if where is None:
-        assert client.plan is not None, "a block is cut by a plan"
-        where = client.plan.positions(block.zone)
-    numbers: NDArray[np.int64] = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))[where]
-    return numbers
 
 
 def _parts(place: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:

@@ -6,9 +6,25 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Cohort, Context, Examples, Field, Reveals, add_blocks, hookimpl, stream
+from fedplug import (
+    Adds,
+    Block,
+    Changes,
+    Cohort,
+    Context,
+    Effects,
+    Examples,
+    Field,
+    Known,
+    Negotiation,
+    Reveals,
+    Uncredited,
+    Wants,
+    add_blocks,
+    hookimpl,
+    stream,
+)
 from fedplug.errors import DataError, ProtectionError
-from fedplug_std.gaussian import NoiseOptions
 from numpy.typing import NDArray
 
 from fedplug_fedre.jacobian import PROJECTIONS, psi_scores
@@ -40,8 +56,7 @@ class PdaPam(fedplug.Aggregator):
     """
 
     name: str
-    needs_model_at_server = True
-    needs_positions = True
+    wants = Wants(model=True, positions=True)
 
     class Options(fedplug.Options):
         """What is scored, how, and what the scores become."""
@@ -69,22 +84,26 @@ class PdaPam(fedplug.Aggregator):
         self.options: PdaPam.Options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """Noise added at the server covers no weights, and the server has no folder of preferences."""
+        """The server has no folder of preferences."""
         complaints = []
-        for zone, chain in recipe.postprocess.items():
-            central = [use.name for use in chain if isinstance(use.options, NoiseOptions)]
-            if central:
-                complaints.append(
-                    f"{central[0]} adds noise to the sum of zone {zone}, but the weights in it follow from single "
-                    "clients' values, which that noise does not cover; add noise at the clients "
-                    "(protect: fedre.layer_budgets or std.gaussian), or write aggregate: {use: std.mean}"
-                )
         if self.options.preference is not None and self.options.preference.in_file:
             complaints.append(
                 f"preference: {self.options.preference.marks} names a file in a client's folder, which the server does "
                 "not have; write a box, kinds or fields"
             )
         return complaints
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        """A sum whose weights follow from what it sums: local noise stays, nothing else is known of a client's part."""
+        if known.sealed:
+            return (Adds(),)  # nothing is scored there, and all weigh alike
+        unbounded = (
+            f"the weights of {self.name} follow from single clients' values, which noise on the sum does not cover; "
+            "add noise at the clients (protect: fedre.layer_budgets or std.gaussian), or write aggregate: "
+            "{use: std.mean}"
+        )
+        alone = f"by the weights of {self.name}, one client's noise may be almost all that a sum has"
+        return Changes(why=unbounded), Uncredited(alone), Adds()
 
     def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
         """Refuses public examples that cannot be scored, before anything is trained.
@@ -135,8 +154,7 @@ class PdaPam(fedplug.Aggregator):
             divisor[at] += share[layer[at]]
         total = add_blocks(weighted, weights, ctx)  # eq. 11
         self._tell(ctx, alike.zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
-        # One contributor: for the ledger, which else would credit the noise of all. See the class.
-        return total.replace(divisor=divisor[total.positions], contributors=1)
+        return total.replace(divisor=divisor[total.positions])
 
     def _scores(self, client_id: int, ctx: Context) -> NDArray[np.float64]:
         """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server sees it; once a round."""
@@ -208,8 +226,8 @@ class PdaPam(fedplug.Aggregator):
         """Positions, and what the weights say."""
         weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
         found = [Reveals("weights of clients", ("aggregator",), covered_by="epsilon", note=weighed)]
-        plans = [component for component in ctx.components.values() if hasattr(component, "negotiate_mask")]
-        if any(len(getattr(component, "zones", ())) != 1 for component in plans):
+        negotiations = [part for part in ctx.components.values() if isinstance(part, Negotiation)]
+        if any(len(part.plans.zones) != 1 for part in negotiations):
             note = "positions of all values that are not encrypted"
             found.append(Reveals("mask", ("aggregator", "client"), note=note))
         return found
@@ -285,7 +303,7 @@ def _scaled(values: NDArray[np.float32], factors: NDArray[np.float64]) -> NDArra
 def _positions(block: Block) -> NDArray[np.uint32]:
     if block.positions is None:
         raise ProtectionError(
-            f"the {block.zone} blocks came without positions, which needs_positions asks for, so the server does not "
+            f"the {block.zone} blocks came without positions, which wants asks for, so the server does not "
             "know what layers they belong to"
         )
     return block.positions

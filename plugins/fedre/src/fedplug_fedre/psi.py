@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Examples, Field, Reveals, hookimpl, stream
+from fedplug import Client, Context, Examples, Field, Model, Reveals, Scoring, hookimpl, stream
 from fedplug.errors import ProtectionError
 from fedplug.types import Scores
 from numpy.typing import NDArray
@@ -62,15 +64,23 @@ class Psi(fedplug.Scorer):
             "each_round", description="score in every round (Alg. 1), or keep the scores of a client's first round"
         )
 
-    per_layer = True
-
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Psi.Options = options
 
     @property
-    def uses_private_data(self) -> bool:
+    def scoring(self) -> Scoring:
+        """One score a layer; public unless it follows from a client's data, model, or file."""
+        return Scoring(per="layer", public=not self._private and not self._in_files)
+
+    @property
+    def _private(self) -> bool:
         """Whether the scores depend on more than public facts and the preference."""
         return self.options.source == "private" or self.options.at == "local"
+
+    @property
+    def _in_files(self) -> bool:
+        """Whether only a client knows its preference."""
+        return any(one and one.in_file for one in (self.options.preference, *self.options.preferences.values()))
 
     def check(self, recipe: Any) -> list[str]:
         """There are public examples, the clients with preferences exist, and calibration needs no marked fields."""
@@ -121,18 +131,44 @@ class Psi(fedplug.Scorer):
         Raises:
             DataError, ProtectionError: as `score_parameters`.
         """
-        preference = self.options.preferences.get(client.client_id, self.options.preference) or Preference()
         data, examples, purpose = self._source(client, ctx)
+        vector = client.local if self.options.at == "local" else client.vector
+        preference = self._preference(client.client_id)
+        return self._task(preference, data, examples, purpose, client.data_root, vector, ctx)
 
+    def _preference(self, client_id: int) -> Preference:
+        return self.options.preferences.get(client_id, self.options.preference) or Preference()
+
+    def _task(
+        self, preference: Preference, data: Any, examples: Examples, purpose: tuple[object, ...], root: str | None,
+        vector: NDArray[np.float32], ctx: Context,
+    ) -> Task:  # fmt: skip
         def regions_at(places: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return marked(preference, examples.take(places), data, client.data_root, places=places)
+            return marked(preference, examples.take(places), data, root, places=places)
 
         order = stream(ctx.seed, self.name, "samples", *purpose).permutation(len(examples))
         chosen = with_regions(order, self.options.samples, regions_at)
         if not len(chosen):
             raise nothing_marked(preference, len(examples))
-        vector = client.local if self.options.at == "local" else client.vector
         return Task(examples.take(chosen), regions_at(chosen), data, vector)
+
+    def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
+        """Each client's scores on the public examples at a global model; none where they follow from something else.
+
+        None of random images either, whose shape only clients know, and none that are kept from an earlier round.
+        """
+        options, public = self.options, ctx.public
+        kept = options.refresh == "once" and ctx.round > 0
+        if not self.scoring.public or options.source != "public" or public is None or kept:
+            return {}
+        scores: dict[int, Scores] = {}
+        for preference in (options.preference, *options.preferences.values()):
+            whose = [c for c in range(ctx.num_clients) if self._preference(c) == (preference or Preference())]
+            if whose and whose[0] not in scores:
+                task = self._task(preference or Preference(), public, public.examples, (), None, vector, ctx)
+                found = self._public(task, model, ctx)[0].mean.astype(np.float32)
+                scores |= dict.fromkeys(whose, found)
+        return scores
 
     def _source(self, client: Client, ctx: Context) -> tuple[Any, Examples, tuple[object, ...]]:
         """The data with its names, the examples, and whom the choice among them belongs to."""
@@ -149,29 +185,37 @@ class Psi(fedplug.Scorer):
 
     def _scored(self, task: Task, client: Client, ctx: Context) -> PsiScores:
         """The scores; of a task that follows from public facts, each process computes them once."""
-        options, public = self.options, not self.uses_private_data
-        seed = int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
-        key = task.digest(ctx.digest, options.method, options.projections, seed)
-        if public and key in _PUBLIC:
-            found, seconds = _PUBLIC[key]
-            # A client on a machine of its own would have computed this: the simulated clock charges it.
-            charged = client.operations.setdefault(_PASS, [0.0, 0.0])
-            charged[0] += found.passes
-            charged[1] += seconds
-            return found
         before = client.operations.get(_PASS, [0.0, 0.0])[1]
         with client.operation(_PASS, 0):
-            found = psi_scores(
-                client.model, task.examples, task.regions, task.data, method=options.method,
-                projections=options.projections, seed=seed, vector=task.vector,
-                batch_norm="examples" if public else "model",
-            )  # fmt: skip
+            if self._private:
+                found = self._passes(task, client.model, ctx, "model")
+            else:
+                found, seconds = self._public(task, client.model, ctx)
         client.operations[_PASS][0] += found.passes
-        if public:
+        if not self._private:
+            # A client on a machine of its own would have computed this: the simulated clock charges it.
+            client.operations[_PASS][1] = before + seconds
+        return found
+
+    def _public(self, task: Task, model: Model, ctx: Context) -> tuple[PsiScores, float]:
+        """Scores that everybody can work out, and the seconds that this took the first time."""
+        key = task.digest(ctx.digest, self.options.method, self.options.projections, self._seed(ctx))
+        if key not in _PUBLIC:
+            started = time.perf_counter()
+            found = self._passes(task, model, ctx, "examples")
             while len(_PUBLIC) >= _MOST:
                 del _PUBLIC[next(iter(_PUBLIC))]
-            _PUBLIC[key] = found, client.operations[_PASS][1] - before
-        return found
+            _PUBLIC[key] = found, time.perf_counter() - started
+        return _PUBLIC[key]
+
+    def _passes(self, task: Task, model: Model, ctx: Context, batch_norm: Literal["model", "examples"]) -> PsiScores:
+        return psi_scores(
+            model, task.examples, task.regions, task.data, method=self.options.method,
+            projections=self.options.projections, seed=self._seed(ctx), vector=task.vector, batch_norm=batch_norm,
+        )  # fmt: skip
+
+    def _seed(self, ctx: Context) -> int:
+        return int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
 
     def _require_usable(self, scores: Scores, client: Client) -> None:
         undefined = int(np.count_nonzero(~np.isfinite(scores)))
@@ -190,14 +234,14 @@ class Psi(fedplug.Scorer):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Scores of private data, and preferences that only the clients know."""
         found = []
-        if self.uses_private_data:
+        if self._private:
             of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
             note = f"from {of}; they set the noise of each layer, which no epsilon covers"
             found.append(Reveals("PSI scores", ("aggregator",), note=note))
         elif bare := " and ".join(ctx.bare_zones):
             note = f"at the global model, which the {bare} zone moves without noise; they set the noise of each layer"
             found.append(Reveals("PSI scores", ("aggregator",), note=note))
-        if any(one and one.in_file for one in (self.options.preference, *self.options.preferences.values())):
+        if self._in_files:
             note = "a client's boxes or mask set the noise of its layers, which tells something about them"
             found.append(Reveals("privacy preference", ("aggregator",), note=note))
         return found

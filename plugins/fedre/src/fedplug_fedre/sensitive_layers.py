@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED, RETAINED
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from fedplug_fedre.layer_budgets import scores_are_public, scores_of_layers
+from fedplug_fedre.layer_scores import scores_are_public, scores_of_layers
 
 
 class SensitiveLayers(fedplug.Negotiation):
@@ -45,15 +45,18 @@ class SensitiveLayers(fedplug.Negotiation):
                 raise ValueError(f"{given} of ratio and layers given; write ratio: 0.3, or layers: 2")
             return self
 
-    needs_layer_scores = True
-
     def __init__(self, options: Options) -> None:
         self.options: SensitiveLayers.Options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({ENCRYPTED, self.options.rest})
+    def plans(self) -> Plans:
+        """Two zones that lie alike at all clients; they follow from the scores of those who take part."""
+        return Plans(zones=frozenset({ENCRYPTED, self.options.rest}))
+
+    @property
+    def reads(self) -> Reads:
+        """One score a layer."""
+        return Reads(by=self.options.by, per="layer")
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the layers, and the rest needs a zone that travels."""
@@ -95,13 +98,19 @@ class SensitiveLayers(fedplug.Negotiation):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What becomes visible and no epsilon covers."""
-        public = scores_are_public(ctx, self.options.by)
-        follows = "public examples and each client's preference" if public else "data or models of the client"
+        public, bare = scores_are_public(ctx, self.options.by), " and ".join(ctx.bare_zones)
+        if public and not bare:
+            follows = "public examples, public preferences and the released model"
+        elif public:
+            follows = f"public examples at the global model, which the {bare} zone moves without noise"
+        else:
+            follows = "data, models or files of the client"
+        paid: Literal["nothing to pay"] | None = "nothing to pay" if public and not bare else None
+        note = f"each client's, in the clear; they follow from {follows}"
+        mask = "the encrypted layers follow from the clients' scores"
         return [
-            Reveals(
-                "layer scores", ("aggregator",), note=f"each client's, in the clear; they follow from {follows}"
-            ),
-            Reveals("mask", ("aggregator", "client"), note="the encrypted layers follow from the clients' scores"),
+            Reveals("layer scores", ("aggregator",), covered_by=paid, asked=("score",), note=note),
+            Reveals("mask", ("aggregator", "client"), covered_by=paid, note=mask),
         ]
 
     def describe(self) -> str:

@@ -7,7 +7,7 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
+from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
 from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
 from fedplug.errors import ProtectionError
 from pydantic import field_validator, model_validator
@@ -185,7 +185,7 @@ class CentralGaussian(fedplug.Opener):
         norm = self.options.norm
         write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
         bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}")
-        clipped = min((_whole(clip.bound.norm) for clip in known.clips if clip.bound.order == 2), default=bound)
+        clipped = min((_whole(clip.bound, known) for clip in known.clips if clip.bound.order == 2), default=bound)
         if clipped > norm:
             raise Misplaced(
                 f"{self.name}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
@@ -232,8 +232,11 @@ def _grid(options: NoiseOptions, reach: float, std: float) -> float:
     return options.grid or finest
 
 
-def _whole(norm: float | tuple[float, ...]) -> float:
-    return math.hypot(*norm) if isinstance(norm, tuple) else norm
+def _whole(bound: Bound, known: Known) -> float:
+    """The norm of the update that a clip leaves; that of single layers is no norm of it."""
+    if isinstance(bound.norm, tuple):
+        return math.hypot(*bound.norm)
+    return bound.norm * (math.sqrt(max(1, len(known.layers))) if bound.per == "layer" else 1)
 
 
 def local_noise(

@@ -1,0 +1,92 @@
+"""Scores of layers, as those components read them whose noise or choice goes by them; and who else can know them."""
+
+from __future__ import annotations
+
+import numpy as np
+from fedplug import Block, Client, Context, Scorer, Server
+from fedplug.context import Party
+from fedplug.errors import FedplugError, ProtectionError
+from fedplug.roles import Groups, Negotiation, Sealer
+from fedplug.types import Scores
+from numpy.typing import NDArray
+
+
+def scores_of_layers(client: Client, by: str | None) -> NDArray[np.floating]:
+    """What a scorer said of each layer, (L,).
+
+    Raises:
+        ProtectionError: it scored scalars.
+    """
+    scores, layout = client.scores_by(by), client.ctx.layout
+    if scores.shape != (len(layout.layers),):
+        scorer = by or next(iter(client.scores))
+        raise ProtectionError(
+            f"{scorer} gives {len(scores)} scores where one for each of {len(layout.layers)} layers is needed; add "
+            "{use: fedre.psi} to score_parameters and write by: fedre.psi"
+        )
+    return scores
+
+
+def scorer_of(ctx: Context, by: str | None) -> Scorer | None:
+    """The scorer of that name, or without a name the recipe's first; None where there is none."""
+    scorers = [part for name, part in ctx.components.items() if isinstance(part, Scorer) and by in (None, name)]
+    return scorers[0] if scorers else None
+
+
+def scores_are_public(ctx: Context, by: str | None) -> bool:
+    """Whether a scorer says that its scores follow from public facts alone; None asks the recipe's first."""
+    scorer = scorer_of(ctx, by)
+    return scorer is not None and scorer.scoring.public
+
+
+def whole_and_seen(zone: str, ctx: Context) -> bool:
+    """Whether a zone is the whole model, and the server knows what clients make of its sum.
+
+    Nothing closes it, nothing changes it at the clients, and there is one model: the server's is that of the clients.
+    """
+    parts, links = ctx.components.values(), ctx.links.get(zone, ())
+    plans = [part.plans.zones for part in parts if isinstance(part, Negotiation)]
+    closed = any(isinstance(link.component, Sealer) for link in links)
+    at_clients = any(link.hook == "postprocess" and link.site == "client" for link in links)
+    groups = any(isinstance(part, Groups) for part in parts)
+    return plans == [frozenset({zone})] and not (closed or at_clients or groups)
+
+
+def public_scores(party: Party, ctx: Context, by: str | None) -> Scores | None:
+    """The scores that all clients have in this round, if a scorer's are public, the same, and can be worked out here.
+
+    Worked out once a model, by whoever has a model to try vectors with and knows the one that the round started from:
+    the aggregation server, and an attacker in its place.
+    """
+    scorer = scorer_of(ctx, by)
+    if not isinstance(party, Server) or party.model is None or party.vector is None:
+        return None
+    if scorer is None or not scorer.scoring.public:
+        return None
+    key = f"{scorer.name}.public"
+    round, vector, scores = party.cache.get(key, (-1, None, None))
+    if round != ctx.round or vector is not party.vector:
+        try:
+            found = scorer.public_scores(party.model, party.vector, ctx)
+        except FedplugError:  # the clients cannot score such a model either
+            found = {}
+        every = list(found.values()) if len(found) == ctx.num_clients else []
+        alike = every and all(np.array_equal(one, every[0]) for one in every)
+        scores = every[0] if alike and np.isfinite(every[0]).all() and every[0].any() else None
+        party.cache[key] = ctx.round, party.vector, scores
+    return scores  # type: ignore[no-any-return]
+
+
+def layer_of_scalars(block: Block, client: Client, ctx: Context) -> NDArray[np.int64]:
+    """The number of the layer that each scalar of a block belongs to, (size,)."""
+    where = block.positions
+    if where is None:
+        assert client.plan is not None, "a block is cut by a plan"
+        where = client.plan.positions(block.zone)
+    return layer_numbers(ctx)[where]
+
+
+def layer_numbers(ctx: Context) -> NDArray[np.int64]:
+    """The number of the layer of every scalar of the model, (P,)."""
+    numbers: NDArray[np.int64] = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
+    return numbers
