@@ -126,9 +126,15 @@ def test_the_plan_holds_whole_layers() -> None:
 
 
 def test_the_ledger_learns_what_the_rankings_show() -> None:
-    channels = component().side_channels(client().ctx)
-    assert [(channel.what, channel.accounted) for channel in channels] == [("layer rankings", False), ("mask", False)]
-    assert all("aggregator" in channel.seen_by for channel in channels)
+    shown = component().reveals(client().ctx)
+    assert [(each.what, each.asked) for each in shown] == [("layer rankings", ("rank",)), ("mask", ())]
+    assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+
+
+def test_its_plans_are_alike_everywhere_and_follow_from_data() -> None:
+    plans = component(rest="clear").plans
+    assert plans == fedplug.Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=False)
+    assert component(by="other").reads == fedplug.Reads(by="other", per="any")
 
 
 # -- the recipe --------------------------------------------------------------------------------------------------------
@@ -158,7 +164,8 @@ def test_a_real_run(tmp_path: Path) -> None:
         # The first layer alone is three quarters of the model, so the others are encrypted whatever the ranking.
         assert row["zones"]["encrypted"] == pytest.approx((second + last) / (first + second + last))
     ledger = json.loads((folder / "ledger.json").read_text())
-    assert {"layer rankings", "mask"} <= {channel["what"] for channel in ledger["side_channels"]}
+    assert {"layer rankings", "mask"} <= {shown["what"] for shown in ledger["reveals"]}
+    assert ledger["uncovered_messages"] == []
 
 
 class FakeCohort:

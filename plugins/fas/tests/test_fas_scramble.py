@@ -381,8 +381,9 @@ def test_it_states_its_words_and_who_reads_them(style: str, hides: str) -> None:
     assert behind.norm() == pytest.approx(1 + 2 * 2.0**-21)  # four values, half a step each
     with pytest.raises(Misplaced, match="scramble once"):
         component.effects(behind, party.ctx)
+    sealed = known.after((fedplug.Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0),))
     with pytest.raises(Misplaced, match="ciphertexts need no scrambling; put it on the zone that is not encrypted"):
-        component.effects(known.after((fedplug.Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0),)), party.ctx)
+        component.effects(sealed, party.ctx)
 
 
 @pytest.mark.parametrize(
@@ -392,8 +393,9 @@ def test_it_states_its_words_and_who_reads_them(style: str, hides: str) -> None:
         (["fas.scramble", "toy.fail"], ["fas.scramble"], "scrambling is the last link"),
         ([CLIP, "fas.scramble"], [], "nothing opens the sum"),
         (["fas.scramble", {"use": "fas.scramble", "name": "again"}], ["again", "fas.scramble"], "scramble once"),
-        ([CLIP, "fas.scramble"], [{"use": "std.central_gaussian", "epsilon": 1, "delta": 1e-5, "norm": 1.0},
-                                  "fas.scramble"], "cannot work on the noised sum, which fas.scramble has closed"),
+        ([{"use": "std.clip", "norm": 1.0}, "fas.scramble"],
+         [{"use": "std.central_gaussian", "epsilon": 1, "delta": 1e-5, "norm": 1.0}, "fas.scramble"],
+         "cannot work on the noised sum, which fas.scramble has closed"),
     ],
 )  # fmt: skip
 def test_recipes_that_cannot_work_are_refused(chain: list[Any], post: list[Any], message: str) -> None:

@@ -33,6 +33,11 @@ def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dic
     return plain | changes
 
 
+def test_the_plan_follows_from_public_facts_alone() -> None:
+    plans = Share(Share.Options(ratio=0.3, rest="clear")).plans
+    assert (plans.zones, plans.own, plans.public) == ({"encrypted", "clear"}, frozenset(), True)
+
+
 def plan_of(ratio: float, order: str = "uniform", round: int = 0, client_id: int = 0) -> Any:
     component = Share(Share.Options(ratio=ratio, order=order))
     component.name = "fas.share"
@@ -101,7 +106,7 @@ def test_rest_must_be_sent_in_a_zone_of_its_own(rest: str) -> None:
 def test_asks_for_no_ballot_and_costs_no_message() -> None:
     """Every client draws the mask itself; what the server tells it of the mask is that it shall."""
     outcome = run_protocol(fas(0.3))
-    assert not [channel for channel in outcome.protocol.ledger.side_channels if "mask" in channel.what]
+    assert not [shown for shown in outcome.protocol.ledger.reveals if "mask" in shown.what]
     calls = {call for message in outcome.sent(sender="server", round=1) for call in calls_of(message)}
     assert {call for call in calls if call.startswith("fas.share")} == {"fas.share.split"}
     assert not [message for message in outcome.sent(round=1) if message.phase not in ("upload", "open")]

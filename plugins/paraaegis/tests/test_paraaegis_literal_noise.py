@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, gaussian_epsilon
+from fedplug import Block, Bound, Client, Context, Known, Layout, gaussian_epsilon
 from fedplug.context import Server
+from fedplug.effects import Release
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -25,6 +27,17 @@ def component(**options: Any) -> LiteralNoise:
 
 def context(party: Any, rounds: int = 10) -> Context:
     return Context(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
+
+
+def clipped(norm: float) -> Known:
+    return Known(zone="noised", layers=(20_000,), bounds=(Bound(norm),))
+
+
+def release_of(made: LiteralNoise, ctx: Context) -> Release:
+    """What it costs behind a clip to 2."""
+    before = clipped(2.0)
+    (release,) = before.after(made.effects(before, ctx)).releases
+    return release
 
 
 def true_epsilon(multiplier: float, rounds: int, sensitivity: float = 1.0) -> float:
@@ -47,8 +60,8 @@ def test_the_scale_is_the_printed_one() -> None:
 def test_the_noise_has_that_scale() -> None:
     client = Client(client_id=1, data=SimpleNamespace(train=range(500)))  # type: ignore[arg-type]
     client.ctx = context(client)
-    block = Block("noised", 20_000, np.zeros(20_000, np.float32), l2_bound=2.0)
-    noise = component().protect(block, client, client.ctx).plain()
+    block = Block("noised", 20_000, np.zeros(20_000, np.float32))
+    noise = component().protect(block, client, dataclasses.replace(client.ctx, known=clipped(2.0))).plain()
     assert noise.dtype == np.float32
     expected = component().stddev(2.0, 500, 10)
     assert abs(float(noise.std()) / expected - 1) < 5 / math.sqrt(2 * 20_000)
@@ -73,10 +86,21 @@ def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     made, ctx = component(), context(server)
     cohort = SimpleNamespace(ask=lambda method: {0: 100, 1: 3000, 2: 40})
     made.setup(cohort, None, ctx)  # type: ignore[arg-type]
-    release = made.release(0, ctx)
+    release = release_of(made, ctx)
     assert release.noise_multiplier == pytest.approx(component().stddev(1.0, 3000, 10))
     assert (release.literal, release.trust, release.source) == (True, "local", "reproducible")
-    assert [channel.what for channel in made.side_channels(ctx)] == ["num_examples"]
+    assert "sizes of its own" in release.uncredited  # each client's noise is as large as its data set is small
+    (shown,) = made.reveals(ctx)
+    assert (shown.what, shown.asked, shown.covered_by) == ("num_examples", ("count",), None)
+
+
+def test_before_the_set_up_and_at_other_parties_nobody_knows_how_much_it_is() -> None:
+    """It is noise all the same, so no bound holds behind it."""
+    for party in (Server(), Client(client_id=1)):
+        release = release_of(component(), context(party))
+        assert math.isnan(release.noise_multiplier)
+        assert party.state == {}
+        assert clipped(2.0).after(component().effects(clipped(2.0), context(party))).bounds == ()
 
 
 def test_a_number_of_examples_that_is_none_costs_its_client_the_round() -> None:
@@ -91,10 +115,15 @@ def test_a_number_of_examples_that_is_none_costs_its_client_the_round() -> None:
 
 def test_it_needs_a_clip() -> None:
     noise = {"use": "paraaegis.literal_noise", "epsilon": 1}
-    with pytest.raises(RecipeError, match=r"paraaegis\.literal_noise needs l2_bound earlier"):
+    with pytest.raises(RecipeError, match=r"literal_noise needs a bound of the L2 norm earlier.*put \{use: std\.clip"):
         Recipe.from_plain(paraaegis(noised=[noise]), toy_catalog())
-    with pytest.raises(ProtectionError, match="needs a clip before it"):
-        component().protect(Block("noised", 1, np.zeros(1, np.float32)), None, None)  # type: ignore[arg-type]
+    client = Client(client_id=0)
+    with pytest.raises(ProtectionError, match=r"no bound of the L2 norm is known; .* put \{use: std\.clip"):
+        component().protect(Block("noised", 1, np.zeros(1, np.float32)), client, context(client))
+    late = [{"use": "std.clip", "norm": 1.0}, {"use": "std.bfv"}, noise]
+    plain = paraaegis(noised=late, postprocess={"encrypted": ["std.bfv"], "noised": ["std.bfv"]})
+    with pytest.raises(RecipeError, match=r"paraaegis\.literal_noise must not come after encryption"):
+        Recipe.from_plain(plain, toy_catalog())
 
 
 def test_the_ledger_of_a_run_states_the_truth() -> None:

@@ -116,6 +116,23 @@ def test_conforms() -> None:
     check_component("paraaegis.vote")
 
 
+def test_it_says_what_its_plans_and_its_ballots_are() -> None:
+    """The share of a round may be all or nothing; only where it always is, nobody votes and the plan is public."""
+    for options, zones, votes in (
+        ({"ratio": 0.3}, {"encrypted", "noised"}, True),
+        ({"ratio": 1.0, "decay": 0.9}, {"encrypted", "noised"}, True),
+        ({"ratio": 1.0}, {"encrypted"}, False),
+        ({"ratio": 0.0, "rest": "clear"}, {"clear"}, False),
+    ):
+        component = Vote(Vote.Options(**options))
+        assert component.cohort_secret
+        assert (component.plans.zones, component.plans.own) == (zones, frozenset())
+        assert component.plans.public == (not votes)
+        asked = [method for shown in component.reveals(None) for method in shown.asked]  # type: ignore[arg-type]
+        assert asked == (["nominate"] if votes else [])
+        assert not any(shown.covered_by for shown in component.reveals(None))  # type: ignore[arg-type]
+
+
 def test_vote_matches_the_worked_example() -> None:
     """Three clients, six scalars, ratio 1/2: counted by hand.
 

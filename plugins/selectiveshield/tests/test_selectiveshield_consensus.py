@@ -11,12 +11,15 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Layout, Plan
+from fedplug import Context, Layout, Plan, Server
 from fedplug.errors import ProtectionError, RecipeError
+from fedplug.links import Link
 from fedplug.recipe import load_recipe
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
 from fedplug_selectiveshield.consensus import Consensus, ballot_problem, votes_needed
+from fedplug_selectiveshield.hide_support import HideSupport
+from fedplug_std.clip import Clip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -32,7 +35,6 @@ class FakeContext:
     layout: Layout
     round: int = 0
     zones: tuple[str, ...] = BASE_ZONES
-    components: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -314,15 +316,23 @@ def test_scores_that_are_nan_exceed_no_threshold() -> None:
 
 
 def test_it_says_what_the_masks_show() -> None:
-    class Hides:
-        hides_support = True
+    def what(*before: str, rest: str = "noised") -> list[str]:
+        """What it says where the noised zone passes these links."""
+        links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
+        ctx = Context(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
+        shown = component_of(rest=rest).reveals(ctx)
+        assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+        assert [each.asked for each in shown] == [("mark",), *[()] * (len(shown) - 1)]
+        return [each.what for each in shown]
 
-    ctx = FakeContext(Layout.of([("w", (4,))]), components={"a": object()})
-    channels = component_of().side_channels(ctx)  # type: ignore[arg-type]
-    assert [channel.what for channel in channels] == ["sensitive masks", "mask", "support of the retained zone"]
-    assert all("aggregator" in channel.seen_by and not channel.accounted for channel in channels)
-    ctx.components["b"] = Hides()
-    assert [channel.what for channel in component_of().side_channels(ctx)] == ["sensitive masks", "mask"]  # type: ignore[arg-type]
+    parts: dict[str, Any] = {"clip": Clip(Clip.Options(norm=1.0)), "hide": HideSupport(HideSupport.Options())}
+    for name, part in parts.items():
+        part.name = name
+    assert what("clip") == what() == ["sensitive masks", "mask", "support of the retained zone"]
+    assert what("hide", "clip") == what("clip", "hide") == ["sensitive masks", "mask"]
+    assert "support of the retained zone" in what("hide", rest="clear")  # of another zone
+    plans = component_of(rest="clear").plans
+    assert (plans.own, plans.zones - plans.own, plans.public) == ({"retained", "clear"}, {"encrypted"}, False)
     assert "50% of the clients score above 0.1;" in component_of().describe()
     assert "score above 0.1 to 0.3;" in component_of(tau=(0.1, 0.3)).describe()
 

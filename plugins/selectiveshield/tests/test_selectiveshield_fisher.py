@@ -162,10 +162,10 @@ def test_one_client_draws_once_and_says_so() -> None:
     assert (len(good), bad) == (3, {})
     component.score_parameters(client, client.ctx)
     assert not client.figures
-    (channel,) = component.side_channels(client.ctx)
-    assert (channel.seen_by, channel.accounted) == (("aggregator",), False)
-    assert "of client 1, once" in channel.note
-    assert fisher().side_channels(client.ctx) == []
+    (shown,) = component.reveals(client.ctx)
+    assert (shown.to, shown.covered_by) == (("aggregator",), None)
+    assert "of client 1, once" in shown.note
+    assert fisher().reveals(client.ctx) == []
 
 
 def test_the_pictures_show_the_values() -> None:

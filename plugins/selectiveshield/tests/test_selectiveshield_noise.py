@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, gaussian_epsilon
+from fedplug import Block, Bound, Client, Context, Known, Layout, Seal, gaussian_epsilon
 from fedplug.accounting import effective_multiplier, gaussian_rdp_epsilon, rdp_to_epsilon
+from fedplug.effects import Release
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.ledger import Ledger
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier
-from fedplug_std.clip import Clip
 from fedplug_std.gaussian import Gaussian
 from pydantic import ValidationError
 from toy_components import recipe_of
 
 DELTA = 1e-5
 K, C = 20, 0.5
+CLIPPED = Known(zone="noised", layers=(10,), bounds=(Bound(C),))
 
 
 def noise(**options: Any) -> Noise:
@@ -32,15 +34,21 @@ def noise(**options: Any) -> Noise:
 
 def client_at(client_id: int = 0, round: int = 0, rounds: int = 10, clients: int = K) -> Client:
     client = Client(client_id=client_id)
-    clip = Clip(Clip.Options(norm=C))
     layout = Layout.of([("w", (10,))])
-    client.ctx = Context(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client, {"std.clip": clip})
+    client.ctx = Context(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client, known=CLIPPED)
     return client
+
+
+def release_of(component: Noise | Gaussian, ctx: Context, *behind: Seal) -> Release:
+    """What it costs behind a clip to C, and what encrypts it then."""
+    known = CLIPPED.after((*component.effects(CLIPPED, ctx), *behind))
+    (release,) = known.releases
+    return release
 
 
 def noised(component: Noise, client: Client, size: int = 20_000) -> np.ndarray:
     """What the component makes of zeros."""
-    block = Block("noised", size, np.zeros(size, np.float32), l2_bound=C)
+    block = Block("noised", size, np.zeros(size, np.float32))
     return component.protect(block, client, client.ctx).plain()
 
 
@@ -59,7 +67,7 @@ def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: fl
     ledger = Ledger("test", K, 10, 2, DELTA)
     for round in range(10):
         ctx = client_at(round=round).ctx
-        release = component.release(round, ctx)
+        release = release_of(component, ctx)
         assert release.literal == (choice == "literal_K")
         assert release.clipping_norm == C
         weights = dict.fromkeys(range(K), 1.0)
@@ -73,10 +81,11 @@ def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: fl
 def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
     """Under an encryption that holds it; a single client's upload has a twentieth of the variance."""
     component = noise(noise_multiplier=11.8, choice="distributed")
-    limits = {"encrypted": (1000.0, 1e-6)}
-    ledger = Ledger("test", K, 10, 2, DELTA, key_holders={"encrypted": "key_server"}, limits=limits)
+    seal = Seal(scheme="a test", opened_by="key_server", range=1000.0, step=1e-6)
+    ledger = Ledger("test", K, 10, 2, DELTA, key_holders={"encrypted": "key_server"})
     for round in range(10):
-        release = component.release(round, client_at(round=round).ctx)
+        release = release_of(component, client_at(round=round).ctx, seal)
+        assert (release.range, release.step >= 1e-6) == (1000.0, True)
         assert release.trust == "distributed"
         ledger.record(
             round, charged=range(K), zone_sizes={"encrypted": 10.0}, total=10, releases={"encrypted": [release]},
@@ -103,7 +112,7 @@ def test_an_upload_has_the_std_that_the_release_says(choice: str, factor: float)
     """Spec 18: and streams are independent across clients and rounds."""
     component = noise(noise_multiplier=2.0, choice=choice, source="reproducible")
     first, other, later = (noised(component, client_at(*place)) for place in ((0, 0), (1, 0), (0, 1)))
-    multiplier = component.release(0, client_at().ctx).noise_multiplier
+    multiplier = release_of(component, client_at().ctx).noise_multiplier
     assert multiplier == pytest.approx(2.0 * factor)
     assert np.mean(first.astype(np.float64) ** 2) == pytest.approx((C * multiplier) ** 2, rel=6 * math.sqrt(2 / 20_000))
     for values in (other, later):
@@ -115,31 +124,35 @@ def test_local_noise_is_that_of_std_gaussian_bit_for_bit() -> None:
     plain = Gaussian(Gaussian.Options(epsilon=8, delta=DELTA, source="reproducible", decay=0.9))
     plain.name = "selectiveshield.noise"
     client = client_at(3, 4)
-    block = Block("noised", 50, np.linspace(-0.05, 0.05, 50, dtype=np.float32), l2_bound=C)
+    block = Block("noised", 50, np.linspace(-0.05, 0.05, 50, dtype=np.float32))
     ours = noise(epsilon=8, delta=DELTA, source="reproducible", decay=0.9)
     expected = plain.protect(block, client, client.ctx)
     assert np.array_equal(ours.protect(block, client, client.ctx).plain(), expected.plain())
-    assert ours.release(4, client.ctx) == plain.release(4, client.ctx)
+    assert ours.effects(CLIPPED, client.ctx) == plain.effects(CLIPPED, client.ctx)
 
 
 def test_participants_are_the_clients_of_a_round() -> None:
     ctx = client_at().ctx
-    assert noise(noise_multiplier=2.0, choice="literal_K", participants=4).release(0, ctx).noise_multiplier == 4.0
-    assert noise(noise_multiplier=2.0, choice="distributed", participants=4).release(0, ctx).noise_multiplier == 1.0
+    literal = noise(noise_multiplier=2.0, choice="literal_K", participants=4)
+    assert release_of(literal, ctx).noise_multiplier == 4.0
+    distributed = noise(noise_multiplier=2.0, choice="distributed", participants=4)
+    assert release_of(distributed, ctx).noise_multiplier == 1.0
 
 
 def test_no_noise_passes_values_unchanged_and_is_released_as_such() -> None:
     for choice in ("local", "distributed", "literal_K"):
         component, client = noise(noise_multiplier=0, choice=choice), client_at()
-        block = Block("noised", 3, np.array([1, 2, 3], np.float32), l2_bound=math.inf)
+        block = Block("noised", 3, np.array([1, 2, 3], np.float32))
         assert component.protect(block, client, client.ctx) is block
-        assert component.release(0, client.ctx).noise_multiplier == 0
+        assert release_of(component, client.ctx).noise_multiplier == 0
+        assert CLIPPED.after(component.effects(CLIPPED, client.ctx)).norm() == C
 
 
 def test_without_a_clip_there_is_no_scale() -> None:
     client = client_at()
-    with pytest.raises(ProtectionError, match="L2 bound None is no clipping norm; noise is scaled to a clipping norm"):
-        noise(noise_multiplier=1).protect(Block("noised", 2, np.zeros(2, np.float32)), client, client.ctx)
+    ctx = dataclasses.replace(client.ctx, known=Known(zone="noised", layers=(10,)))
+    with pytest.raises(ProtectionError, match="no bound of the L2 norm is known; noise is scaled to a clipping norm"):
+        noise(noise_multiplier=1).protect(Block("noised", 2, np.zeros(2, np.float32)), client, ctx)
 
 
 # -- calibration -------------------------------------------------------------------------------------------------------
@@ -211,7 +224,7 @@ def test_options_that_contradict_each_other(options: dict[str, Any], problem: st
 
 def problems(chain: list[Any], **changes: Any) -> str:
     try:
-        Recipe.from_plain(recipe_of("encrypted" if chain[-1].get("use") == "std.bfv" else "noised", chain, **changes))
+        Recipe.from_plain(recipe_of("encrypted" if chain[-1] is SEAL else "noised", chain, **changes))
     except RecipeError as error:
         return str(error)
     return ""
@@ -229,12 +242,16 @@ def ours(**options: Any) -> dict[str, Any]:
     ("chain", "changes", "problem"),
     [
         ([CLIP, ours(noise_multiplier=1, choice="distributed")], {},
-         "protect.noised.1: selectiveshield.noise: choice: distributed is enough noise for a sum, not for an upload"),
+         "protect.noised.1: the noise of selectiveshield.noise is enough for a sum, not for an upload, and uploads of "
+         "zone noised are visible; encrypt the zone after selectiveshield.noise"),
+        ([CLIP, ours(noise_multiplier=1, choice="distributed"), "fas.scramble"],
+         {"postprocess": {"noised": ["fas.scramble"]}}, "is enough for a sum, not for an upload"),
         ([CLIP, ours(noise_multiplier=1, choice="literal_K")], {"sampling": {"rate": 0.5}},
          "choice: literal_K needs to know the clients of a round; write participants: 2"),
         ([CLIP, ours(noise_multiplier=1, choice="literal_K", participants=5)], {},
          "participants=5 must be <= data.clients=4"),
-        ([ours(noise_multiplier=1)], {}, "needs l2_bound earlier in the chain of zone noised; noise is scaled to"),
+        ([ours(noise_multiplier=1)], {},
+         "needs a bound of the L2 norm earlier in the chain of zone noised; noise is scaled to"),
         ([CLIP, {"use": "std.gaussian", "noise_multiplier": 1}, ours(noise_multiplier=1)], {}, "has noise already"),
         ([CLIP, ours(noise_multiplier=1, grid=2.0**-40)], {}, "must be at least"),
         ([CLIP, ours(epsilon=1, delta=1e-5, decay=1e-300)], {"rounds": 9}, "leaves the range of float64"),
@@ -258,5 +275,5 @@ def test_it_says_how_much_noise() -> None:
         "Gaussian noise of std C sigma sqrt(K) (literal) at the client, noise multiplier 2, secure source"
     )
     assert noise(epsilon=1, delta=DELTA, calibration="rdp").describe().endswith("secure source, sigma by Lemma 2")
-    note = noise(noise_multiplier=11.8, choice="literal_K").release(0, client_at().ctx).note
+    note = release_of(noise(noise_multiplier=11.8, choice="literal_K"), client_at().ctx).note
     assert note.startswith("eq. 21 as printed; eq. 22 states the cost of sigma=11.8, K times the true one;")

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Plan, codec
+from fedplug import Block, Bound, Client, Context, CoversSupport, Known, Layout, Plan, codec
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug.state_files import read_file
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
-from fedplug_selectiveshield.consensus import Consensus
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_selectiveshield.merge import Merge
 from fedplug_selectiveshield.two_server import TwoServer
@@ -332,7 +331,7 @@ def hider() -> tuple[HideSupport, Client, Block]:
     client = Client(client_id=0, plan=plan)
     client.ctx = Context(0, 1, Layout.of([("w", (7,))]), BASE_ZONES, 2, 2, 7, "", client)
     where = np.array([1, 2, 4, 5], np.uint32)
-    return component, client, Block("noised", 4, np.array([3, 4, 0, 12], np.float32), where, l2_bound=99.0)
+    return component, client, Block("noised", 4, np.array([3, 4, 0, 12], np.float32), where)
 
 
 def test_retained_positions_are_sent_as_zeros() -> None:
@@ -342,7 +341,11 @@ def test_retained_positions_are_sent_as_zeros() -> None:
     assert hidden.positions.tolist() == [0, 1, 2, 3, 4, 5]
     assert hidden.positions.dtype == np.uint32
     assert hidden.plain().tolist() == [0, 3, 4, 0, 0, 12]
-    assert (hidden.size, hidden.l2_bound) == (6, 99.0)
+    assert hidden.size == 6
+    known = Known(zone="noised", bounds=(Bound(99.0),))
+    assert component.effects(known, client.ctx) == (CoversSupport(),)
+    behind = known.after(component.effects(known, client.ctx))
+    assert (behind.covers_support, behind.norm()) == (True, 99.0)
     gathered = component.protect(block.replace(positions=None), client, client.ctx)
     assert gathered.plain().tolist() == hidden.plain().tolist()
     client.plan = None
@@ -358,7 +361,11 @@ def test_the_clip_may_stand_before_or_after() -> None:
     after = clip.protect(component.protect(block, client, client.ctx), client, client.ctx)
     before = component.protect(clip.protect(block, client, client.ctx), client, client.ctx)
     assert np.array_equal(after.plain(), before.plain())
-    assert after.l2_bound == before.l2_bound == 6.5
+    for links in ((component, clip), (clip, component)):
+        known = Known(zone="noised")
+        for link in links:
+            known = known.after(link.effects(known, client.ctx))
+        assert (known.norm(), known.covers_support) == (6.5, True)
     assert 6.49 < np.linalg.norm(after.plain().astype(np.float64)) <= 6.5
 
 
@@ -378,17 +385,14 @@ def test_uploads_then_show_no_support(chain: list[Any], tmp_path: Path) -> None:
         assert len(pure) > 5
         assert (pure != 0).all()
         assert np.abs(pure).max() < 6 * std
-    channels = [channel.what for channel in sides(outcome)]
-    assert "support of the retained zone" not in channels
-    assert "support of the retained zone" in [channel.what for channel in sides(run_protocol(shield(rounds=1)))]
+    assert "support of the retained zone" not in shown_by(outcome)
+    assert "support of the retained zone" in shown_by(run_protocol(shield(rounds=1)))
 
 
-def sides(outcome: Outcome) -> list[Any]:
-    components = outcome.protocol.composition.components
-    ctx: Any = SimpleNamespace(components=components)
-    consensus = components["selectiveshield.consensus"]
-    assert isinstance(consensus, Consensus)
-    return consensus.side_channels(ctx)
+def shown_by(outcome: Outcome) -> list[str]:
+    ledger = outcome.protocol.ledger.to_json()
+    assert ledger["uncovered_messages"] == []
+    return [shown["what"] for shown in ledger["reveals"]]
 
 
 def test_hidden_positions_count_in_the_mean() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from numpy.typing import NDArray
 
 
@@ -19,8 +19,6 @@ class Layers(fedplug.Negotiation):
     would exceed `ratio`. So the share varies with the winners, and is 0 where no layer is small enough.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         ratio: float = Field(0.5, gt=0, lt=1, description="largest share of the model that may be encrypted")
         by: str | None = Field(None, description="scorer that ranks the layers; the recipe's first if unset")
@@ -30,9 +28,14 @@ class Layers(fedplug.Negotiation):
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({"encrypted", self.options.rest})
+    def plans(self) -> Plans:
+        """Two zones, alike at all clients; which layers are in which follows from the clients' data."""
+        return Plans(zones=frozenset({"encrypted", self.options.rest}))
+
+    @property
+    def reads(self) -> Reads:
+        """Scores of scalars or of layers."""
+        return Reads(by=self.options.by)
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the layers."""
@@ -75,7 +78,7 @@ class Layers(fedplug.Negotiation):
         """What becomes visible and no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [
-            Reveals("layer rankings", ("aggregator",), note=ranked),
+            Reveals("layer rankings", ("aggregator",), asked=("rank",), note=ranked),
             Reveals("mask", ("aggregator", "client"), note="the chosen layers follow from the rankings"),
         ]
 

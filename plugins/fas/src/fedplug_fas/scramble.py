@@ -6,11 +6,11 @@ transport encryption, against whoever taps a line. The ledger counts the zone as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Reveals, add_blocks, at_client, hookimpl, secrets
+from fedplug import Field, Misplaced, Reveals, add_blocks, at_client, hookimpl, secrets
 from fedplug.errors import FedplugError, MessageError, ProtectionError
 
 from fedplug_fas.words import Scrambler, to_values, to_words
@@ -18,7 +18,7 @@ from fedplug_fas.words import Scrambler, to_values, to_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedplug import Block, Client, Cohort, Context, Party
+    from fedplug import Block, Client, Cohort, Context, Effects, Known, Party
     from fedplug.cohort import KeyServerLine
 
 
@@ -37,8 +37,6 @@ class Scramble(fedplug.Sealer):
     Works with masks that differ from client to client: positions then travel beside the words, in the clear.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How words are made and sent."""
 
@@ -56,29 +54,40 @@ class Scramble(fedplug.Sealer):
             "binary", description="hex: as hexadecimal text, like the paper, for twice the bytes and no protection"
         )
 
-    provides = frozenset({"scrambling"})
-    forbids_before: ClassVar[dict[str, str]] = {
-        "encryption": "ciphertexts need no scrambling; put it on the zone that is not encrypted",
-        "scrambling": "scramble once: a zone's chain holds one scrambling, as its last link",
-    }
-    must_undo = True
-    site = "client"
-
     def __init__(self, options: Options) -> None:
         self.options: Scramble.Options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """Nothing can protect scrambled words further, and nothing but the clients' end can read them."""
+        """Nothing can protect scrambled words further."""
         found = []
         for zone, chain in recipe.protect.items():
             names = [use.name for use in chain]
             if self.name in names and names[-1] != self.name:
                 found.append(f"{names[-1]} comes after it in the chain of zone {zone}; scrambling is the last link")
-            opening = [use.name for use in recipe.postprocess.get(zone, [])]
-            if self.name in names and opening and opening[0] != self.name:
-                remedy = f"write postprocess: {{{zone}: [{self.name}]}}"
-                found.append(f"{opening[0]} cannot work on the scrambled sum of zone {zone}; {remedy}")
         return found
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Fixed-point words that the server and the clients can read, once, as the last link.
+
+        The literal style hides nothing: who taps a line learns the permutation from the words alone, since the bits of
+        small numbers before the first significant one are all equal, and those after it ever less alike.
+
+        Raises:
+            Misplaced: the values are scrambled or encrypted already.
+        """
+        if any(isinstance(closed, fedplug.Scramble) for closed in known.sealed):
+            raise Misplaced(
+                f"{self.name} must not come after {known.sealers[-1]} in the chain of zone {known.zone}; scramble "
+                "once: a zone's chain holds one scrambling, as its last link"
+            )
+        known.before("encryption", "ciphertexts need no scrambling; put it on the zone that is not encrypted")
+        bits = self.options.fraction_bits
+        return (
+            fedplug.Scramble(
+                known_to=("aggregator", "client"), range=2.0 ** (62 - bits), step=2.0**-bits,
+                hides="values" if self.options.style == "keyed" else "nothing proved",
+            ),
+        )  # fmt: skip
 
     # -- the key -------------------------------------------------------------------------------------------------------
 
@@ -141,7 +150,7 @@ class Scramble(fedplug.Sealer):
         scrambler = self._scrambler(client)
         with client.operation(f"{self.name}.scramble", block.size):
             message = scrambler.scramble(words, "upload", client.client_id, ctx.round, block.zone)
-        return block.replace(values=None, ciphertexts=(message,), sealed_by=self.name, l1_bound=None, l2_bound=None)
+        return block.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).
@@ -198,13 +207,25 @@ class Scramble(fedplug.Sealer):
     # -- what the run tells of itself ----------------------------------------------------------------------------------
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """That the server reads everything: the ledger's epsilon counts these zones as sent in the clear."""
+        """That the server reads everything: the ledger's epsilon counts these zones as sent in the clear.
+
+        And of the literal style, that not even who taps a line needs the key.
+        """
         note = (
             "the aggregation server holds the scrambling key and unscrambles every upload; scrambling hides nothing "
             "from it, and nothing from a client that taps another's line, since all clients hold the key too. Only "
             "noise counts, and epsilon counts no more than that"
         )
-        return [Reveals("scrambled uploads", ("aggregator", "client_and_aggregator"), covered_by="epsilon", note=note)]
+        if self.options.style == "static":
+            note += (
+                "; style: static: one bit permutation for the whole run follows from the scrambled words alone, so "
+                "whoever taps a line reads them without any key"
+            )
+        keys = "drawn afresh at each client before round 1, from no data"
+        return [
+            Reveals("scrambled uploads", ("aggregator", "client_and_aggregator"), covered_by="epsilon", note=note),
+            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("publish",), note=keys),
+        ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""

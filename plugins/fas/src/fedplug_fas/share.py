@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Plan, at_client, hookimpl
+from fedplug import Field, Plan, Plans, at_client, hookimpl
 from fedplug.types import ENCRYPTED, NOISED, RETAINED
 from pydantic import field_validator
 
@@ -24,8 +24,6 @@ class Share(fedplug.Negotiation):
     first ones, as Algorithms 1 and 3 do, which leaves a classifier's last layer, and with it the labels, to the rest.
     The mask is public and depends on no data: it costs no message, no pretraining and no epsilon.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """How many scalars, and which."""
@@ -62,9 +60,9 @@ class Share(fedplug.Negotiation):
         self.options: Share.Options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold; with ratio 0 or 1 one of them is empty, and a recipe may name both."""
-        return frozenset({ENCRYPTED, self.options.rest})
+    def plans(self) -> Plans:
+        """Both zones, from the seed or the order alone; with ratio 0 or 1 one is empty, and a recipe may name both."""
+        return Plans(zones=frozenset({ENCRYPTED, self.options.rest}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Field, KeyServer, Release, Reveals, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Context, Effects, Field, Known, Noise, Reveals, at_client, hookimpl
+from fedplug.cohort import KeyServerLine
 from fedplug.errors import ProtectionError
+
+_CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
 
 class LiteralNoise(fedplug.Protector):
@@ -19,12 +21,6 @@ class LiteralNoise(fedplug.Protector):
     of magnitude. The ledger states the true one. The noise is always reproducible: it follows from the recipe's seed,
     and whoever knows that can subtract it. `std.gaussian` is the correct mechanism.
     """
-
-    name: str
-    provides = frozenset({"noise"})
-    requires: ClassVar[dict[str, str]] = {
-        "l2_bound": "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
-    }
 
     class Options(fedplug.Options):
         epsilon: float = Field(gt=0, description="the epsilon that the paper claims for all rounds")
@@ -40,8 +36,8 @@ class LiteralNoise(fedplug.Protector):
         spread = math.sqrt(2 * self.options.sampling_rate * rounds * math.log(1 / self.options.delta))
         return sensitivity * spread / self.options.epsilon
 
-    def setup(self, cohort: Cohort, key_server: KeyServer, ctx: Context) -> None:
-        """The scale depends on the size of each data set; the ledger needs the largest (and the clipping norm)."""
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """The scale depends on the size of each data set; the ledger needs the largest."""
         told = cohort.ask(self.count)
         for client_id, count in list(told.items()):
             if type(count) is not int or count < 1:
@@ -54,24 +50,41 @@ class LiteralNoise(fedplug.Protector):
         """The number of this client's examples."""
         return client.num_examples
 
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Noise of another scale at each client, and the worst client's true multiplier: the clipping norm cancels.
+
+        The aggregation server knows that multiplier from the set-up on; nobody else does.
+
+        Raises:
+            Misplaced: nothing bounds the values, or they are encrypted.
+        """
+        known.before("encryption", "noise is added to plain values; put it before the encryption")
+        known.need_norm(_CLIP_FIRST)
+        largest = ctx.party.state.get(self.name, {}).get("largest")
+        multiplier = math.nan if largest is None else self.stddev(1.0, largest, ctx.rounds)
+        note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
+        return (
+            Noise(mechanism="gaussian", multiplier=multiplier, source="reproducible", literal=True, note=note),
+        )  # fmt: skip
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds reproducible noise of the printed scale."""
-        if block.l2_bound is None:
-            raise ProtectionError("paraaegis.literal_noise needs a clip before it: {use: std.clip, norm: 1.0}")
-        std = self.stddev(block.l2_bound, client.num_examples, ctx.rounds)
+        """Adds reproducible noise of the printed scale.
+
+        Raises:
+            ProtectionError: nothing bounds the values.
+        """
+        bound = ctx.known.norm() if ctx.known else None
+        if bound is None:
+            raise ProtectionError(f"zone {block.zone}: no bound of the L2 norm is known; {_CLIP_FIRST}")
+        std = self.stddev(bound, client.num_examples, ctx.rounds)
         noise = client.rng(self, block.zone).normal(0.0, std, block.size)
         return block.replace(values=(block.plain() + noise).astype(np.float32))
 
-    def release(self, round: int, ctx: Context) -> Release:
-        """The worst client's true multiplier: printed std over the clipping norm, which cancels."""
-        multiplier = self.stddev(1.0, ctx.party.memory(self)["largest"], ctx.rounds)
-        note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
-        return Release("gaussian", multiplier, 1.0, source="reproducible", literal=True, note=note)
-
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
-        return [Reveals("num_examples", ("aggregator",), note="sent once, in the clear, for the ledger")]
+        note = "sent once, in the clear, for the ledger"
+        return [Reveals("num_examples", ("aggregator",), asked=("count",), note=note)]
 
     def describe(self) -> str:
         return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal, reproducible from the seed)"

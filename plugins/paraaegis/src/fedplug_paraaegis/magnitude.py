@@ -18,8 +18,6 @@ class Magnitude(fedplug.Scorer):
     magnitude, the literal alternative `tensor` gives every scalar the L2 norm of its tensor.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         strategy: Literal["max", "min", "random"] = Field("max", description="which updates score highest")
         granularity: Literal["element", "tensor"] = Field(

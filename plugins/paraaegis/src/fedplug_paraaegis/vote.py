@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED
 from numpy.typing import NDArray
@@ -28,9 +28,6 @@ class Vote(fedplug.Negotiation):
     favoured. The ballot key is new in every negotiation, also in that of a round that a resumed run repeats.
     """
 
-    name: str
-    needs_cohort_secret = True
-
     class Options(fedplug.Options):
         ratio: float = Field(0.3, ge=0, le=1, description="p_0, share of the model encrypted in the first round")
         decay: float = Field(1.0, gt=0, le=1, description="p_t = ratio * decay^t; 1 keeps the share fixed")
@@ -41,19 +38,33 @@ class Vote(fedplug.Negotiation):
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        always_full = self.options.ratio == 1 and self.options.decay == 1
-        return frozenset(
-            ({ENCRYPTED} if self.options.ratio > 0 else set()) | (set() if always_full else {self.options.rest})
-        )
+    def cohort_secret(self) -> bool:
+        """The key of the ballots follows from it."""
+        return True
+
+    @property
+    def votes(self) -> bool:
+        """Whether there is ever something to vote on: not where all of the model is in one zone in every round."""
+        return self.options.ratio > 0 and (self.options.ratio < 1 or self.options.decay < 1)
+
+    @property
+    def plans(self) -> Plans:
+        """Alike at all clients; they follow from the ballots, unless there are none."""
+        if self.votes:
+            return Plans(zones=frozenset({ENCRYPTED, self.options.rest}))
+        return Plans(zones=frozenset({ENCRYPTED if self.options.ratio else self.options.rest}), public=True)
+
+    @property
+    def reads(self) -> Reads | None:
+        """Scores of scalars or of layers, where there is a vote."""
+        return Reads(by=self.options.by) if self.votes else None
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars."""
         names = [use.name for use in recipe.score_parameters]
         if problem := unknown_scorer(recipe, self.options.by):
             return [problem]
-        if self.options.ratio > 0 and self.zones != {ENCRYPTED} and not names:
+        if self.votes and not names:
             return ["the vote needs scores; add score_parameters: [{use: paraaegis.magnitude}]"]
         return []
 
@@ -115,26 +126,19 @@ class Vote(fedplug.Negotiation):
     def open_reply(
         self, client: Client, method: str, asked: tuple[Any, ...], reply: NDArray[np.uint8]
     ) -> NDArray[np.int64]:
-        """The indices that a ballot names, as anybody reads it who has the clients' secret: for the views of attacks.
-
-        Args:
-            client: with the secret, in the round of the ballot.
-            method: that answered: `nominate`.
-            asked: what the question said.
-            reply: the ballot.
-        """
+        """The indices that a ballot names."""
         return np.sort(self._cipher(client, *asked).decrypt(reply))
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the vote shows, to whom."""
-        if self.zones in ({ENCRYPTED}, {self.options.rest}):
+        if not self.votes:
             return []
         ballots = (
             "each client's, by name: which clients nominate alike, and how many voted for each encrypted index; one "
             "colluding client can decrypt the indices"
         )
         return [
-            Reveals("ballots", ("aggregator",), note=ballots),
+            Reveals("ballots", ("aggregator",), asked=("nominate",), note=ballots),
             Reveals("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError
+from fedplug.links import uploaded
 from fedplug.scores import unknown_scorer
 from fedplug.types import ENCRYPTED, RETAINED
 from numpy.typing import NDArray
@@ -32,8 +33,6 @@ class Consensus(fedplug.Negotiation):
 
     At least one client must have marked a scalar. By the letter of eq. 16, rho = 0 would encrypt the whole model.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         tau: Thresholds = Field(
@@ -60,14 +59,15 @@ class Consensus(fedplug.Negotiation):
         self.options = options
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones that its plans can hold."""
-        return frozenset({ENCRYPTED, RETAINED, self.options.rest})
+    def plans(self) -> Plans:
+        """What a client retains, and so what it does not, differs from client to client; all follows from data."""
+        own = frozenset({RETAINED, self.options.rest})
+        return Plans(zones=own | {ENCRYPTED}, own=own)
 
     @property
-    def own_zones(self) -> frozenset[str]:
-        """What a client does not retain differs from client to client."""
-        return self.zones - {ENCRYPTED}
+    def reads(self) -> Reads:
+        """Scores of scalars or of layers."""
+        return Reads(by=self.options.by)
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, every client needs a tau, and the rest a zone that travels."""
@@ -140,10 +140,11 @@ class Consensus(fedplug.Negotiation):
         )
         zone = "which scalars are encrypted follows from the clients' data"
         found = [
-            Reveals("sensitive masks", ("aggregator",), note=masks),
+            Reveals("sensitive masks", ("aggregator",), asked=("mark",), note=masks),
             Reveals("mask", ("aggregator", "client"), note=zone),
         ]
-        if not any(getattr(component, "hides_support", False) for component in ctx.components.values()):
+        rest = uploaded(ctx.steps(self.options.rest))
+        if rest is None or not rest.covers_support:
             support = f"the positions of each client's {self.options.rest} upload leave out what it retains"
             found.append(Reveals("support of the retained zone", ("aggregator",), note=support))
         return found

@@ -27,8 +27,6 @@ class Fisher(fedplug.Scorer):
     Batch norm is in evaluation mode, with the running statistics that the client has after training.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         kind: Literal["per_sample", "batch_sq"] = Field(
             "per_sample", description="mean of squared gradients of examples (eq. 3), or squared mean gradient (eq. 12)"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, hookimpl
+from fedplug import Block, Client, Context, CoversSupport, Effects, Known, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug.types import RETAINED
 
@@ -23,37 +21,25 @@ class HideSupport(fedplug.Protector):
     hides it from whoever sees uploads only, and under negotiations that keep masks secret.
     """
 
-    name: str
-    hides_support = True
-    forbids_before: ClassVar[dict[str, str]] = {
-        "noise": "zeros that get no noise show what they stand for; put selectiveshield.hide_support before the noise",
-        "encryption": "ciphertexts cannot be widened; put selectiveshield.hide_support before the encryption",
-    }
-
     class Options(fedplug.Options):
         """No options."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def check(self, recipe: Any) -> list[str]:
-        """The zeros get noise later in the chain."""
-        complaints = []
-        for zone, chain in recipe.protect.items():
-            names = [use.name for use in chain]
-            if self.name not in names:
-                continue
-            later = chain[names.index(self.name) + 1 :]
-            if not any(_noise_of(use.options) for use in later):
-                complaints.append(
-                    f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
-                    f"{self.name}, for instance {{use: selectiveshield.noise, epsilon: 8, delta: 1.0e-5}}"
-                )
-        return complaints
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """Zeros, which lengthen no norm; the check of a recipe asks for noise over them, later in the chain.
+
+        Raises:
+            Misplaced: there is noise already, or the values are encrypted.
+        """
+        known.before("noise", f"zeros that get no noise show what they stand for; put {self.name} before the noise")
+        known.before("encryption", f"ciphertexts cannot be widened; put {self.name} before the encryption")
+        return (CoversSupport(),)
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """The block with zeros at the positions that the client's plan retains; the L2 bound stays.
+        """The block with zeros at the positions that the client's plan retains.
 
         Raises:
             ProtectionError: the client has no plan.
@@ -70,8 +56,3 @@ class HideSupport(fedplug.Protector):
     def describe(self) -> str:
         """One line for the plan of the run."""
         return "zeros, which get noise, where a client retains its own values"
-
-
-def _noise_of(options: Any) -> float:
-    """An epsilon or a noise multiplier above 0, or 0 where a component adds no noise."""
-    return getattr(options, "epsilon", None) or getattr(options, "noise_multiplier", None) or 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, hookimpl
+from fedplug import Block, Client, Context, Effects, Known, hookimpl
 from fedplug.errors import ProtectionError
 
 
@@ -14,8 +14,6 @@ class Merge(fedplug.Opener):
     theta_n = M_pers * theta_n,local + (1 - M_pers) * theta_global (Alg. 1, line 23). A client that is left out of a
     round keeps the values that it retained in its last one.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """No options."""
@@ -37,6 +35,10 @@ class Merge(fedplug.Opener):
         personal[block.positions.astype(np.int64)] = block.plain()
         client.personal = personal
         return block
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        """The block stays as it is."""
+        return ()
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Field, Release, hookimpl
+from fedplug import Block, Client, Context, Effects, Field, Known, hookimpl
 from fedplug.accounting import gaussian_noise_multiplier, gaussian_rdp_epsilon, geometric_schedule
 from fedplug.errors import ProtectionError
-from fedplug_std.gaussian import CLIP_FIRST, Gaussian, NoiseOptions
+from fedplug_std.gaussian import Gaussian, NoiseOptions, local_noise
 from pydantic import model_validator
 
 
@@ -28,11 +28,6 @@ class Noise(fedplug.Protector):
 
     The ledger states what the noise really gives. Everything else is as with `std.gaussian`.
     """
-
-    name: str
-    provides = frozenset({"noise"})
-    requires: ClassVar[dict[str, str]] = {"l2_bound": CLIP_FIRST}
-    forbids_before: ClassVar[dict[str, str]] = Gaussian.forbids_before
 
     class Options(NoiseOptions):
         """How much noise, for how many clients."""
@@ -73,75 +68,63 @@ class Noise(fedplug.Protector):
         self.options: Noise.Options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """Complains about noise for sums where single uploads are visible, about a wrong K, and about grids."""
+        """Complains about a wrong K."""
         choice, complaints = self.options.choice, []
-        for zone, chain in recipe.protect.items():
-            names = [use.name for use in chain]
-            if choice != "distributed" or self.name not in names:
-                continue
-            opened = {use.name for use in recipe.postprocess.get(zone, ())}
-            if not opened & set(names[names.index(self.name) + 1 :]):
-                complaints.append(
-                    f"choice: distributed is enough noise for a sum, not for an upload, and uploads of zone {zone} are "
-                    "visible; encrypt the zone after the noise, or write choice: local"
-                )
         if choice != "local" and recipe.sampling is not None and self.options.participants is None:
             expected = max(1, int(recipe.sampling.rate * recipe.clients + 0.5))
             complaints.append(f"choice: {choice} needs to know the clients of a round; write participants: {expected}")
         if (self.options.participants or 0) > recipe.clients:
             complaints.append(f"participants={self.options.participants} must be <= data.clients={recipe.clients}")
-        try:
-            return [*complaints, *self._gaussian(recipe.rounds - 1, recipe.rounds, recipe.clients).check(recipe)]
-        except ProtectionError as error:
-            return [*complaints, str(error)]
+        return complaints
 
-    def multiplier(self, round: int, rounds: int, num_clients: int) -> float:
-        """What is really added to one upload: standard deviation over clipping norm.
+    def factor(self, num_clients: int) -> float:
+        """What sigma is multiplied by to give the noise of one upload.
 
         Args:
-            round: 0-based.
-            rounds: T.
             num_clients: K, unless `participants` says otherwise.
         """
         root = math.sqrt(self.options.participants or num_clients)
-        factor = {"local": 1.0, "distributed": 1 / root, "literal_K": root}[self.options.choice]
-        return self.options.multiplier(round, rounds) * factor
+        return {"local": 1.0, "distributed": 1 / root, "literal_K": root}[self.options.choice]
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Eq. 21, with the std of `choice`. The result has no L2 bound any more.
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """What one upload of the round really carries, whatever sigma claims, scaled to the clip before it.
+
+        Noise for the sum must be encrypted later in the chain, which the check of a recipe asks for.
 
         Raises:
-            ProtectionError: the block has no finite L2 bound, or the grid does not suit it.
+            Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
+            ProtectionError: no such schedule exists, or the grid does not suit the bound.
         """
-        return self._gaussian(ctx.round, ctx.rounds, ctx.num_clients).protect(block, client, ctx)
-
-    def release(self, round: int, ctx: Context) -> Release:
-        """What one upload of that round costs: the true multiplier, whatever sigma claims."""
-        found = self._gaussian(round, ctx.rounds, ctx.num_clients).release(round, ctx)
-        sigma = self.options.multiplier(round, ctx.rounds)
+        options = self.options
+        trust: Literal["local", "distributed"] = "distributed" if options.choice == "distributed" else "local"
+        found = local_noise(options, known, ctx, self.factor(ctx.num_clients), trust)
+        sigma = options.multiplier(ctx.round, ctx.rounds)
         note = {
             "local": found.note,
             "distributed": f"enough noise for sigma={sigma:.4g} in the sum of all; {found.note}",
             "literal_K": f"eq. 21 as printed; eq. 22 states the cost of sigma={sigma:.4g}, K times the true one; "
             f"{found.note}",
-        }[self.options.choice]
-        trust = "distributed" if self.options.choice == "distributed" else "local"
-        return dataclasses.replace(found, trust=trust, literal=self.options.choice == "literal_K", note=note)
+        }[options.choice]
+        return (dataclasses.replace(found, literal=options.choice == "literal_K", note=note),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Eq. 21, with the std of `choice`.
+
+        Raises:
+            ProtectionError: nothing bounds the values, or the grid does not suit them.
+        """
+        multiplier = self.options.multiplier(ctx.round, ctx.rounds) * self.factor(ctx.num_clients)
+        options, source, grid = Gaussian.Options, self.options.source, self.options.grid
+        gaussian = Gaussian(options(noise_multiplier=multiplier, source=source, grid=grid))
+        gaussian.name = self.name  # which keys its stream
+        return gaussian.protect(block, client, ctx)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         std = {"local": "C sigma", "distributed": "C sigma / sqrt(K)", "literal_K": "C sigma sqrt(K) (literal)"}
         lemma = ", sigma by Lemma 2" if self.options.calibration == "rdp" else ""
         return f"Gaussian noise of std {std[self.options.choice]} at the client, {self.options.words()}{lemma}"
-
-    def _gaussian(self, round: int, rounds: int, num_clients: int) -> Gaussian:
-        """`std.gaussian` with this round's true multiplier, under this component's name, which keys its stream."""
-        multiplier = self.multiplier(round, rounds, num_clients)
-        options, source, grid = Gaussian.Options, self.options.source, self.options.grid
-        gaussian = Gaussian(options(noise_multiplier=multiplier, source=source, grid=grid))
-        gaussian.name = self.name
-        return gaussian
 
 
 @functools.cache

@@ -8,6 +8,8 @@ import numpy as np
 from fedplug import Client, Context, Layout
 from numpy.typing import NDArray
 
+from fedplug_selectiveshield.consensus import Consensus
+
 _BINS = 50
 _FEW_LAYERS = 12
 """Up to this many layers get a histogram each."""
@@ -27,7 +29,7 @@ def fisher_pictures(
     Returns:
         Pictures by name, as `fedplug.pictures` describes them.
     """
-    taus = [c.threshold(client.client_id) for c in ctx.components.values() if hasattr(c, "threshold")]
+    taus = [c.threshold(client.client_id) for c in ctx.components.values() if isinstance(c, Consensus)]
     whose = f"client {client.client_id}, round {ctx.round + 1}"
     mark = taus[0] if len(taus) == 1 else None
     return {

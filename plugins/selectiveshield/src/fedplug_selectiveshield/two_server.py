@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Context, Field, add_blocks, hookimpl
+from fedplug import Adds, Block, Context, Effects, Field, Known, Misplaced, Seal, add_blocks, hookimpl
 from fedplug_std.gaussian import NoiseOptions
 
 
@@ -19,8 +19,6 @@ class TwoServer(fedplug.Aggregator):
     updates, and 1 gives FedAvg.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         divide_by: Literal["contributors", "clients"] = Field(
             "contributors", description="each position by the clients that sent it, or by all clients (eq. 26, literal)"
@@ -33,24 +31,30 @@ class TwoServer(fedplug.Aggregator):
         self.options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """The key is at the key server, and no other rule divides the sums."""
-        complaints = []
-        for zone, chain in recipe.protect.items():
-            if any(getattr(use.options, "key_holder", "key_server") != "key_server" for use in chain):
-                complaints.append(
-                    f"the clients hold the key of zone {zone}, but this aggregation needs a second server that opens "
-                    "sums; write key_holder: key_server, or aggregate: {use: std.mean, weighting: uniform}"
-                )
+        """No other rule divides the sums."""
         changed = self.options.server_lr != 1 or self.options.divide_by != "contributors"
         poisson = recipe.sampling is not None and recipe.sampling.scheme == "poisson"
         opening = [use for chain in recipe.postprocess.values() for use in chain]
         central = [use for use in opening if isinstance(use.options, NoiseOptions)]
-        if changed and poisson and central:
-            complaints.append(
-                f"with poisson sampling, sums that {central[0].name} noises are divided by the expected weight, so "
-                "server_lr and divide_by have no effect on them; leave both out"
+        if not (changed and poisson and central):
+            return []
+        return [
+            f"with poisson sampling, sums that {central[0].name} noises are divided by the expected weight, so "
+            "server_lr and divide_by have no effect on them; leave both out"
+        ]
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        """A sum; what is encrypted must be for the key server to open.
+
+        Raises:
+            Misplaced: the clients hold the key.
+        """
+        if any(isinstance(closed, Seal) and closed.opened_by != "key_server" for closed in known.sealed):
+            raise Misplaced(
+                f"the clients hold the key of zone {known.zone}, but this aggregation needs a second server that opens "
+                "sums; write key_holder: key_server, or aggregate: {use: std.mean, weighting: uniform}"
             )
-        return complaints
+        return (Adds(),)
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
