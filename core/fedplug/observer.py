@@ -22,6 +22,7 @@ from fedplug.composition import Composition
 from fedplug.context import Client, Party, Server
 from fedplug.effects import Learns
 from fedplug.links import Step
+from fedplug.model import Model
 from fedplug.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug.parties import make_context
 from fedplug.public_facts import Sent

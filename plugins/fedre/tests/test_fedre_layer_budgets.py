@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from attack_toys import Runs, observed
 from fedplug import (
     Block,
     Bound,
@@ -440,6 +442,21 @@ def test_the_ledger_states_what_the_layers_of_a_run_cost_together(allocation: st
         assert found[round] > 1.01 * bound
     rates = [1 / multiplier**2 for multiplier in found]
     assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(sum(rates) ** -0.5, DELTA))
+
+
+@pytest.mark.parametrize("round", [1, 2])
+def test_whoever_reads_uploads_knows_the_noise_of_each_layer(tmp_path: Path, round: int) -> None:
+    """It follows from public scores of the model that the round started from; so do the norms of the clips."""
+    plain = recipe([OURS])
+    known, _ = observed(Runs(tmp_path).of(plain), "server", 1, round)
+    assert known.update is not None
+    assert known.vector is not None
+    with watched_scores() as scores:
+        run_protocol(plain)
+    share = budgets(next(one for at, one in scores if at == round - 1), 10, DELTA, 2, "exact", 2)
+    for sigma, layer in zip((0.1 * share.sigmas).tolist(), known.update.layout.layer_slices().values(), strict=True):
+        for part in layer:
+            assert known.update.sigma[part] == pytest.approx(sigma, rel=1e-5)
 
 
 def test_private_scores_leave_the_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import fedplug
@@ -218,7 +219,7 @@ class Clusters(fedplug.Groups):
             Reveals("clusters", ("aggregator", "client"), note="which clients have like data"),
         ]
 
-    def assess(self, server: Server, truth: dict[str, Any]) -> dict[str, float]:
+    def assess(self, server: Server, truth: Mapping[str, Any]) -> dict[str, float]:
         """What was found in round 1, and where the true categories are known the adjusted Rand index (Eq. 11)."""
         groups: dict[str, list[int]] = server.state["fedplug"].get("groups", {})
         facts: dict[str, float] = dict(server.memory(self).get("facts", {}))
