@@ -1,18 +1,26 @@
-"""Writes docs/reference/components.md from the installed components. A test says when the file is stale.
+"""Writes docs/reference/components.md from the installed components, and the roles of docs/writing-a-plugin.md from the
+code. A test says when they are stale.
 
     python docs/generate.py
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import re
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from fedplug import effects, roles
 from fedplug.catalog import Catalog
 from fedplug.cli_catalog import option_rows
 
 TARGET = Path(__file__).parent / "reference" / "components.md"
+PAGE = Path(__file__).parent / "writing-a-plugin.md"
+START, END = "<!-- generated: roles -->\n", "<!-- end of what is generated -->"
 DISTRIBUTIONS = ("fedplug", "fedplug-std", "fedplug-paraaegis")
 HEAD = """# Components
 
@@ -42,10 +50,9 @@ def reference() -> str:
 
 def options(found: type) -> str:
     """A component's options as a table."""
-    model = getattr(found, "Options", None)
-    if model is None:
+    if not issubclass(found, roles.Component):
         return ""
-    rows = option_rows(model)
+    rows = option_rows(found.Options)
     if not rows:
         return "No options.\n"
     cells = [["option", "type", "default", "bounds", "meaning"], ["---"] * 5]
@@ -53,7 +60,67 @@ def options(found: type) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
 
 
+def page() -> str:
+    """The text of the page on plugins, with its generated part made anew."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    return before + START + "\n" + "\n".join(_roles()) + "\n" + end + after
+
+
+def _roles() -> Iterator[str]:
+    """Each role with its members, then the records and the effects."""
+    groups: dict[type, list[str]] = {}
+    for group, role in roles.ROLES.items():
+        groups.setdefault(role, []).append(group)
+    served: list[tuple[type, list[str]]] = [(roles.Component, []), *groups.items()]
+    served.insert(6, (roles.Sealer, ["protect", "postprocess"]))
+    served.append((roles.RecordTrainer, ["trainer"]))
+    for role, its_groups in served:
+        named = " and ".join(f"`fedplug.{group}`" for group in its_groups)
+        entry = f" (entry-point group {named})" if named else ""
+        yield f"**`fedplug.{role.__name__}`**{entry}: {_first(role)}\n"
+        yield "| member | |\n| --- | --- |"
+        base = {} if role is roles.Component else roles.members(roles.Component)
+        for name, member in roles.members(role).items():
+            if name in base or name in ("Options", "name", "options"):
+                continue
+            yield f"| {_signature(name, member)} | {_first(member)} |"
+        yield ""
+    yield "Records that a role declares:\n"
+    for record in dict.fromkeys(roles.RECORDS.values()):
+        yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
+    yield "\nWhat a link can state (`fedplug.effects`):\n"
+    for effect in effects.Effect.__args__:  # type: ignore[attr-defined]
+        yield f"* `{effect.__name__}({_fields(effect)})`: {_first(effect)}"
+    for record in (effects.Reveals, effects.Learns):
+        yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
+    yield ""
+
+
+def _signature(name: str, member: Any) -> str:
+    required = " (must have)" if getattr(member, "__isabstractmethod__", False) else ""
+    if isinstance(member, property):
+        returned = inspect.signature(member.fget).return_annotation if member.fget else ""
+        return f"`{name}: {_escaped(returned)}`{required}"
+    return f"`{name}({', '.join(inspect.signature(member).parameters)})`{required}"
+
+
+def _fields(record: Any) -> str:
+    return ", ".join(field.name for field in dataclasses.fields(record))
+
+
+def _first(found: Any) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return _escaped(re.sub(r"\s+", " ", (inspect.getdoc(found) or "").partition("\n\n")[0]))
+
+
+def _escaped(text: str) -> str:
+    return str(text).replace("|", "\\|")
+
+
 if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(reference(), encoding="utf-8")
-    print(f"wrote {TARGET}")
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {TARGET} and the roles of {PAGE}")

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedplug.effects import Adds, CoversSupport, Effects, Known, Noise, Opens, Scramble, Seal, as_effects
+from fedplug.effects import Adds, CoversSupport, Effects, Known, Noise, Opens, Scramble, Seal, Uncredited, as_effects
 from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.roles import Aggregator, Component, Opener, Protector, Site
 from fedplug.types import RETAINED
@@ -140,8 +140,11 @@ def fold(
             effects = ()
         at_client = link.hook == "protect"
         after = known.voided(at_client=at_client) if effects is None else known.after(effects)
-        if effects is None and link.hook == "aggregate":
-            after = after.after((Adds(),))
+        if link.hook == "aggregate":
+            if effects is not None and Adds() not in effects:
+                no_sum = f"{link.name} does not add the uploads up, so others' noise earns no credit"
+                after = after.after((Uncredited(no_sum),))
+            after = dataclasses.replace(after, summed=True)
         steps.append(Step(link, known, effects, after))
         known = after
     return tuple(steps)
