@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug import Plans
 from fedplug.errors import RecipeError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -35,7 +36,7 @@ def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dic
 
 def test_the_plan_follows_from_public_facts_alone() -> None:
     plans = Share(Share.Options(ratio=0.3, rest="clear")).plans
-    assert (plans.zones, plans.own, plans.public) == ({"encrypted", "clear"}, frozenset(), True)
+    assert plans == Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=True)
 
 
 def plan_of(ratio: float, order: str = "uniform", round: int = 0, client_id: int = 0) -> Any:

@@ -126,8 +126,7 @@ def test_it_says_what_its_plans_and_its_ballots_are() -> None:
     ):
         component = Vote(Vote.Options(**options))
         assert component.cohort_secret
-        assert (component.plans.zones, component.plans.own) == (zones, frozenset())
-        assert component.plans.public == (not votes)
+        assert component.plans == fedplug.Plans(zones=frozenset(zones), own=frozenset(), public=not votes)
         asked = [method for shown in component.reveals(None) for method in shown.asked]  # type: ignore[arg-type]
         assert asked == (["nominate"] if votes else [])
         assert not any(shown.covered_by for shown in component.reveals(None))  # type: ignore[arg-type]

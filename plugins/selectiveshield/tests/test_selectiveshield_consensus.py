@@ -332,7 +332,8 @@ def test_it_says_what_the_masks_show() -> None:
     assert what("hide", "clip") == what("clip", "hide") == ["sensitive masks", "mask"]
     assert "support of the retained zone" in what("hide", rest="clear")  # of another zone
     plans = component_of(rest="clear").plans
-    assert (plans.own, plans.zones - plans.own, plans.public) == ({"retained", "clear"}, {"encrypted"}, False)
+    own = frozenset({"retained", "clear"})
+    assert plans == fedplug.Plans(zones=own | {"encrypted"}, own=own, public=False)
     assert "50% of the clients score above 0.1;" in component_of().describe()
     assert "score above 0.1 to 0.3;" in component_of(tau=(0.1, 0.3)).describe()
 

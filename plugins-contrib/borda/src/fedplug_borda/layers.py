@@ -25,7 +25,7 @@ class Layers(fedplug.Negotiation):
         rest: str = Field("noised", description="zone of the layers that are not encrypted")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Layers.Options = options
 
     @property
     def plans(self) -> Plans:

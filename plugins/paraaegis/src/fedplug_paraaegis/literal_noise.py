@@ -28,7 +28,7 @@ class LiteralNoise(fedplug.Protector):
         sampling_rate: float = Field(1.0, gt=0, le=1, description="q of Remark 1")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: LiteralNoise.Options = options
 
     def stddev(self, clipping_norm: float, num_examples: int, rounds: int) -> float:
         """Remark 1; in units of the update."""

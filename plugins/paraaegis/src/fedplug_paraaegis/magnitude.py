@@ -25,7 +25,7 @@ class Magnitude(fedplug.Scorer):
         )
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Magnitude.Options = options
 
     @hookimpl
     def score_parameters(self, client: Client, ctx: Context) -> Scores:

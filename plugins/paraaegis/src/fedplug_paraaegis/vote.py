@@ -35,7 +35,7 @@ class Vote(fedplug.Negotiation):
         rest: str = Field("noised", description="zone of the scalars that are not encrypted")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Vote.Options = options
 
     @property
     def cohort_secret(self) -> bool:

@@ -56,7 +56,7 @@ class Consensus(fedplug.Negotiation):
         rest: str = Field("noised", description="zone of the scalars that a client neither encrypts nor keeps")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Consensus.Options = options
 
     @property
     def plans(self) -> Plans:

@@ -45,7 +45,7 @@ class Fisher(fedplug.Scorer):
         )
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Fisher.Options = options
 
     def check(self, recipe: Any) -> list[str]:
         """The client whose values are drawn exists."""

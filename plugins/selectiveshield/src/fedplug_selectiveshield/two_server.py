@@ -28,7 +28,7 @@ class TwoServer(fedplug.Aggregator):
         )
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: TwoServer.Options = options
 
     def check(self, recipe: Any) -> list[str]:
         """No other rule divides the sums."""
