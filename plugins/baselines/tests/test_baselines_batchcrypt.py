@@ -282,6 +282,12 @@ def test_every_group_has_clips_of_its_own(make_client: Any) -> None:
 def test_a_sum_comes_with_its_clips() -> None:
     assert is_reading(np.array([0.5]), np.array([4]), 4)
     assert not any(is_reading(*bad) for bad in [(None, None, 4), (np.array([0.5]), np.array([3]), 4)])
+    two = np.array([0.5, 0.1])
+    for clips, sizes in [
+        (two, np.array([5, -1])), (two, np.array([2.0, 2.0])), (two[None], np.array([[2, 2]])), (two * np.nan, [2, 2]),
+        (-two, np.array([2, 2])), (two * np.nan, np.array([2, 2])), (two, np.array([2**62, 4 - 2**62])), (0.5, 4),
+    ]:  # fmt: skip
+        assert not is_reading(clips, sizes, 4)
 
 
 def test_a_diverged_client_is_left_out() -> None:
