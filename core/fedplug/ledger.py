@@ -189,7 +189,7 @@ class Ledger:
     def _uncredited(self, zone: str, releases: list[Release], lightest: float) -> str:
         """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none."""
         if not all(release.adds_up for release in releases):
-            return f"zone {zone}: each client's noise has sizes of its own, so others' noise earns no credit"
+            return f"zone {zone}: noise of several clients need not add up there, so others' noise earns no credit"
         local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
         if zone not in self.sealed or not local:
             return ""

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Client, Layout
+from fedplug.accounting import gaussian_epsilon
 from fedplug.errors import ProtectionError, RecipeError, SetupError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
 from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
-from fedplug_baselines.ldp_fed_mechanism import alpha_for, perturb, zero_out_epsilon
+from fedplug_baselines.ldp_fed_mechanism import alpha_for, cost_of, gaussian_cost, perturb, zero_out_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, run_protocol
 
 LAYOUT = Layout.of([("fc1.weight", (3, 2)), ("fc1.bias", (2,)), ("fc2.weight", (2, 2)), ("fc3.weight", (5,))])
@@ -100,6 +102,60 @@ def test_alpha_is_for_neighbouring_steps_and_no_epsilon() -> None:
 def test_alpha_for_a_budget_uses_it_up(epsilon: float, coordinates: int, largest: int) -> None:
     cost = coordinates * zero_out_epsilon(alpha_for(epsilon, coordinates, largest), largest)
     assert epsilon * (1 - 1e-6) <= cost <= epsilon * (1 + 1e-12)
+
+
+def curve(null: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Errors of the best tests of `null` against `other`: false alarms and misses, at the corners of the curve."""
+    order = np.argsort(null / other, kind="stable")  # most telling for `other` first
+    return np.cumsum(null[order])[:-1], np.cumsum(other[order][::-1])[::-1][1:]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.floats(1e-3, 8))
+def test_two_gaussians_are_told_apart_better_than_any_value_from_zero(largest: int, alpha: float) -> None:
+    """By enumeration, for every v and both directions; and not much better: some test is as good."""
+    rows, mu = mechanism(largest, alpha), gaussian_cost(alpha, largest)
+    slack = []
+    for value in range(2 * largest + 1):
+        for null, other in ((rows[largest], rows[value]), (rows[value], rows[largest])):
+            false, missed = curve(null, other)
+            found = stats.norm.cdf(stats.norm.isf(false) - mu)  # misses of the best test of two Gaussians
+            assert (found <= missed * (1 + 1e-9)).all()
+            slack.append((stats.norm.isf(false) - stats.norm.ppf(missed)).max())
+    assert max(slack) >= 0.7 * mu  # the search is over all t, of which few are integers where m is small
+    if largest >= 6:
+        assert max(slack) >= 0.98 * mu
+
+
+@pytest.mark.parametrize(("largest", "alpha", "values"), [(3, 0.02, 200), (3, 0.3, 60), (10, 0.05, 100), (2, 0.8, 40)])
+def test_many_values_cost_no_more_than_the_account_says(largest: int, alpha: float, values: int) -> None:
+    """Against the exact privacy loss of all of them: its distribution, convolved."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    rows = mechanism(largest, alpha)
+    epsilon, mu = cost_of(alpha, values, largest, 1e-5)
+    assert mu > 0
+    for value in (0, 2 * largest):
+        lower, upper = ({y: math.log(p) for y, p in enumerate(rows[v])} for v in (largest, value))
+        one = pld.from_two_probability_mass_functions(lower, upper, value_discretization_interval=1e-4)
+        exact = one.self_compose(values).get_epsilon_for_delta(1e-5)
+        assert exact <= epsilon * 1.001  # it rounds losses up, by at most 1e-4 each
+        assert exact >= 0.4 * epsilon
+
+
+@settings(deadline=None)
+@given(st.floats(0.1, 1e4), st.integers(1, 10**5), st.integers(1, 10**5))
+def test_alpha_for_a_budget_at_delta_uses_it_up_and_is_no_smaller(epsilon: float, values: int, largest: int) -> None:
+    alpha = alpha_for(epsilon, values, largest, 1e-5)
+    assert epsilon * (1 - 1e-6) <= cost_of(alpha, values, largest, 1e-5)[0] <= epsilon * (1 + 1e-12)
+    assert alpha >= alpha_for(epsilon, values, largest) * (1 - 1e-9)
+
+
+def test_a_model_of_many_values_gets_tens_of_times_less_noise_at_delta() -> None:
+    assert alpha_for(10, 8460, 500, 1e-5) / alpha_for(10, 8460, 500) == pytest.approx(35.0, abs=0.1)
+    sharp = alpha_for(1e8, 8460, 500)
+    assert alpha_for(1e8, 8460, 500, 1e-5) == pytest.approx(sharp)  # here adding up is the better account
+    assert cost_of(sharp, 8460, 500, 1e-5)[1] == 0
 
 
 # -- the protector -----------------------------------------------------------------------------------------------------
@@ -215,6 +271,29 @@ def test_a_budget_in_epsilon_is_what_the_ledger_says(layers: bool) -> None:
     assert outcome.protocol.ledger.epsilon() == pytest.approx(50, rel=1e-6)
     assert outcome.protocol.ledger.epsilon() <= 50 * (1 + 1e-9)
     assert not outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"][0]["literal"]
+
+
+@pytest.mark.parametrize("layers", [True, False])
+def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> None:
+    """As Gaussian noise of other systems at the same epsilon and delta; no credit for that of other clients."""
+    outcome = run_protocol(recipe(None, layers=layers, noise={"epsilon": 50, "delta": 1e-5, "source": "secure"}))
+    ledger = outcome.protocol.ledger
+    assert ledger.delta == 1e-5
+    assert ledger.epsilon() == pytest.approx(50, rel=1e-6)
+    assert ledger.to_json()["views"]["released_model"]["zero_out"]["epsilon_exact"] == pytest.approx(50, rel=1e-6)
+    release = ledger.log[0]["zones"]["noised"]["releases"][0]
+    assert release["mechanism"] == "gaussian"
+    assert not release["literal"]
+    assert "those of all rounds cost 50 at delta 1e-05" in release["note"]
+    assert any("others' noise earns no credit" in warning for warning in ledger.to_json()["warnings"])
+
+
+def test_alpha_at_delta_costs_less_than_its_epsilons_added_up() -> None:
+    plain = run_protocol(recipe()).protocol.ledger.epsilon()
+    together = run_protocol(recipe(noise={"delta": 1e-5})).protocol.ledger.epsilon()
+    mu = gaussian_cost(0.05, 100)
+    assert together == pytest.approx(gaussian_epsilon(1 / (mu * math.sqrt(520 + 90 + 520)), 1e-5), rel=1e-9)
+    assert together < plain
 
 
 def test_selecting_k_clients_earns_no_credit() -> None:

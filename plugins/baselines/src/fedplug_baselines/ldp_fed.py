@@ -20,7 +20,14 @@ from fedplug.errors import ProtectionError, SetupError
 from fedplug.types import NOISED, RETAINED
 from pydantic import field_validator, model_validator
 
-from fedplug_baselines.ldp_fed_mechanism import LARGEST, alpha_for, perturb, uniform_source, zero_out_epsilon
+from fedplug_baselines.ldp_fed_mechanism import (
+    LARGEST,
+    alpha_for,
+    cost_of,
+    perturb,
+    uniform_source,
+    zero_out_epsilon,
+)
 
 
 class LdpFed:
@@ -33,6 +40,11 @@ class LdpFed:
     local differential privacy, by which two clients may differ as much as they like: that is larger by a factor of
     about bound * 10^precision / 2 for each value sent. Give `epsilon` to have alpha follow from a budget in that
     honest sense; the ledger states it in any case.
+
+    Epsilons of all values add up, to a sum that leaves next to nothing of a model. With `delta`, the values are
+    accounted for as the Gaussian release that tells as much as all of them together (Gaussian differential privacy;
+    `gaussian_cost`), which for a model's many values is far less: another system's (epsilon, delta) is then met by the
+    same kind of account.
     """
 
     class Options(fedplug.Options):
@@ -47,6 +59,11 @@ class LdpFed:
         epsilon: float | None = Field(
             None, gt=0, allow_inf_nan=False,
             description="instead of alpha: privacy loss of a client over all rounds, every value counted (zero-out)",
+        )  # fmt: skip
+        delta: float | None = Field(
+            None, gt=0, lt=1,
+            description="failure probability at which all values are accounted for together, for the least epsilon; "
+            "without it, their epsilons add up",
         )  # fmt: skip
         source: Literal["secure", "reproducible"] = Field(
             "secure",
@@ -107,29 +124,37 @@ class LdpFed:
         options = self.options
         if options.epsilon is None:
             return options.alpha or math.nan  # validation leaves neither None nor 0 here
-        values = sum(values_sent(round, ctx) for round in range(ctx.rounds))
-        return alpha_for(options.epsilon, max(values, 1), options.largest)
+        return alpha_for(options.epsilon, all_values(ctx), options.largest, options.delta)
 
     def release(self, round: int, ctx: Context) -> Release:
         """What the values of that round cost together in local differential privacy, for the ledger."""
         options, values, alpha = self.options, values_sent(round, ctx), self.alpha(ctx)
+        total, mu = cost_of(alpha, all_values(ctx), options.largest, options.delta)
         epsilon = values * zero_out_epsilon(alpha, options.largest)
         note = (
-            f"the paper would quote alpha {alpha:.3g}, which is for values that are 1e-{options.precision} apart; all "
-            f"{values} values that a client sends in a round cost it epsilon {epsilon:.3g}; the proof leaves out the "
-            "rounding inside the sampler"
+            f"the paper would quote alpha {alpha:.3g}, which is for values that are 1e-{options.precision} apart; the "
+            f"epsilons of all {values} values that a client sends in a round add up to {epsilon:.3g}"
         )
+        if mu:
+            note += (
+                f"; together, those of all rounds cost {total:.3g} at delta {options.delta:g}: a round's tell no more "
+                "than the Gaussian release that stands here, whose size is not that of the noise"
+            )
+        note += "; the proof leaves out the rounding inside the sampler"
         if options.source == "reproducible":
             note += "; anyone who knows the seed can draw the same"
-        return Release(
-            "pure", 1 / epsilon, options.bound * math.sqrt(values), "local", options.source,
-            literal=options.epsilon is None, note=note,
-        )  # fmt: skip
+        norm, literal = options.bound * math.sqrt(values), options.epsilon is None
+        if mu:
+            # Draws do not add up as Gaussian noise does, so that of other clients earns no credit.
+            multiplier = 1 / (mu * math.sqrt(values))
+            return Release("gaussian", multiplier, norm, "local", options.source, literal, note, adds_up=False)
+        return Release("pure", 1 / epsilon, norm, "local", options.source, literal, note)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
         budget = f"alpha {options.alpha:g} a step" if options.epsilon is None else f"epsilon {options.epsilon:g} in all"
+        budget += f", delta {options.delta:g}" if options.delta else ""
         return f"values in ±{options.bound:g}, {options.precision} decimals, drawn anew with {budget}"
 
 
@@ -234,3 +259,8 @@ def values_sent(round: int, ctx: Context) -> int:
         if isinstance(component, LdpFedCycle):
             return component.values_sent(round, ctx.layout)
     return ctx.layout.size
+
+
+def all_values(ctx: Context) -> int:
+    """How many scalars a client that takes part in every round sends, at least 1."""
+    return max(1, sum(values_sent(round, ctx) for round in range(ctx.rounds)))

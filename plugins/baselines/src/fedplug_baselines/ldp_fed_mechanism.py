@@ -7,14 +7,20 @@ exp(-alpha |v - y| / 2) for y in U. That is a two-sided geometric distribution a
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+from statistics import NormalDist
 
 import numpy as np
+from fedplug.accounting import gaussian_epsilon
 from numpy.typing import NDArray
 
 LARGEST = 2**52
 """Largest m: float64 still tells neighbouring integers apart."""
+
+_SHARP = 100.0
+"""Epsilon of one value from which on `gaussian_cost` is no help: there mu^2 / 2 is about twice epsilon."""
 
 
 def perturb(values: NDArray[np.int64], largest: int, alpha: float, generator: np.random.Generator) -> NDArray[np.int64]:
@@ -57,18 +63,75 @@ def zero_out_epsilon(alpha: float, largest: int) -> float:
     return decay * largest + math.log(middle / end)
 
 
-def alpha_for(epsilon: float, coordinates: int, largest: int) -> float:
+def gaussian_cost(alpha: float, largest: int) -> float:
+    """The least mu for which a drawn value tells no more of v against 0 than N(mu, 1) against N(0, 1) would.
+
+    With that, n values cost no more than one Gaussian release with noise multiplier 1 / (mu sqrt(n)) (Dong,
+    Roth and Su, Gaussian differential privacy, 2019: Theorem 2.10 and Corollary 3.3). That is far less than n times
+    `zero_out_epsilon` if n is large, since values that give much away are as rare as those that mislead.
+
+    The likelihood ratio of v > 0 against 0 grows with y, so the best tests ask whether y > t, and are strongest for
+    v = m (monotone ratios: Karlin and Rubin). It is constant up to y = 0, which leaves t = 0, ..., m - 1. A trade-off
+    curve is straight between these tests, that of two Gaussians is convex: it lies below everywhere if it does there.
+
+    Args:
+        alpha: > 0, privacy parameter a step of the universe.
+        largest: m >= 1.
+
+    Returns:
+        mu; infinity where values are so sharp that adding up epsilons is less in any case.
+    """
+    if zero_out_epsilon(alpha, largest) > _SHARP:
+        return math.inf
+    decay, quantile = alpha / 2, NormalDist().inv_cdf
+    middle, end = 1 + 2 * float(_mass(decay, largest)), 1 + float(_mass(decay, 2 * largest))
+
+    def needed(t: float) -> float:
+        above = math.exp(-decay * t) * float(_mass(decay, largest - t)) / middle  # Pr[y > t | 0]
+        below = math.exp(-decay * (largest - t - 1)) * float(_mass(decay, largest + t + 1)) / end  # Pr[y <= t | m]
+        return -quantile(above) - quantile(below)
+
+    grid = np.linspace(0, largest - 1, 65).tolist()
+    best = max(range(65), key=lambda i: needed(grid[i]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, 64)]
+    for _ in range(60):  # one maximum: it lies between the neighbours of the best
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (left, high) if needed(left) < needed(right) else (low, right)
+    return max(needed(low), needed(grid[best])) * (1 + 1e-6) + 1e-14  # for the search, and for rounding
+
+
+def cost_of(alpha: float, coordinates: int, largest: int, delta: float | None) -> tuple[float, float]:
+    """What that many values cost together: epsilon, and mu of one value where that is the better account, else 0.
+
+    Args:
+        alpha: > 0, privacy parameter a step of the universe.
+        coordinates: how many values a client sends, over all rounds, >= 1.
+        largest: m >= 1.
+        delta: failure probability at which they are accounted for; None adds up epsilons.
+    """
+    plain = coordinates * zero_out_epsilon(alpha, largest)
+    if delta is None or math.isinf(mu := gaussian_cost(alpha, largest)):
+        return plain, 0.0
+    together = gaussian_epsilon(1 / (mu * math.sqrt(coordinates)), delta)
+    return (together, mu) if together < plain else (plain, 0.0)
+
+
+@functools.cache
+def alpha_for(epsilon: float, coordinates: int, largest: int, delta: float | None = None) -> float:
     """The largest alpha with which that many coordinates together cost at most `epsilon` under zero-out.
 
     Args:
         epsilon: > 0, of all coordinates that a client sends, over all rounds.
         coordinates: how many that are, >= 1.
         largest: m >= 1.
+        delta: failure probability at which they are accounted for; None adds up epsilons.
     """
-    low, high = epsilon / coordinates / largest, 2 * epsilon / coordinates / largest
+    low = high = epsilon / coordinates / largest  # enough by adding up
+    while cost_of(high, coordinates, largest, delta)[0] <= epsilon:
+        low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        enough = coordinates * zero_out_epsilon(middle, largest) <= epsilon
+        enough = cost_of(middle, coordinates, largest, delta)[0] <= epsilon
         low, high = (middle, high) if enough else (low, middle)
     return low
 
@@ -82,6 +145,6 @@ def uniform_source(source: str, stream: np.random.Generator) -> np.random.Genera
     return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
 
 
-def _mass(decay: float, count: int | NDArray[np.int64]) -> NDArray[np.float64]:
+def _mass(decay: float, count: float | NDArray[np.int64]) -> NDArray[np.float64]:
     """Sum of exp(-decay k) over k = 1, ..., count, also where decay is tiny or nothing is to be summed."""
     return np.asarray(np.expm1(-decay * np.asarray(count, np.float64)) / np.expm1(-decay) * math.exp(-decay))
