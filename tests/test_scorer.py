@@ -173,6 +173,16 @@ def test_a_verdict_needs_a_number() -> None:
         assert judge.verdict(AttackReport(status), {"mse": 0.0}, ("mse", "<=", 0.1)) == status
 
 
+def test_why_the_deciding_number_is_not_defined_is_told_of_attacks_that_found_something() -> None:
+    judge = scorer(Undefined, CountError)
+    found = AttackReport("finished", counts=np.array([2, 0, 1]))
+    numbers, undefined = judge.score(found, truth_of(grey(0.5)))
+    assert numbers.keys() == {"toy_count_error"}
+    assert "odd count" in judge.unscored(found, undefined, "toy_odd")
+    assert judge.unscored(found, undefined, "toy_count_error") == ""
+    assert judge.unscored(AttackReport("failed"), undefined, "toy_odd") == ""
+
+
 def test_the_stronger_form_is_the_one_that_learnt_more() -> None:
     forms = {"adaptive": {"metrics": {"mse": 0.2}}, "naive": {"metrics": {"mse": 0.1}}}
     assert stronger(forms, "mse", "low") == "naive"
@@ -218,6 +228,7 @@ def test_an_answer_gets_the_types_that_everything_else_relies_on() -> None:
         ({"labels": np.array([0, 3])}, "labels that are not 0 to 2"),
         ({"labels": np.array([-1])}, "labels that are not 0 to 2"),
         ({"counts": np.zeros(4)}, "counts of shape (4,), not (3)"),
+        ({"presence": np.zeros(2)}, "presence of shape (2,), not (3)"),
         ({"members": np.zeros(4)}, "members of shape (4,), not (0)"),
         ({"losses": ("low",)}, "'low' for losses"),
         ({"metrics": {"own": "much"}}, "'much' for own"),
@@ -236,3 +247,5 @@ def test_findings_that_are_not_finite_mean_that_the_attack_diverged(value: float
     assert found.status == "diverged"
     assert found.reason == "the images that it found are not finite"
     assert found.images is None
+    found = checked(AttackReport("finished", presence=np.array([0.5, value, 1])), VIEW)
+    assert (found.status, found.reason) == ("diverged", "the scores of presence that it found are not finite")

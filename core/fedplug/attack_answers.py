@@ -49,7 +49,8 @@ def checked(report: Any, view: View) -> AttackReport:
     for name in ("images", "counts", "presence", "members"):
         array = getattr(found, name)
         if array is not None and not np.isfinite(array).all():
-            reason = report.reason or f"the {name} that it found are not finite"
+            scores = "scores of presence" if name == "presence" else name
+            reason = report.reason or f"the {scores} that it found are not finite"
             return dataclasses.replace(
                 found, status=DIVERGED, reason=reason, images=None, counts=None, presence=None, members=None
             )

@@ -101,7 +101,7 @@ class Openings:
         if self.file is not None and len(self) < known:
             has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
             raise CheckpointError(
-                f"{self.file} {has}, but the checkpoint knows of {known} sums that were opened; {_remedy(self.file)}"
+                f"{self.file} {has}, but a checkpoint knows of {known} sums that were opened; {_remedy(self.file)}"
             )
 
     def _append(self, opening: Opening) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedplug import codec, pictures
 from fedplug.calls import Receiver
+from fedplug.checkpoint import KEPT, Checkpoints
 from fedplug.client_data import client_data, load_data
 from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
@@ -110,7 +111,7 @@ class ClientHost:
         client_ids: the clients it holds.
         data_root: folder of data sets, or None.
         device: `cpu`, `cuda`, ...
-        openings: folder in which the clients note what they open, or None.
+        run_dir: the run folder, in which the clients note what they open, or None.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class ClientHost:
         client_ids: list[int],
         data_root: str | None,
         device: str,
-        openings: Path | None = None,
+        run_dir: Path | None = None,
     ) -> None:
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
@@ -142,7 +143,7 @@ class ClientHost:
             client.profile, client.data_root = profiles.get(client_id), data_root
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
-            client.openings = openings_of(client_address(client_id), openings)
+            client.openings = openings_of(client_address(client_id), run_dir)
             client.state["fedplug"] = {"done": 0, "saved": 0, "buffers": buffers}
             self._at_round(client, -1)
             self.clients[client_address(client_id)] = client
@@ -199,7 +200,6 @@ class ClientHost:
                 raise
             except Exception as error:
                 raise CheckpointError(f"{path} holds no client's state ({type(error).__name__}: {error})") from error
-            client.openings.require(client.state["fedplug"].get("opened", 0))
             self._at_round(client, -1)
         self.model_user = None
 
@@ -215,15 +215,15 @@ class KeyServerHost:
 
     Args:
         recipe, composition: this process' own copies.
-        openings: folder in which the key server notes what it opens, or None.
+        run_dir: the run folder, in which the key server notes what it opens, or None.
     """
 
-    def __init__(self, recipe: Recipe, composition: Composition, openings: Path | None = None) -> None:
+    def __init__(self, recipe: Recipe, composition: Composition, run_dir: Path | None = None) -> None:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest)
         self.party = HostedKeyServer(counts=bool(recipe.profiles))
-        self.party.openings = openings_of(KEY_SERVER, openings)
+        self.party.openings = openings_of(KEY_SERVER, run_dir)
 
     @property
     def addresses(self) -> list[str]:
@@ -239,7 +239,6 @@ class KeyServerHost:
     def load(self, folder: Path) -> None:
         self.party.state = codec.decode(read_file(folder / file_name(KEY_SERVER)))
         self.party.cache.clear()
-        self.party.openings.require(self.party.state.get("fedplug", {}).get("opened", 0))
 
     def _at_round(self, round: int) -> None:
         self.party.ctx = make_context(self.recipe, self.composition, Layout(()), round, self.party)
@@ -257,9 +256,25 @@ class HostedKeyServer(KeyServer):
         return {"operations": operations} if self._counts else {}
 
 
-def openings_of(address: str, folder: Path | None) -> Openings:
-    """What a party has opened so far, as it has noted it in the folder; without a folder it begins with nothing."""
-    return Openings(None if folder is None else (folder / file_name(address)).with_suffix(".jsonl"))
+def openings_of(address: str, run_dir: Path | None) -> Openings:
+    """What a party has opened so far, as it has noted it in the run folder; without one it begins with nothing.
+
+    Raises:
+        CheckpointError: its notes are damaged, or fewer than one of its checkpoints knows of.
+    """
+    if run_dir is None:
+        return Openings()
+    state, known = file_name(address), 0
+    checkpoints = Checkpoints(run_dir)
+    for round in checkpoints.rounds()[-KEPT:]:
+        try:
+            saved = codec.decode(read_file(checkpoints.path(round) / state))
+            known = max(known, saved.get("state", saved)["fedplug"]["opened"])
+        except Exception:
+            continue  # damaged; whoever resumes from it is told
+    openings = Openings((run_dir / "openings" / state).with_suffix(".jsonl"))
+    openings.require(known)
+    return openings
 
 
 def make_context(

@@ -250,7 +250,7 @@ class Run:
             workers=self.settings.workers or max(1, os.cpu_count() or 1),
             key_server=needs_key_server(composition),
             catalog=self.injected,
-            openings=self.run_dir / "openings",
+            run_dir=self.run_dir,
         )
         engine: Engine = self.engine_class(job)
         return engine

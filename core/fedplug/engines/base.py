@@ -23,7 +23,7 @@ class Job:
         workers: how many worker processes.
         key_server: whether the protocol needs one.
         catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
-        openings: folder in which each party notes what it opens; None: it knows only for as long as its process lives.
+        run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
     """
 
     recipe: dict[str, Any]
@@ -32,7 +32,7 @@ class Job:
     workers: int = 1
     key_server: bool = False
     catalog: Catalog | None = None
-    openings: Path | None = None
+    run_dir: Path | None = None
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

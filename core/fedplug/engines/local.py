@@ -18,14 +18,14 @@ class LocalEngine:
         recipe, composition = job.build()
         everyone = list(range(recipe.data.clients))
         self.clients = clients = ClientHost(
-            recipe, composition, everyone, job.data_root, job.device, job.openings
+            recipe, composition, everyone, job.data_root, job.device, job.run_dir
         )
         self.hosts: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:
             self._hosts[address] = clients
         if job.key_server:
             # Its own copy of the components, so that nothing the key server caches is in reach of the others.
-            key_server = KeyServerHost(*job.build(), job.openings)
+            key_server = KeyServerHost(*job.build(), job.run_dir)
             self._hosts[KEY_SERVER] = key_server
             self.hosts.append(key_server)
 

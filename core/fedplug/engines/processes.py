@@ -205,9 +205,9 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int]) -> Non
     try:
         recipe, composition = job.build()
         if number == KEY_SERVER_WORKER:
-            host = KeyServerHost(recipe, composition, job.openings)
+            host = KeyServerHost(recipe, composition, job.run_dir)
         else:
-            host = ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.openings)
+            host = ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.run_dir)
         pipe.send_bytes(codec.encode(""))
     except Exception as error:
         pipe.send_bytes(codec.encode(describe(error)))

@@ -9,7 +9,7 @@ import pytest
 from fedplug import Truth
 from fedplug.errors import MetricError
 from fedplug.views import AttackReport
-from fedplug_attacks.label_metrics import LabelAccuracy, LabelRecall
+from fedplug_attacks.label_metrics import LabelAccuracy, LabelRecall, PresenceAuc
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,3 +88,30 @@ def test_refused(counts: Any, labels: Any, message: str) -> None:
 def test_recall_of_nobody_is_not_defined() -> None:
     with pytest.raises(MetricError, match="without examples"):
         scores([1, 1], [0, 0])
+
+
+def area(true: list[int], *, counts: Any = None, presence: Any = None) -> float:
+    report = AttackReport("finished", counts=counts, presence=presence)
+    return PresenceAuc(PresenceAuc.Options()).score(report, truth_of(true))["presence_auc"]
+
+
+def test_presence_is_the_share_of_pairs_in_the_right_order_and_ties_count_half() -> None:
+    # Present 0.9 and 0.4, absent 0.5 and 0.4: of four pairs two are right, one is a tie, one is wrong.
+    assert area([3, 0, 1, 0], presence=np.array([0.9, 0.5, 0.4, 0.4])) == pytest.approx(2.5 / 4)
+    assert area([3, 0, 1, 0], presence=np.ones(4)) == 0.5
+
+
+def test_counts_stand_in_for_scores_and_scores_come_first() -> None:
+    assert area([3, 0, 1, 0], counts=np.array([2, 0, 1, 1])) == pytest.approx(3.5 / 4)
+    assert area([3, 0, 1, 0], counts=np.array([0, 1, 0, 1]), presence=np.array([2.0, 0, 1, 0])) == 1
+
+
+@pytest.mark.parametrize(("true", "said"), [([1, 2, 3], "every class"), ([0, 0, 0], "no class")])
+def test_presence_is_not_defined_where_no_class_differs(true: list[int], said: str) -> None:
+    with pytest.raises(MetricError, match=said):
+        area(true, presence=np.arange(3.0))
+
+
+def test_presence_needs_a_score_for_each_class() -> None:
+    with pytest.raises(MetricError, match="one a class"):
+        area([1, 0, 3], presence=np.arange(2.0))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Layout, secrets
+from fedplug import Block, Client, Layout, run_command, secrets
+from fedplug.charging import Charging
 from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.recipe import Recipe
+from fedplug.settings import Settings
 from fedplug.testing import check_component
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe import Lwe
@@ -311,6 +315,35 @@ def test_a_client_answers_for_one_set_of_shares_a_round_and_not_for_few(parties:
     assert np.array_equal(again, component.sum_of_shares(asked, "encrypted", boxes))
     fresh = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
     assert "with other ciphertexts" in component.sum_of_shares(asked, "encrypted", fresh)["opened_before"]
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt dies before its checkpoint: every client has answered, and refuses the fresh shares."""
+    settings = Settings.load().replace({"engine": engine, "workers": 1, "output": tmp_path, "quiet": True})
+    charge, catalog = Charging.round, toy_catalog()
+
+    def killed(self: Charging, round: int, *rest: Any) -> None:
+        if round == 1:
+            raise ZeroDivisionError
+        charge(self, round, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Charging, "round", killed)
+        with pytest.raises(ZeroDivisionError):
+            run_command.start(Recipe.from_plain({**recipe(), "rounds": 3}, catalog), settings, catalog)
+    (folder,) = tmp_path.iterdir()
+    assert run_command.resume(folder, settings, None, catalog) == 0
+    said = "round 2 was repeated; zone encrypted was not opened a second time"
+    assert said in json.loads((folder / "ledger.json").read_text())["warnings"]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["clients"]["dropped"] for row in rows] == [{}, {}, {}]  # to refuse is no failure
+    assert rows[0]["loss"] == rows[1]["loss"] != rows[2]["loss"]
+    for c in range(CLIENTS):
+        notes = (folder / "openings" / f"client-{c}.jsonl").read_text().splitlines()
+        assert [json.loads(note)["round"] for note in notes] == [0, 1, 2]
 
 
 def test_a_box_that_holds_no_share_is_refused(parties: dict[int, Client]) -> None:
