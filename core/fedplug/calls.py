@@ -13,10 +13,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fedplug import codec, pictures
-from fedplug.errors import FedplugError, MessageError, cause_of
+from fedplug.errors import FedplugError, MessageError, cause_of, log_error
 from fedplug.roles import named, remote_method
 from fedplug.typed import MOST, is_count, shown
 
@@ -142,10 +143,11 @@ class Receiver:
         site: `client` or `key_server`.
         components: this party's own components by name.
         digest: of this party's own recipe.
+        run_dir: the run folder, where tracebacks are kept, or None.
     """
 
-    def __init__(self, site: str, components: dict[str, Any], digest: str) -> None:
-        self.site, self.components, self.digest = site, components, digest
+    def __init__(self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None) -> None:
+        self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
 
     def handle(self, data: bytes, party: Any, at_round: Callable[[int], None]) -> bytes:
         """Runs a message at a party and gives the reply.
@@ -191,6 +193,7 @@ class Receiver:
                 reply["value"] = method(party, *payload)
                 memory["done"] = sequence or memory["done"]
         except Exception as error:
+            log_error(self.run_dir, f"{self.site}, {running}", error)
             reply = {"error": {"call": running, "kind": type(error).__name__, "message": describe(error)}}
         reply["done"], reply["saved"] = memory["done"], memory["saved"]
         reply["reports"] = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}

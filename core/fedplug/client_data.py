@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.context import stream
-from fedplug.errors import DataError
+from fedplug.errors import DataError, of_component
 from fedplug.types import ClientData, Dataset, Examples, PublicData
 
 if TYPE_CHECKING:
@@ -61,9 +61,11 @@ def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -
     Raises:
         DataError: there are too few examples to set aside, or the public ones do not look like the others.
     """
-    data: Dataset = components[recipe.data.name].load(root)
+    with of_component(recipe.data.name, "load"):
+        data: Dataset = components[recipe.data.name].load(root)
     if recipe.public is not None:
-        other: Dataset = components[recipe.public.name].load(root)
+        with of_component(recipe.public.name, "load"):
+            other: Dataset = components[recipe.public.name].load(root)
         for what, theirs, ours in (
             ("shape", other.shape, data.shape),
             ("number of classes", len(other.classes), len(data.classes)),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import traceback
-from pathlib import PurePath
+from collections.abc import Iterator
+from pathlib import Path, PurePath
 from typing import Self
+
+ERRORS = "errors.log"
+"""In the run folder: tracebacks of what went wrong, of all parties."""
 
 
 class FedplugError(Exception):
@@ -95,3 +101,30 @@ def cause_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"
+
+
+@contextlib.contextmanager
+def of_component(name: str, what: str) -> Iterator[None]:
+    """Inside, an error that is not fedplug's own becomes one that names the component and what it was to do."""
+    try:
+        yield
+    except FedplugError:
+        raise
+    except Exception as error:
+        raise PluginError(f"component {name}, {what}: {cause_of(error)}") from error
+
+
+def log_error(run_dir: Path | None, whose: str, error: BaseException) -> None:
+    """Appends the traceback of an error to `errors.log` of the run folder, for whoever wrote what raised it.
+
+    Args:
+        run_dir: None where there is no folder; nothing is written then.
+        whose: the party in which it was raised, and what it was doing.
+        error: with its causes.
+    """
+    if run_dir is None or not run_dir.is_dir():
+        return
+    text = "".join(traceback.format_exception(error))
+    handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "a", encoding="utf-8") as file:
+        file.write(f"-- {whose}\n{text}\n")

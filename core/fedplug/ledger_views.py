@@ -41,9 +41,10 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
         "aggregator": _aggregator(ledger),
         "key_holder": _key_holder(ledger),
         "client": _everybody(
-            ledger, "peer", "a client sees the sums and subtracts its own upload from them; this covers one client that "
+            ledger, "peer",
+            "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
-        ),
+        ),  # fmt: skip
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
     }

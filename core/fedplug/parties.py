@@ -21,7 +21,7 @@ from fedplug.checkpoint import KEPT, Checkpoints
 from fedplug.client_data import client_data, load_data
 from fedplug.composition import Composition
 from fedplug.context import Client, Context, KeyServer, Party, stream
-from fedplug.errors import CheckpointError
+from fedplug.errors import CheckpointError, of_component
 from fedplug.model import Model
 from fedplug.openings import Openings
 from fedplug.profiles import by_party
@@ -126,13 +126,15 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
-        self._receiver = Receiver("client", components, recipe.digest)
+        self._receiver = Receiver("client", components, recipe.digest, run_dir)
         data, self.public = load_data(recipe, composition.components, data_root)
         num_clients = recipe.data.clients
         partition = composition.part(recipe.data.partition.name, Partition)
-        assignment = partition.assign(data.train.labels, num_clients, stream(recipe.seed, "partition"))
-        model_component = composition.part(recipe.model.name, ModelSource)
-        self.model: Model = model_component.build(data.shape, len(data.classes), recipe.seed, device)
+        with of_component(partition.name, "assign"):
+            assignment = partition.assign(data.train.labels, num_clients, stream(recipe.seed, "partition"))
+        source = composition.part(recipe.model.name, ModelSource)
+        with of_component(source.name, "build"):
+            self.model: Model = source.build(data.shape, len(data.classes), recipe.seed, device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
@@ -221,7 +223,7 @@ class KeyServerHost:
     def __init__(self, recipe: Recipe, composition: Composition, run_dir: Path | None = None) -> None:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
-        self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest)
+        self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest, run_dir)
         self.party = HostedKeyServer(counts=bool(recipe.profiles))
         self.party.openings = openings_of(KEY_SERVER, run_dir)
 

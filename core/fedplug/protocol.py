@@ -28,7 +28,13 @@ from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream
 from fedplug.engines.base import Engine
 from fedplug.errors import (
-    ClientError, FedplugError, OpenedBefore, PluginError, ProtectionError, Refusal, TooFewClients, cause_of,
+    ClientError,
+    FedplugError,
+    OpenedBefore,
+    ProtectionError,
+    Refusal,
+    TooFewClients,
+    of_component,
 )  # fmt: skip
 from fedplug.known_model import KnownModel, wants_model
 from fedplug.links import locked, seal_of
@@ -134,13 +140,10 @@ class Protocol:
         # Keys first: others may want something encrypted in their own set-up.
         for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
             try:
-                component.setup(everyone, self.key_server, ctx)
+                with of_component(component.name, "setup"):
+                    component.setup(everyone, self.key_server, ctx)
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
-            except FedplugError:
-                raise
-            except Exception as error:
-                raise PluginError(f"component {component.name}: its setup fails: {cause_of(error)}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
         self.metrics.forget()
 
@@ -298,7 +301,9 @@ class Protocol:
         A group that loses too many clients meanwhile is left out of this round; the others go on.
         """
         if self.recipe.groups:
-            self._form_groups(self.composition.part(self.recipe.groups.name, Groups), cohort, ctx)
+            former = self.composition.part(self.recipe.groups.name, Groups)
+            with of_component(former.name, "form_groups"):
+                former.form_groups(cohort, ctx)
         groups = [name for name in cohort.groups if cohort.group(name).client_ids]
         for name in groups:
             part = cohort.group(name)
@@ -309,14 +314,6 @@ class Protocol:
                     raise
                 for client_id in part.client_ids:
                     self.office.drop(client_id, f"too few clients of group {name} are left to negotiate")
-
-    def _form_groups(self, groups: Groups, cohort: Cohort, ctx: Context) -> None:
-        try:
-            groups.form_groups(cohort, ctx)
-        except FedplugError:
-            raise
-        except Exception as error:
-            raise PluginError(f"component {groups.name}: forming groups fails: {cause_of(error)}") from error
 
     def _open(
         self,

@@ -26,7 +26,7 @@ from fedplug.composition import Composition
 from fedplug.context import stream
 from fedplug.display import Display, make_display
 from fedplug.engines.base import Engine, Job
-from fedplug.errors import CheckpointError, FedplugError, SetupError
+from fedplug.errors import CheckpointError, FedplugError, SetupError, log_error, of_component
 from fedplug.ledger_setup import ledger_of
 from fedplug.model import Model
 from fedplug.plan import plan_of
@@ -194,6 +194,7 @@ class Run:
             return INTERRUPTED
         except FedplugError as error:
             self._report_failure(protocol)
+            log_error(self.run_dir, "server", error)
             if self.checkpoints.rounds() and not isinstance(error, CheckpointError):
                 raise type(error)(f"{error}\n{self._how_to_go_on(protocol)}") from error
             raise
@@ -224,13 +225,15 @@ class Run:
         recipe = self.recipe
         data, public = load_data(recipe, composition.components, self.data_root)
         partition = composition.part(recipe.data.partition.name, Partition)
-        assignment = partition.assign(data.train.labels, recipe.data.clients, stream(recipe.seed, "partition"))
+        with of_component(partition.name, "assign"):
+            assignment = partition.assign(data.train.labels, recipe.data.clients, stream(recipe.seed, "partition"))
         counts = {
             str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
             for client_id, mine in enumerate(assignment)
         }
         source = composition.part(recipe.model.name, ModelSource)
-        model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
+        with of_component(source.name, "build"):
+            model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
         if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
             require_memory(recipe, model.layout)
         return model, public, {"classes": list(data.label_names), "clients": counts}

@@ -17,7 +17,7 @@ from fedplug.calls import describe
 from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
-from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError
+from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
 from fedplug.links import locked, seal_of
 from fedplug.roles import RecordTrainer, Scorer, Trainer
 from fedplug.types import CLEAR, RETAINED, Block, Plan
@@ -166,7 +166,8 @@ class Steps:
         model.set_vector(client.start)
         learnt = contextlib.nullcontext(trainer) if self.probe is None else self.probe.on_one_batch(client, trainer)
         with client.timed("train"), client.operation("train", client.num_examples), learnt as solver:
-            numbers = solver.train(client, client.ctx)
+            with of_component(trainer.name, "train"):
+                numbers = solver.train(client, client.ctx)
             client.update = model.get_vector() - client.start
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
         client.state["fedplug"]["buffers"] = model.get_buffers()
@@ -310,7 +311,9 @@ class Steps:
 
     def _personalise(self, client: HostedClient) -> None:
         """Lets a trainer with models of the clients' own set this client's, from the global one."""
-        self.composition.trainer.personalise(client, client.ctx)
+        trainer = self.composition.trainer
+        with of_component(trainer.name, "personalise"):
+            trainer.personalise(client, client.ctx)
 
     def _merge(self, client: HostedClient) -> None:
         """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
