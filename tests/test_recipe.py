@@ -607,16 +607,15 @@ CLIP, NOISE, SEAL = {"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "eps
         (
             [NOISE],
             [
-                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; put {use: std.clip, norm: "
-                "1.0} before "
-                "it"
+                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; "
+                "put {use: std.clip, norm: 1.0} before it"
             ],
         ),
         (
             [NOISE, CLIP],
             [
-                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; put {use: std.clip, norm: 1.0} "
-                "before it"
+                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; "
+                "put {use: std.clip, norm: 1.0} before it"
             ],
         ),
         (

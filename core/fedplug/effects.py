@@ -393,6 +393,8 @@ class Known:
         found = self.norm(order)
         if found is None:
             because = "".join(f" ({name} states no effect, so bounds do not hold behind it)" for name in self.unstated)
+            if noises := [release.link for release in self.releases if release.trust != "central"]:
+                because += f" (behind the noise of {noises[-1]} no bound holds)"
             raise Misplaced(
                 f"{self.link} needs a bound of the L{order:g} norm earlier in the chain of zone {self.zone}{because}; "
                 f"{self.lost or remedy}"
@@ -455,7 +457,10 @@ class Known:
             case Noise():
                 return self._noised(effect)
             case Seal() | Scramble():
-                held = self._rounded(effect.step) if effect.step else self
+                held = self._rounded(effect.step) if effect.step > 0 else self
+                if math.isnan(effect.range) or math.isnan(effect.step):
+                    why = f"{self.link} does not say what values it holds, so others' noise earns no credit"
+                    held = replace(held._apply(Uncredited(why)), bounds=(), grid=0.0)
                 releases = tuple(replace(r, range=min(r.range, effect.range)) for r in held.releases)
                 return replace(
                     held, releases=releases, weighted=self.weighted or isinstance(effect, Seal),

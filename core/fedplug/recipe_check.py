@@ -18,7 +18,7 @@ from fedplug.errors import PluginError
 from fedplug.links import Link, chain, fold, misplaced_links
 from fedplug.option_errors import closest
 from fedplug.profiles import profile_problems
-from fedplug.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer
+from fedplug.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer, record_problems
 from fedplug.types import BASE_ZONES, CLEAR, RETAINED, Layout
 
 if TYPE_CHECKING:
@@ -54,9 +54,14 @@ class _Rules:
                 self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
                 continue
             try:
-                self.parts[use.name] = instantiate(found, use)
+                part = instantiate(found, use)
             except PluginError as error:
                 self.failed.append((use.path, str(error)))
+                continue
+            if problems := list(record_problems(part)):
+                self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
+            else:
+                self.parts[use.name] = part
 
     def part(self, use: Use) -> Component | None:
         """The instance that a place names; None where it could not be built."""

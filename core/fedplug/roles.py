@@ -13,10 +13,11 @@ import dataclasses
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from fedplug.component import Options
 from fedplug.effects import Effects, Learns, Opens, Reveals
+from fedplug.errors import cause_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,6 +159,15 @@ class Plans:
     zones: frozenset[str]
     own: frozenset[str] = frozenset()
     public: bool = False
+
+    def __post_init__(self) -> None:
+        for name, zones in (("zones", self.zones), ("own", self.own)):
+            if not isinstance(zones, frozenset) or not all(isinstance(zone, str) for zone in zones):
+                rule = "it must be a frozenset of names: frozenset({'clear'})"
+                raise TypeError(f"Plans.{name} is {zones!r:.60}; {rule}")
+        if strange := sorted(self.own - self.zones):
+            there = ", ".join(sorted(self.zones))
+            raise TypeError(f"Plans.own names the zone {strange[0]}, which zones do not: {there}")
 
 
 class Negotiation(Component):
@@ -583,6 +593,23 @@ def _wrong_shape(cls: type, name: str, expected: Any) -> Iterable[str]:
         yield f"{name} must be a {RECORDS[name].__name__}, not {type(found).__name__}"
 
 
+def record_problems(component: Component) -> Iterable[str]:
+    """What a built component declares that is not of its type, or fails, as half sentences."""
+    known = {name for role in roles_of(type(component)) for name in members(role)}
+    for name, kind in {**RECORDS, "site": str}.items():
+        if name not in known:
+            continue
+        try:
+            found = getattr(component, name)
+        except Exception as error:
+            yield f"fails to say its {name}: {cause_of(error)}"
+            continue
+        if name == "site" and found not in get_args(Site):
+            yield f"has the site {found!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
+        elif not isinstance(found, kind) and not (name == "reads" and found is None):
+            yield f"has {found!r:.60} for its {name}; it must be a {kind.__name__}(...)"
+
+
 def _shown(method: Callable[..., Any]) -> str:
     return f"({', '.join(inspect.signature(method).parameters)})"
 
@@ -617,6 +644,6 @@ def undecided(cls: type) -> list[tuple[type, str]]:
 __all__ = [
     "ROLES", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension", "Finds", "Groups",
     "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector", "Reads",
-    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named", "remote_method",
-    "roles_of", "site_of", "undecided",
+    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named",
+    "record_problems", "remote_method", "roles_of", "site_of", "undecided",
 ]  # fmt: skip

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy  # type: ignore[import-untyped]
-from fedplug import codec
+from fedplug import Known, Sealer, codec
 from fedplug.context import Client, Context, KeyServer, Party, Server
+from fedplug.effects import Misplaced
 from fedplug.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.testing import check_component
 from fedplug.types import Block, Layout
@@ -332,13 +333,17 @@ def test_clients_refuse_keys_made_for_fewer_clients(parties: Parties) -> None:
 def test_what_components_declare(parties: Parties) -> None:
     component = parties.component
     assert component.site == {"clients": "client", "key_server": "key_server"}[component.options.key_holder]
-    assert component.needs_cohort_secret == (component.site == "client")
-    assert "encryption" in component.provides
-    assert "encryption" in component.forbids_before
-    assert component.must_undo
+    assert component.cohort_secret == (component.site == "client")
+    assert isinstance(component, Sealer)
+    ctx, plain = parties.context(parties.server), Known(zone="encrypted", link=component.name)
+    (seal,) = component.effects(plain, ctx)
+    assert (seal.opened_by, seal.answers) == (component.options.key_holder, "server")
+    assert (seal.range, seal.step > 0) == (component.options.range, True)
+    with pytest.raises(Misplaced, match="must not come after encryption in the chain of zone encrypted; encrypt once"):
+        component.effects(plain.after((seal,)), ctx)
     assert ("every client" in component.describe()) == (component.site == "client")
     assert "\n" not in component.describe()
-    assert len(component.side_channels(parties.context(parties.server))) == (2 if component.site == "client" else 1)
+    assert len(component.reveals(ctx)) == (3 if component.site == "client" else 1)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

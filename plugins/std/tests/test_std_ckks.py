@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug import Known
 from fedplug.context import Client, Context, KeyServer, Party, Server
 from fedplug.errors import ProtectionError
 from fedplug.types import Block, Layout
@@ -44,18 +45,24 @@ def sum_of(component: Ckks, updates: Any, contexts: tuple[Context, Context, Cont
 
 
 def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
-    assert make(range=26.0, profile="tutorial").limits(10) == (26.0, 2.0**-17)
+    def holds(component: Any, num_clients: int) -> tuple[float, float]:
+        component.name = "this"
+        ctx = Context(0, 1, Layout(()), ("encrypted",), num_clients, 2, 0, "", Server())
+        (seal,) = component.effects(Known(zone="encrypted"), ctx)
+        return seal.range, seal.step
+
+    assert holds(make(range=26.0, profile="tutorial"), 10) == (26.0, 2.0**-17)
     # 12 bits fit a sum of 64 in the narrowest field of 18: codes 0 to 2 * 2047.
-    assert Bfv(Bfv.Options(range=26.0)).limits(64) == (26.0, pytest.approx(26 / 2047))
-    assert Bfv(Bfv.Options(range=26.0, bits=2)).limits(64) == (26.0, 26.0)
+    assert holds(Bfv(Bfv.Options(range=26.0)), 64) == (26.0, pytest.approx(26 / 2047))
+    assert holds(Bfv(Bfv.Options(range=26.0, bits=2)), 64) == (26.0, 26.0)
     for holder, seen_by, least in (("key_server", "key_holder", 2), ("clients", "client", 3)):
         for min_clients in (1, 2, 3):
             ctx = Context(
                 round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=4,
                 min_clients=min_clients, seed=0, digest="", party=Server(),
             )  # fmt: skip
-            channels = make(key_holder=holder).side_channels(ctx)
-            shown = [c for c in channels if c.what.startswith("single updates") and c.seen_by == (seen_by,)]
+            channels = make(key_holder=holder).reveals(ctx)
+            shown = [c for c in channels if c.what.startswith("single updates") and c.to == (seen_by,)]
             assert len(shown) == (min_clients < least)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Server
+from fedplug import Block, Bound, Client, Context, Known, Layout, Server
 from fedplug.accounting import composed_epsilon
+from fedplug.effects import Release
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.ledger import Ledger
 from fedplug.ledger_views import zone_epsilons
@@ -50,14 +52,30 @@ def client(client_id: int = 0, *components: Any, round: int = 0, rounds: int = 1
     return Client(client_id=client_id, ctx=ctx)
 
 
-def block(values: Any, l1_bound: float | None = None) -> Block:
+def known(norm: float | None = None) -> Known:
+    """What a link knows of values of that L1 norm, or of values that nothing bounds."""
+    return Known(zone="noised", layers=(SIZE,), bounds=() if norm is None else (Bound(norm, order=1),))
+
+
+def after(ctx: Context, norm: float | None) -> Context:
+    """The context of a link behind a clip."""
+    return dataclasses.replace(ctx, known=known(norm))
+
+
+def stated(part: Laplace, ctx: Context, norm: float) -> Release:
+    """What the ledger is told of a round."""
+    (release,) = known(norm).after(part.effects(known(norm), ctx)).releases
+    return release
+
+
+def block(values: Any) -> Block:
     values = np.asarray(values, np.float32)
-    return Block("noised", len(values), values, l1_bound=l1_bound)
+    return Block("noised", len(values), values)
 
 
 def noised(values: Any, client_id: int = 0, round: int = 0, norm: float = 2.0, **options: Any) -> np.ndarray[Any, Any]:
     party = client(client_id, round=round)
-    return laplace(**options).protect(block(values, norm), party, party.ctx).plain()
+    return laplace(**options).protect(block(values), party, after(party.ctx, norm)).plain()
 
 
 @pytest.mark.parametrize("name", ["std.clip_l1", "std.laplace"])
@@ -74,16 +92,16 @@ finite = st.floats(-1e6, 1e6, width=32)
 def test_clipped_l1_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged(values: Any, norm: float) -> None:
     party = client()
     clipped = clip(norm).protect(block(values), party, party.ctx)
-    before, after = (math.fsum(abs(float(v)) for v in each) for each in (values, clipped.plain()))
+    before, length = (math.fsum(abs(float(v)) for v in each) for each in (values, clipped.plain()))
     assert clipped.plain().dtype == np.float32
-    assert clipped.l1_bound == norm
-    assert clipped.l2_bound is None
-    assert after <= norm
+    assert clip(norm).effects(known(), party.ctx) == (Bound(norm, order=1),)
+    assert known().after((Bound(norm, order=1),)).norm(2) is None
+    assert length <= norm
     if before <= norm:
         assert np.array_equal(clipped.plain(), values)
         assert party.log == {"std.clip_l1.clipped": 0.0}
     else:
-        assert after >= norm * (1 - 1e-6)
+        assert length >= norm * (1 - 1e-6)
         assert party.log == {"std.clip_l1.clipped": 1.0}
 
 
@@ -141,8 +159,8 @@ def test_multiplier_zero_leaves_values_as_they_are() -> None:
 
 def test_refuses_values_without_a_bound() -> None:
     party = client()
-    with pytest.raises(ProtectionError, match=r"L1 bound None.*std\.clip_l1"):
-        laplace(epsilon=1).protect(block([1.0]), party, party.ctx)
+    with pytest.raises(ProtectionError, match=r"no bound of the L1 norm is known; .*std\.clip_l1"):
+        laplace(epsilon=1).protect(block([1.0]), party, after(party.ctx, None))
 
 
 # -- how much ----------------------------------------------------------------------------------------------------------
@@ -191,24 +209,23 @@ def test_vertex_of_the_l1_ball_is_the_worst_shift() -> None:
 
 
 def test_release_says_scale_over_norm() -> None:
-    part, bound = laplace(epsilon=8, source="reproducible"), clip(0.25)
-    release = part.release(0, client(0, part, bound).ctx)
+    release = stated(laplace(epsilon=8, source="reproducible"), client(0).ctx, 0.25)
     assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("laplace", 1.25, 0.25)
     assert (release.trust, release.source, release.literal) == ("local", "reproducible", False)
 
 
 def test_ledger_states_no_more_than_was_asked_for() -> None:
-    part, bound = laplace(epsilon=8), clip(0.25)
+    part = laplace(epsilon=8)
     ledger = Ledger("toy", 4, 10, 2, 1e-5)
     for round in range(10):
-        release = part.release(round, client(0, part, bound).ctx)
+        release = stated(part, client(0, round=round).ctx, 0.25)
         ledger.record(
             round, charged=range(4), zone_sizes={"noised": 10.0}, total=10, releases={"noised": [release]},
             contributors={"noised": 4}, weights=dict.fromkeys(range(4), 1.0),
         )  # fmt: skip
-    stated = zone_epsilons(ledger)
-    assert stated is not None
-    zero_out, replace_one = (next(iter(stated[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
+    found = zone_epsilons(ledger)
+    assert found is not None
+    zero_out, replace_one = (next(iter(found[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
     assert 6 < zero_out <= 8
     assert zero_out < replace_one <= 16
 
@@ -224,8 +241,9 @@ def problems(chain: list[Any]) -> str:
 
 def test_needs_an_l1_clip_before_it() -> None:
     noise = {"use": "std.laplace", "epsilon": 1}
-    assert "std.laplace needs l1_bound" in problems([{"use": "std.clip", "norm": 1.0}, noise])
-    assert "std.laplace needs l1_bound" in problems([{**CLIP, "norm": math.inf}, noise])
+    needs = "std.laplace needs a bound of the L1 norm earlier in the chain of zone noised; "
+    assert needs in problems([{"use": "std.clip", "norm": 1.0}, noise])
+    assert needs in problems([{**CLIP, "norm": math.inf}, noise])
     assert "a clip after the noise" in problems([CLIP, noise, {**CLIP, "name": "again"}])
     assert "has noise already" in problems([CLIP, noise, {**noise, "name": "more"}])
 

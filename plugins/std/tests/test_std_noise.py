@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import re
 import time
-from types import SimpleNamespace
 from typing import Any
 
+import fedplug.effects
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Server
+from fedplug import Block, Bound, Client, Context, Known, Layout, Seal, Server
 from fedplug.accounting import effective_multiplier, gaussian_epsilon
-from fedplug.errors import ProtectionError
+from fedplug.effects import Misplaced, Release
+from fedplug.errors import ProtectionError, RecipeError
+from fedplug.recipe import Recipe
 from fedplug_std.clip import Clip
 from fedplug_std.gaussian import CentralGaussian, Gaussian
 from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
@@ -21,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
+from toy_components import recipe_of, toy_catalog
 
 SIZE = 20_000
 
@@ -40,9 +43,28 @@ def client(client_id: int = 0, **where: Any) -> Client:
     return Client(client_id=client_id, ctx=context(**where))
 
 
-def block(values: Any, l2_bound: float | None = None) -> Block:
+def known(norm: float | None = None, zone: str = "noised") -> Known:
+    """What a link knows of values that are at most `norm` long, or of values that nothing bounds."""
+    bounds = () if norm is None else (Bound(norm),)
+    clips = () if norm is None else (fedplug.effects.Clip("std.clip", Bound(norm)),)
+    return Known(zone=zone, link="this", layers=(SIZE,), bounds=bounds, clips=clips)
+
+
+def after(ctx: Context, norm: float | None) -> Context:
+    """The context of a link behind a clip."""
+    return dataclasses.replace(ctx, known=known(norm))
+
+
+def stated(component: Any, ctx: Context, before: Known) -> Release:
+    """What the ledger is told of one noise."""
+    effects = component.opens if isinstance(component, CentralGaussian) else component.effects
+    (release,) = before.after(effects(before, ctx)).releases
+    return release
+
+
+def block(values: Any) -> Block:
     values = np.asarray(values, np.float32)
-    return Block("noised", len(values), values, l2_bound=l2_bound)
+    return Block("noised", len(values), values)
 
 
 def clip(norm: float) -> Clip:
@@ -55,7 +77,7 @@ def gaussian(**options: Any) -> Gaussian:
 
 def noised(values: Any, client_id: int = 0, round: int = 0, norm: float = 2.0, **options: Any) -> np.ndarray[Any, Any]:
     party = client(client_id, round=round)
-    return gaussian(**options).protect(block(values, norm), party, party.ctx).plain()
+    return gaussian(**options).protect(block(values), party, after(party.ctx, norm)).plain()
 
 
 # -- clip --------------------------------------------------------------------------------------------------------------
@@ -69,15 +91,15 @@ def test_clipped_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged(va
     party = client()
     clipped = clip(norm).protect(block(values), party, party.ctx)
     before = float(np.linalg.norm(values.astype(np.float64)))
-    after = float(np.linalg.norm(clipped.plain().astype(np.float64)))
+    length = float(np.linalg.norm(clipped.plain().astype(np.float64)))
     assert clipped.plain().dtype == np.float32
-    assert clipped.l2_bound == norm
-    assert after <= norm
+    assert clip(norm).effects(known(), party.ctx) == (Bound(norm),)
+    assert length <= norm
     if before <= norm:
         assert np.array_equal(clipped.plain(), values)
         assert party.log == {"std.clip.clipped": 0.0}
     else:
-        assert after >= norm * (1 - 1e-6)
+        assert length >= norm * (1 - 1e-6)
         assert np.allclose(clipped.plain() * before, values * norm, rtol=1e-5, atol=norm * before * 1e-7)
 
 
@@ -108,9 +130,12 @@ def test_infinite_norm_clips_nothing_and_bounds_nothing() -> None:
     party = client()
     free = clip(math.inf).protect(block([3.0, 4.0]), party, party.ctx)
     assert free.plain().tolist() == [3, 4]
-    with pytest.raises(ProtectionError, match=r"L2 bound inf is no clipping norm; .*std\.clip"):
-        gaussian(noise_multiplier=1).protect(free, party, party.ctx)
-    assert gaussian(noise_multiplier=0).protect(free, party, party.ctx).plain().tolist() == [3, 4]
+    behind = known().after(clip(math.inf).effects(known(), party.ctx))
+    assert behind.bounds == ()
+    ctx = dataclasses.replace(party.ctx, known=behind)
+    with pytest.raises(ProtectionError, match=r"no bound of the L2 norm is known; .*std\.clip"):
+        gaussian(noise_multiplier=1).protect(free, party, ctx)
+    assert gaussian(noise_multiplier=0).protect(free, party, ctx).plain().tolist() == [3, 4]
 
 
 # -- the distribution of the noise -------------------------------------------------------------------------------------
@@ -132,11 +157,12 @@ def test_noise_is_gaussian_with_the_stated_deviation(source: str, size: int) -> 
 def test_noise_is_independent_across_clients_rounds_and_zones(source: str) -> None:
     """Item 18. Streams that coincide would correlate fully."""
     party = client()
-    other_zone = Block("head", SIZE, np.zeros(SIZE, np.float32), l2_bound=2.0)
+    other_zone = Block("head", SIZE, np.zeros(SIZE, np.float32))
     noise = gaussian(noise_multiplier=1, source=source)
     draws = [noised(np.zeros(SIZE), client_id, round, noise_multiplier=1, source=source)
              for client_id in range(2) for round in range(2)]  # fmt: skip
-    draws.append(noise.protect(other_zone, party, party.ctx).plain())
+    ctx = dataclasses.replace(party.ctx, known=known(2.0, "head"))
+    draws.append(noise.protect(other_zone, party, ctx).plain())
     correlation = np.corrcoef(draws) - np.eye(len(draws))
     assert np.abs(correlation).max() < 6 / math.sqrt(SIZE)
 
@@ -224,7 +250,8 @@ def test_bad_options_say_value_rule_and_remedy(options: dict[str, Any], said: st
 def test_all_rounds_together_cost_epsilon(decay: float) -> None:
     noise = gaussian(epsilon=2, delta=1e-5, decay=decay)
     ctx = context(noise)
-    released = [noise.release(round, ctx).noise_multiplier for round in range(10)]
+    rounds = [dataclasses.replace(ctx, round=round) for round in range(10)]
+    released = [stated(noise, each, known(0.5)).noise_multiplier for each in rounds]
     assert gaussian_epsilon(effective_multiplier(released), 1e-5) == pytest.approx(2)
     assert released[1] / released[0] == pytest.approx(decay)
 
@@ -252,12 +279,15 @@ def test_the_schedule_of_a_million_rounds_is_found_at_once() -> None:
 def test_noise_that_every_client_would_refuse_is_refused_by_the_check(
     options: dict[str, Any], said: str | None
 ) -> None:
-    noise = gaussian(**options)
-    chain = [SimpleNamespace(name="std.clip", options=Clip.Options(norm=0.5)),
-             SimpleNamespace(name="std.gaussian", options=noise.options)]  # fmt: skip
-    complaints = noise.check(SimpleNamespace(rounds=10, protect={"noised": chain, "clear": []}))
-    assert len(complaints) == (said is not None)
-    assert said is None or re.search(said, complaints[0])
+    chain = [{"use": "std.clip", "norm": 0.5}, {"use": "std.gaussian", **options}]
+    plain = recipe_of("noised", chain, rounds=10)
+    if said is None:
+        Recipe.from_plain(plain, toy_catalog())
+        return
+    with pytest.raises(RecipeError, match=said) as caught:
+        Recipe.from_plain(plain, toy_catalog())
+    (problem,) = caught.value.problems
+    assert problem.startswith("recipe.protect.noised.1: ")
 
 
 def test_epsilon_infinity_is_no_noise() -> None:
@@ -269,27 +299,32 @@ def test_epsilon_infinity_is_no_noise() -> None:
 
 def test_release_names_norm_source_and_trust() -> None:
     noise, exact = gaussian(noise_multiplier=2), gaussian(noise_multiplier=2, source="exact")
-    release = noise.release(0, context(clip(0.5), noise))
+    release = stated(noise, context(), known(0.5))
     assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("gaussian", 2, 0.5)
     assert (release.trust, release.source) == ("local", "secure")
-    assert math.isnan(noise.release(0, context(noise)).clipping_norm)
-    release = exact.release(0, context(clip(0.5), exact))
+    assert noise.effects(known(0.5), context())[0].scale == 2 * 0.5
+    release = stated(exact, context(), known(0.5))
     assert release.mechanism == "discrete_gaussian"
     assert "delta grows by less than (1 + e^epsilon)" in release.note
     seeded = gaussian(noise_multiplier=2, source="reproducible")
-    assert "subtract" in seeded.release(0, context(seeded)).note
+    assert "subtract" in stated(seeded, context(), known(0.5)).note
 
 
 def test_noise_follows_a_clip_and_comes_once() -> None:
-    assert "l2_bound" in Clip.provides
-    assert "l2_bound" in clip(1.0).provides
-    assert "l2_bound" not in clip(math.inf).provides
-    assert "std.clip" in Gaussian.requires["l2_bound"]
-    assert set(Gaussian.forbids_before) == set(Clip.forbids_before) == {"noise", "encryption"}
-    party = client()
-    with pytest.raises(ProtectionError, match=r"zone noised: L2 bound None .*std\.clip"):
-        gaussian(noise_multiplier=1).protect(block([1.0]), party, party.ctx)
-    assert gaussian(noise_multiplier=1).protect(block([1.0], 1.0), party, party.ctx).l2_bound is None
+    party, noise = client(), gaussian(noise_multiplier=1)
+    with pytest.raises(Misplaced, match=r"this needs a bound of the L2 norm .* zone noised; .*std\.clip"):
+        noise.effects(known(), party.ctx)
+    with pytest.raises(ProtectionError, match=r"zone noised: no bound of the L2 norm is known; .*std\.clip"):
+        noise.protect(block([1.0]), party, after(party.ctx, None))
+    clipped = known(1.0)
+    noised_before = clipped.after(noise.effects(clipped, party.ctx))
+    assert noised_before.norm() is None
+    sealed = clipped.after((Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0),))
+    for component in (noise, clip(1.0)):
+        with pytest.raises(Misplaced, match="after noise in the chain of zone noised"):
+            component.effects(noised_before, party.ctx)
+        with pytest.raises(Misplaced, match="after encryption in the chain of zone noised"):
+            component.effects(sealed, party.ctx)
 
 
 # -- central noise -----------------------------------------------------------------------------------------------------
@@ -307,7 +342,7 @@ def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
     assert (result.divisor, result.contributors) == (12.5, 20)
     low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], SIZE)
     assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
-    release = noise.release(0, context(noise))
+    release = stated(noise, context(), known(0.5))
     assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
 
 
@@ -323,20 +358,27 @@ def test_central_noise_refuses_what_it_cannot_protect() -> None:
     sealed = Block("noised", 2, ciphertexts=(b"x",), sealed_by="std.ckks")
     with pytest.raises(ProtectionError, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
         noise.postprocess(sealed, context(noise))
-    with pytest.raises(ProtectionError, match=r"clipped to 1, but norm=0\.5"):
-        noise.postprocess(block([1.0], 1.0), context(noise))
+    with pytest.raises(Misplaced, match=r"zone noised is clipped to 1, but its noise is scaled to norm=0\.5"):
+        noise.opens(known(1.0), context())
+    with pytest.raises(Misplaced, match=r"write \{use: std\.clip, norm: 0\.5\} in protect\.noised"):
+        noise.opens(known(), context())
     with pytest.raises(ValidationError, match="'secure' or 'reproducible'"):
         central(norm=0.5, noise_multiplier=4, source="exact")
 
 
-@pytest.mark.parametrize(("norm", "said"), [(None, "has no clip"), (2.0, "is clipped to 2"), (0.5, None)])
+@pytest.mark.parametrize(
+    ("norm", "said"), [(None, "needs a bound of the L2 norm earlier"), (2.0, "is clipped to 2"), (0.5, None)]
+)
 def test_central_noise_checks_the_clip_of_its_zone(norm: float | None, said: str | None) -> None:
-    noise = central(norm=0.5, noise_multiplier=4)
-    clips = [] if norm is None else [SimpleNamespace(name="std.clip", options=Clip.Options(norm=norm))]
-    recipe = SimpleNamespace(
-        protect={"noised": clips, "encrypted": []},
-        postprocess={"noised": [SimpleNamespace(name="std.central_gaussian")], "encrypted": []},
-    )
-    complaints = noise.check(recipe)
-    assert len(complaints) == (said is not None)
-    assert said is None or (said in complaints[0] and "{use: std.clip, norm: 0.5}" in complaints[0])
+    clips = [] if norm is None else [{"use": "std.clip", "norm": norm}]
+    noise = {"use": "std.central_gaussian", "norm": 0.5, "noise_multiplier": 4}
+    plain = recipe_of("noised", clips, postprocess={"noised": [noise]})
+    if said is None:
+        Recipe.from_plain(plain, toy_catalog())
+        return
+    with pytest.raises(RecipeError) as caught:
+        Recipe.from_plain(plain, toy_catalog())
+    (problem,) = caught.value.problems
+    assert problem.startswith("recipe.postprocess.noised.0: std.central_gaussian")
+    assert said in problem
+    assert "{use: std.clip, norm: 0.5}" in problem

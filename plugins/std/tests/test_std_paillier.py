@@ -138,7 +138,7 @@ def test_values_get_the_bits_that_sums_leave(options: dict[str, Any], clients: i
     numbers = component.agree(clients)
     assert numbers.bits == bits
     assert clients * (2**bits - 1) < 2**numbers.field_bits <= 256**component.options.field_bytes
-    assert component.limits(clients) == (1.0, numbers.step)
+    assert (component.options.range, component.step(clients)) == (1.0, numbers.step)
 
 
 @settings(deadline=None, max_examples=60)
@@ -470,10 +470,11 @@ def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
 
 def test_the_ledger_learns_what_stays_visible() -> None:
     parties = Parties(make(key_holder="clients"))
-    channels = parties.component.side_channels(parties.context(parties.server))
+    channels = parties.component.reveals(parties.context(parties.server))
     assert [channel.what for channel in channels] == [
-        "size of the encrypted zone", "single updates of the encrypted zone", "single updates of the encrypted zone",
+        "size of the encrypted zone", "locked key", "single updates of the encrypted zone",
+        "single updates of the encrypted zone",
     ]  # fmt: skip
-    assert parties.component.needs_cohort_secret
+    assert parties.component.cohort_secret
     assert parties.component.site == "client"
-    assert not make().needs_cohort_secret
+    assert not make().cohort_secret

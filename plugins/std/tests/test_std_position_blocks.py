@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 import toy_components
@@ -91,8 +92,11 @@ class Toy(Encryption):
     def describe(self) -> str:
         return "rows as they are"
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
-        return 1.0, Steps.step
+    def scheme(self) -> str:
+        return "rows as they are"
+
+    def step(self, num_clients: int) -> float:
+        return Steps.step
 
     def agree(self, max_clients: int) -> None:
         """Any number fits."""
@@ -212,7 +216,7 @@ def test_a_component_needs_no_more_than_the_contract_says() -> None:
     assert {name for name, value in vars(Encryption).items() if hasattr(value, "__fedplug_site__")} == {
         "make_shared_key", "make_keys", "adopt_keys"
     }  # fmt: skip
-    assert (toy.site, toy.must_undo, toy.needs_cohort_secret) == ("key_server", True, False)
+    assert (toy.site, toy.cohort_secret) == ("key_server", False)
 
 
 def test_a_position_block_fills_a_ciphertext(parties: Parties) -> None:
@@ -426,10 +430,10 @@ def test_counts_that_are_claimed_wrongly_stay_closed(parties: Parties) -> None:
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
-class Steps5(toy_components.Toy):
+class Steps5(toy_components.Toy, fedplug.Negotiation):
     """Client k encrypts the positions whose number modulo 5 is at most k, and keeps the rest to itself."""
 
-    zones = frozenset({ENCRYPTED, RETAINED})
+    plans = fedplug.Plans(zones=frozenset({ENCRYPTED, RETAINED}), own=frozenset({ENCRYPTED}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
