@@ -96,7 +96,8 @@ def test_class_weights_are_another_loss(runs: Runs) -> None:
     train = {"use": "std.sgd", "lr": 0.05, "class_weights": [1.0] * 9 + [5.0]}
     with machinery(runs.of(recipe_of(rounds=1, train=train)), adversaries=["server"]) as run:
         meaning = run.observer.meaning(0, 10, None)
-        assert meaning.loss == "weighted cross_entropy"
+        assert meaning.loss == "cross_entropy"
+        assert meaning.class_weights == (1.0,) * 9 + (5.0,)
         unmet = Needs(model=False).unmet(
             View("server", update=all_clear(0, 0, LAYOUT, np.zeros(3, np.float32), meaning))
         )

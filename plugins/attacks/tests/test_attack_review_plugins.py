@@ -7,41 +7,49 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedplug import Meaning
+from fedplug import Meaning, View
+from fedplug.observation import Clipped
 from fedplug_attacks._label_layer import last_layer
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks.dlg import Idlg
 from gradient_toys import digits, error, gradient, run, sigmoid_lenet, view
 
 
-def test_who_knows_of_a_clip_compares_gradients_up_to_their_size() -> None:
+def clipped(seen: View, norm: float, by: float = 1.0) -> View:
+    """The view of an update that a clip to this norm has made smaller by a factor."""
+    update = seen.update
+    assert update is not None
+    clip = Clipped(norm, 2, np.arange(update.layout.size), noised=False)
+    values, meaning = update.values * np.float32(by), dataclasses.replace(update.meaning, clip_norm=norm)
+    return dataclasses.replace(seen, update=dataclasses.replace(update, values=values, meaning=meaning, clips=(clip,)))
+
+
+def test_who_knows_of_a_clip_clips_the_gradients_of_candidates_alike() -> None:
     inputs, labels = digits(0)
     model = sigmoid_lenet(0)
     seen = view(model, gradient(model, inputs, labels))
     assert seen.update is not None
-    meaning = dataclasses.replace(seen.update.meaning, clip_norm=1.0)
-    small = dataclasses.replace(seen.update, values=seen.update.values * np.float32(0.01))
-    unaware = Matcher(dataclasses.replace(seen, update=small), "adaptive", 1, "cpu", double=True)
-    aware = Matcher(
-        dataclasses.replace(seen, update=dataclasses.replace(small, meaning=meaning)), "adaptive", 1, "cpu", double=True
+    norm = 0.01 * float(np.linalg.norm(seen.update.values))
+    known = clipped(seen, norm, by=0.01)
+    assert known.update is not None
+    aware = Matcher(known, "adaptive", 1, "cpu", double=True)
+    unaware = Matcher(
+        dataclasses.replace(known, update=dataclasses.replace(known.update, clips=())), "adaptive", 1, "cpu", True
     )
     true = 100 * aware.target[None]
     assert float(aware.squared(true)[0]) < 1e-10
     assert float(unaware.squared(true)[0]) > 1000
     # Only down: a clip makes nothing larger.
     assert float(aware.squared(true / 200)[0]) == pytest.approx(0.25)
-    report = run(Idlg, dataclasses.replace(seen, update=dataclasses.replace(small, meaning=meaning)), iterations=100)
-    assert error(report, inputs) < 1e-4
+    assert error(run(Idlg, known, iterations=100), inputs) < 1e-4
 
 
-def test_its_gradient_is_that_of_the_distance_with_the_best_factor() -> None:
+def test_its_gradient_is_that_of_the_distance_with_the_clip() -> None:
     inputs, labels = digits(1)
     model = sigmoid_lenet(1)
     seen = view(model, gradient(model, inputs, labels))
     assert seen.update is not None
-    meaning = dataclasses.replace(seen.update.meaning, clip_norm=1.0)
-    seen = dataclasses.replace(seen, update=dataclasses.replace(seen.update, meaning=meaning))
-    matcher = Matcher(seen, "adaptive", 1, "cpu", double=True)
+    matcher = Matcher(clipped(seen, float(np.linalg.norm(seen.update.values))), "adaptive", 1, "cpu", double=True)
     noise = torch.from_numpy(np.random.default_rng(0).standard_normal(len(matcher.target)))
     start = 3 * matcher.target + noise * matcher.target.std()
     candidate = start[None].requires_grad_()

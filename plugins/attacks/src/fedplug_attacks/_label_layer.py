@@ -15,6 +15,8 @@ from fedplug.errors import ViewError
 from fedplug.observation import LAST_BIAS, LAST_WEIGHT, role
 from numpy.typing import NDArray
 
+from fedplug_attacks._public import sigma_of
+
 if TYPE_CHECKING:
     from fedplug.observation import TensorView
     from fedplug.types import Layout, PublicData
@@ -37,7 +39,7 @@ class LastLayer:
         has_bias: whether it has one.
         grad_weight: float64 (K, d), NaN where hidden, infinite where a visible value is not finite.
         grad_bias: float64 (K,), likewise.
-        sigma: the largest known standard deviation of noise on a visible entry; 0 if clear.
+        sigma_weight, sigma_bias: float64, standard deviation of the noise on each, stated or estimated; 0 if clear.
         examples: B.
     """
 
@@ -46,8 +48,14 @@ class LastLayer:
     has_bias: bool
     grad_weight: NDArray[np.float64]
     grad_bias: NDArray[np.float64]
-    sigma: float
+    sigma_weight: NDArray[np.float64]
+    sigma_bias: NDArray[np.float64]
     examples: int
+
+    @property
+    def sigma(self) -> float:
+        """The largest standard deviation of noise on an entry."""
+        return float(max(self.sigma_weight.max(initial=0.0), self.sigma_bias.max(initial=0.0)))
 
     @property
     def hidden(self) -> int:
@@ -76,6 +84,7 @@ def last_layer(view: View) -> LastLayer:
         raise ViewError(_no_last_weight(layout, classes))
     places = {parameter.name: parameter.slice for parameter in layout.parameters}
     gradient = view.update.as_gradient(view.vector)
+    gradient = dataclasses.replace(gradient, sigma=sigma_of(gradient).astype(np.float32))
     parts = [gradient.tensor(name) for name in (weight, bias) if name]
     if not any(part.visible.any() for part in parts):
         raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
@@ -85,7 +94,8 @@ def last_layer(view: View) -> LastLayer:
         has_bias=bias is not None,
         grad_weight=_marked(parts[0]),
         grad_bias=_marked(parts[1]) if bias else np.full(classes, np.nan),
-        sigma=float(np.nan_to_num(np.concatenate([part.sigma for part in parts])).max()),
+        sigma_weight=_noise(parts[0]),
+        sigma_bias=_noise(parts[1]) if bias else np.zeros(classes),
         examples=int(view.update.meaning.examples or 0),
     )
 
@@ -94,6 +104,13 @@ def _marked(tensor: TensorView) -> NDArray[np.float64]:
     """The tensor with NaN where hidden and infinity where a visible value is not finite."""
     dense = np.full(tensor.states.shape, np.nan)
     dense[tensor.visible] = np.where(np.isfinite(tensor.values), tensor.values, np.inf)
+    return dense
+
+
+def _noise(tensor: TensorView) -> NDArray[np.float64]:
+    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden."""
+    dense = np.zeros(tensor.states.shape)
+    dense[tensor.visible] = tensor.sigma
     return dense
 
 

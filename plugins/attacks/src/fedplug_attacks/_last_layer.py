@@ -6,13 +6,16 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.observation import role
+from fedplug.observation import Seen, role
 from numpy.typing import NDArray
+
+from fedplug_attacks._public import sigma_of
 
 if TYPE_CHECKING:
     from fedplug import ObservedUpdate
 
-# A row whose mean is within so many standard deviations of its noise has no sign.
+# A row whose mean is within so many standard deviations of its noise has no sign; rows that are not so many apart could
+# be told apart by chance.
 _SURE = 2.0
 
 
@@ -36,7 +39,9 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGu
     positive. The bias has p_i - [y = i] itself: where it is visible it decides.
 
     The adaptive form takes the mean of a row over its visible entries and knows which rows say nothing: if no row is
-    the odd one out, the label is among those. The naive form takes hidden entries for 0 and the lowest row (argmin).
+    the odd one out, the label is among those. Where there is noise, a row and its bias are one sum in which each entry
+    counts by the inverse of its variance, and classes that noise may have put in another order are all candidates. The
+    naive form takes hidden entries for 0 and the lowest row (argmin).
 
     Args:
         update: a gradient of one example (estimate), sign +1.
@@ -48,6 +53,9 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGu
         if weight is None:
             return LabelGuess(tuple(range(num_classes)))
         return LabelGuess((int(np.argmin(update.tensor(weight).dense(0.0).sum(1))),))
+    visible = update.states[update.visible]
+    if any(update.tensor(name).sigma.any() for name in (weight, bias) if name) and (visible == Seen.NOISED).any():
+        return _noised_label(update, [name for name in (weight, bias) if name], num_classes)
     signs = np.zeros(num_classes, np.int64)
     order = np.zeros(num_classes)
     for name in (weight, bias):  # the bias last: it overrules
@@ -73,6 +81,30 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGu
         candidates = np.flatnonzero(~np.isinf(order))
         candidates = candidates if len(candidates) else np.arange(num_classes)
     return LabelGuess(tuple(int(k) for k in candidates[np.argsort(order[candidates], kind="stable")]))
+
+
+def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) -> LabelGuess:
+    """The label of one example from entries with noise of known, or of estimated size."""
+    noisy = dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
+    sums, precision = np.zeros((2, num_classes))
+    for name in names:
+        tensor = noisy.tensor(name)
+        values, inverse = np.zeros((2, *tensor.states.shape))
+        values[tensor.visible] = tensor.values
+        # Of a clear entry the variance is not quite 0, so that it outweighs all with noise and its sum stays a number.
+        least = (1e-6 * np.abs(tensor.values, dtype=np.float64).max(initial=1e-20)) ** 2
+        inverse[tensor.visible] = 1 / np.maximum(np.square(tensor.sigma, dtype=np.float64), least)
+        row = (values * inverse).reshape(num_classes, -1).sum(1)
+        told = inverse.reshape(num_classes, -1).sum(1)
+        sure = np.abs(row) > _SURE * np.sqrt(told)
+        if name == names[0] and np.count_nonzero(sure & (row > 0)) == 1 < np.count_nonzero(sure & (row < 0)):
+            row = -row  # the sum of the features is negative
+        sums, precision = sums + row, precision + told
+    seen = precision > 0
+    lowest = np.where(seen, sums / np.sqrt(np.where(seen, precision, 1.0)), 0.0)
+    order = np.argsort(lowest, kind="stable")
+    possible = lowest[order] < lowest[order[0]] + _SURE * np.sqrt(2)
+    return LabelGuess(tuple(int(k) for k in order[possible | ~seen[order]]))
 
 
 def batch_labels(

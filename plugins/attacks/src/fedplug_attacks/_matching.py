@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from fedplug_attacks._public import Clips, least_sigma_of
+
 if TYPE_CHECKING:
     from fedplug import Context, ObservedUpdate, PublicData
 
@@ -40,7 +42,9 @@ class Matcher:
 
     In the adaptive form a distance is a sum over visible entries; where the noise on them differs, entry i has weight
     1 / (sigma_i^2 + (0.01 r)^2), r being the root mean square of the visible gradient, relative to the largest weight.
-    In the naive form all entries count, and hidden ones are taken for 0.
+    Of noise whose size nobody states, what is longer than a clip allows is the least that there can be. In the naive
+    form all entries count, and hidden ones are taken for 0. In both, the gradient of a candidate is clipped before it
+    is compared, as everybody knows that updates are (`ObservedUpdate.clips`): layer by layer where each has a norm.
 
     The copy computes gradients in the mode that the update's meaning tells. In training mode batch norm uses the
     statistics of the candidate batch, but for a batch of one, which std.sgd trains with the running statistics;
@@ -74,6 +78,10 @@ class Matcher:
         self.target = torch.from_numpy(self.update.dense(0.0)).to(self.device, self.dtype)
         weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
         self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
+        self._clips = Clips(self.update.clips, self.update.layout, self.device, self.dtype)
+        # What a clip may have scaled together with the gradient, so that it could not be taken off.
+        decay = self.update.meaning.weight_decay
+        self._decay = torch.from_numpy(decay * view.vector).to(self.device, self.dtype) if decay else None
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = float((weight * _variance(view, self.update)).sum() / self._norm)
         per_channel = (-1, *[1] * (len(view.shape) - 1))
@@ -81,6 +89,8 @@ class Matcher:
         self.std = torch.tensor(view.std, device=self.device, dtype=self.dtype).view(per_channel)
         self.low, self.high = -self.mean / self.std, (1 - self.mean) / self.std
         self.evaluations = 0
+        weights = self.update.meaning.class_weights
+        self._class_weights = None if weights is None else torch.tensor(weights, device=self.device, dtype=self.dtype)
         self._prepare(view.model.module, training=self.update.meaning.training_mode)
 
     def _prepare(self, module: torch.nn.Module, training: bool) -> None:
@@ -139,24 +149,25 @@ class Matcher:
         logits = torch.func.functional_call(self.module, dict(parameters), (inputs,))
         penalty = sum(self._penalties, logits.new_zeros(()))
         self._penalties.clear()
-        return -(labels * logits.log_softmax(-1)).sum(-1).mean(), penalty
+        if self._class_weights is None:
+            return -(labels * logits.log_softmax(-1)).sum(-1).mean(), penalty
+        weighted = labels * self._class_weights
+        return -(weighted * logits.log_softmax(-1)).sum() / weighted.sum(), penalty
 
     def squared(self, gradients: torch.Tensor) -> torch.Tensor:
-        """Sum of squared differences relative to the observed gradient's own sum of squares; (T, P) to (T,).
-
-        Where a clip may have scaled the update down, candidates are scaled down too, by the factor that fits best.
-        """
-        if self.update.meaning.clip_norm is not None:
-            along = (gradients * (self.weight * self.target)).sum(1)
-            fits = along / (self.weight * gradients.square()).sum(1)
-            # Where it is not cut off the factor is the minimum, so that its own derivative adds nothing.
-            gradients = gradients * fits.detach().clamp(1e-3, 1.0)[:, None]
+        """Sum of squared differences relative to the observed gradient's own sum of squares; (T, P) to (T,)."""
+        gradients = self._sent(gradients)
         return (self.weight * (gradients - self.target).square()).sum(1) / self._norm
 
     def cosine(self, gradients: torch.Tensor) -> torch.Tensor:
         """One minus the cosine between candidate and observed gradient, over the entries that count; (T, P) to (T,)."""
+        gradients = self._sent(gradients)
         along = (gradients * (self.weight * self.target)).sum(1)
         return 1 - along / ((self.weight * gradients.square()).sum(1) * self._norm).sqrt()
+
+    def _sent(self, gradients: torch.Tensor) -> torch.Tensor:
+        """Gradients of candidates as a client would have sent them, but for noise."""
+        return self._clips(gradients if self._decay is None else gradients + self._decay)
 
     def one_hot(self, labels: Sequence[Sequence[int]]) -> torch.Tensor:
         """Label probabilities (T, B, K) of labels that are taken for known."""
@@ -205,7 +216,7 @@ class Matcher:
 def _weights(update: ObservedUpdate) -> NDArray[np.float64]:
     """Weight of each entry, (P,): 0 where hidden, else inverse to the variance of its noise, the largest 1."""
     weights = np.zeros(update.layout.size)
-    sigma = np.where(update.states[update.visible] == Seen.CLEAR, 0.0, update.sigma.astype(np.float64))
+    sigma = np.where(update.states[update.visible] == Seen.CLEAR, 0.0, least_sigma_of(update))
     if np.isnan(sigma).any():  # of unknown size: as much as the largest known, or as the gradient itself
         largest = np.nanmax(sigma) if np.nanmax(np.nan_to_num(sigma)) > 0 else _rms(update.values)
         sigma = np.where(np.isnan(sigma), largest, sigma)
@@ -219,7 +230,7 @@ def _weights(update: ObservedUpdate) -> NDArray[np.float64]:
 def _variance(view: View, update: ObservedUpdate) -> NDArray[np.float64]:
     """Variance of the error of each visible entry, as far as it is known; (P,), 0 where hidden."""
     variance = np.zeros(update.layout.size)
-    variance[update.visible] = np.square(np.nan_to_num(update.sigma), dtype=np.float64)
+    variance[update.visible] = np.square(np.nan_to_num(update.sigma), dtype=np.float64) + update.meaning.grid**2 / 12
     if view.vector is not None and view.update is not None:
         # A local model is stored in float32: half a spacing at most, which the division by lr x steps blows up.
         meaning = view.update.meaning

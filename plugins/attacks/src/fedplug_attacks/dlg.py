@@ -56,14 +56,15 @@ class Dlg(Formed):
 
     Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. An update of several steps
     is taken for steps x lr times one gradient of all its examples (more times with momentum), which is an estimate;
-    what weight decay added is taken off. Where a clip may have acted, gradients are compared up to their size.
+    what weight decay added is taken off. Gradients of candidates are clipped
+    as updates are, layer by layer where the clip is one a layer.
     """
 
     class Options(_Search):
         """How long and how often it searches."""
 
     finds = Finds(
-        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 32)),
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 32), equal_classes=False),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
@@ -94,7 +95,7 @@ class Idlg(Formed):
         """How long and how often it searches."""
 
     finds = Finds(
-        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 1)),
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 1), equal_classes=False),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-4),
     )  # fmt: skip
 

@@ -32,7 +32,8 @@ class GradInversion(Formed):
 
     Labels are the classes whose rows of the last layer's gradient have the lowest minimum (eq. 5), which assumes that
     no class is there twice. An update of several steps is taken for steps x lr times one gradient, more times with
-    momentum; what weight decay added is taken off. Where a clip may have acted, the size of gradients does not count.
+    momentum; what weight decay added is taken off. Gradients of candidates are clipped as
+    updates are.
     """
 
     class Options(fedplug.Options):

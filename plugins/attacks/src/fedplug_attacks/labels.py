@@ -118,12 +118,13 @@ def _rows(
     features = np.hstack([features, np.ones((len(features), 1))])
     grad_weight, grad_bias = completed_columns(layer)
     gradient = np.hstack([grad_weight, grad_bias[:, None]])
+    sigma = np.hstack([layer.sigma_weight, layer.sigma_bias[:, None]])
     means, within = _class_means(features, labels, classes)
     present = np.bincount(labels, minlength=classes)
     # What one example adds to an entry varies by its feature, where it is of the row's class, and by p e otherwise.
     varies = within / classes
     varies = varies + (probabilities**2).T @ features**2 / len(features)
-    varies = varies - (probabilities.T @ features / len(features)) ** 2 + size * layer.sigma**2
+    varies = varies - (probabilities.T @ features / len(features)) ** 2 + size * sigma**2
     weights = ~np.isnan(gradient) / (varies + 1e-9 * varies.mean() + 1e-30)
     # Variance of n_i / B after the fit; before it, an equal share give or take everything.
     doubt = 1 / (size * (weights * means**2).sum(1) + 1.0)

@@ -1,0 +1,101 @@
+"""What an attacker makes of the public facts of a view: how much noise each value carries, and what clips do.
+
+Sizes of noise that nobody states show by themselves, from above and from below. The middle value of the magnitudes of a
+layer is about that of its noise, or larger, whatever else is in it; and what is longer than a public clip allows can
+only be noise. Where noise prevails both are about right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug import ObservedUpdate
+    from fedplug.observation import Clipped
+    from fedplug.types import Layout
+    from numpy.typing import NDArray
+
+# The middle value of the magnitudes of a standard normal variable.
+_MIDDLE = 0.6744897501960817
+
+
+def sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
+    """Standard deviation of the noise on each visible value, (n,): as stated, and where nobody says, as it shows.
+
+    An estimate is one a layer, for noise that is calibrated to anything is calibrated to layers or to the whole.
+    """
+    sigma = update.sigma.astype(np.float64)
+    unknown = np.isnan(sigma)
+    if not unknown.any():
+        return sigma
+    layer = update.layout.per_scalar(np.arange(len(update.layout.layers)))[update.visible]
+    for number in np.unique(layer[unknown]):
+        part = unknown & (layer == number)
+        finite = np.abs(update.values[part & np.isfinite(update.values)].astype(np.float64))
+        sigma[part] = np.median(finite) / _MIDDLE if len(finite) else 0.0
+    return sigma
+
+
+def least_sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
+    """The same where a size is stated; else the least that it can be, one a layer, and NaN where no clip tells."""
+    sigma = update.sigma.astype(np.float64)
+    unknown = np.isnan(sigma)
+    if not unknown.any():
+        return sigma
+    layers = len(update.layout.layers)
+    layer = update.layout.per_scalar(np.arange(layers))
+    dense = np.where(update.visible, update.dense(0.0).astype(np.float64), 0.0)
+    least = np.full(update.layout.size, np.nan)
+    for clip in update.clips:
+        group = layer[clip.where]
+        counts = np.bincount(group[update.visible[clip.where]], minlength=layers)
+        energy = np.bincount(group, np.nan_to_num(dense[clip.where]) ** 2, layers)
+        # No norm of order 1 is shorter than the one of order 2; magnitudes are bounded one by one.
+        most = np.broadcast_to(np.asarray(clip.norm, np.float64), (layers,)) ** 2
+        most = most * counts if np.isinf(clip.order) else most
+        with np.errstate(invalid="ignore"):
+            left = np.sqrt(np.maximum(np.where(np.isinf(most), 0.0, energy - most), 0.0) / np.maximum(counts, 1))
+        least[clip.where] = np.fmax(least[clip.where], left[group])
+    return np.where(unknown, least[update.visible], sigma)
+
+
+class Clips:
+    """The clips of an update, done to gradients of candidates: (T, P) to (T, P), differentiable.
+
+    Args:
+        clips: of the estimate of a gradient, in its units.
+        layout: of the model.
+        device, dtype: of the gradients.
+    """
+
+    def __init__(self, clips: tuple[Clipped, ...], layout: Layout, device: torch.device, dtype: torch.dtype) -> None:
+        import torch
+
+        self._clips = []
+        layers = layout.per_scalar(np.arange(len(layout.layers)))
+        for clip in clips:
+            where = torch.from_numpy(np.ascontiguousarray(clip.where, np.int64)).to(device)
+            each = isinstance(clip.norm, tuple)
+            group = layers[clip.where] if each else np.zeros(len(clip.where), np.int64)
+            norms = torch.tensor(clip.norm if each else [clip.norm], device=device, dtype=dtype)
+            self._clips.append((where, torch.from_numpy(group.astype(np.int64)).to(device), norms, clip.order))
+
+    def __bool__(self) -> bool:
+        return bool(self._clips)
+
+    def __call__(self, gradients: torch.Tensor) -> torch.Tensor:
+        """Gradients as a client would have sent them, but for noise."""
+        for where, group, norms, order in self._clips:
+            part = gradients[:, where]
+            if order == float("inf"):
+                most = norms[group]
+                part = part.clamp(-most, most)
+            else:
+                sums = part.new_zeros(len(part), len(norms)).index_add(1, group, part.abs() ** order)
+                lengths = sums.clamp_min(1e-60 if part.dtype.itemsize == 8 else 1e-30) ** (1 / order)
+                part = part * (norms / lengths).clamp(max=1.0)[:, group]
+            gradients = part if len(where) == gradients.shape[1] else gradients.index_copy(1, where, part)
+        return gradients
