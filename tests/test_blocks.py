@@ -125,3 +125,17 @@ def test_positions_that_cannot_be_are_blamed_on_their_client(positions: Any) -> 
     with pytest.raises(ProtectionError, match="client 3") as caught:
         add_blocks(blocks, WEIGHTS, context())
     assert caught.value.client_id == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({}, 3), ({"fewest": 2}, 2), ({"fewest": 0}, 0), ({"fewest": 9}, 3),
+     # What is no count promises nothing, rather than everything.
+     ({"fewest": -1}, 0), ({"fewest": "x"}, 0), ({"fewest": 2.0}, 0), ({"fewest": None}, 0), ({"fewest": True}, 0)],
+    ids=str,
+)  # fmt: skip
+def test_the_fewest_behind_a_sum_are_what_its_component_says_and_never_more(said: dict[str, Any], expected: int) -> None:
+    sealed = Block("encrypted", 2, ciphertexts=(b"x",), sealed_by="std.bfv", contributors=3, meta=said)
+    assert fewest_in(sealed) == expected
+    plain = Block("noised", 2, np.zeros(2, np.float32), contributors=3, meta=said)
+    assert fewest_in(plain) == 3  # nobody asks the meta of a plain sum

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.effects import CoversSupport
+from fedplug.effects import CoversSupport, Known
 from fedplug.errors import ProtectionError
+from fedplug.typed import block_problem as fields_problem
 from fedplug.types import RETAINED, Block, Plan
 
 if TYPE_CHECKING:
@@ -59,19 +61,57 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return f"it gave {given.size} scalars of {before.size}; a protector keeps the scalars of its block"
     if not stated:
         return ""
-    closed_by = known.sealers[-1] if known.sealers else None
-    if (given.values is None) != (closed_by is not None) or given.sealed_by != closed_by:
-        said = "leaves values plain" if closed_by is None else f"leaves them closed by {closed_by}"
-        found = "plain values" if given.values is not None else f"a block closed by {given.sealed_by}"
-        return f"it states that it {said}, and gave {found}"
+    if problem := _closing_problem(given, known):
+        return problem
     if given.values is None:
         return ""
-    if before.values is not None and np.isfinite(before.values).all() and not np.isfinite(given.values).all():
-        wrong = int(np.count_nonzero(~np.isfinite(given.values)))
-        return f"it made {wrong} of {given.size} finite values NaN or infinite"
+    if (wrong := _not_finite(given)) and not _not_finite(before):
+        what = f"of {given.size} values that it opened" if before.values is None else f"finite values of {given.size}"
+        return f"it made {wrong} {what} NaN or infinite; values that are no numbers cannot be used"
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
     return "" if known.summed else _claims_problem(given.values, _layers_of(given, ctx), step)
+
+
+def sum_problem(total: Any, blocks: Mapping[int, Block], step: Step) -> tuple[str, int | None]:
+    """What is wrong with an aggregator's sum, and the client to blame if its upload is the cause; empty if nothing."""
+    if problem := shape_problem(total, step.link.zone) or fields_problem(total):
+        return problem, None
+    if step.effects is not None and (problem := _closing_problem(total, step.after)):
+        return problem, None
+    if wrong := _not_finite(total):
+        spoilt = next((client_id for client_id, block in blocks.items() if _not_finite(block)), None)
+        if spoilt is not None:
+            return f"client {spoilt} sent values that are NaN or infinite, which no sum survives", spoilt
+        return f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite", None
+    return "", None
+
+
+def mean_problem(mean: NDArray[np.float32], zone: str, step: Step | None) -> str:
+    """What is wrong with the mean of an opened sum, and who made it; empty if nothing."""
+    wrong = int(np.count_nonzero(~np.isfinite(mean)))
+    if not wrong:
+        return ""
+    behind = f" behind {step.link.name} ({step.link.hook})" if step else ""
+    found = f"the mean of zone {zone}{behind} has {wrong} of {mean.size} values NaN or infinite"
+    return f"{found}; if training diverged, lower lr"
+
+
+def _not_finite(block: Block) -> int:
+    """How many plain values of a block are NaN or infinite."""
+    return 0 if block.values is None else int(np.count_nonzero(~np.isfinite(block.values)))
+
+
+def _closing_problem(given: Block, known: Known) -> str:
+    """Whether a block is closed otherwise than the statements say; empty if not."""
+    closed_by = known.sealers[-1] if known.sealers else None
+    if closed_by is None and known.unstated:  # nobody knows what those did
+        return ""
+    if (given.values is None) == (closed_by is not None) and given.sealed_by == closed_by:
+        return ""
+    said = "leaves values plain" if closed_by is None else f"leaves them closed by {closed_by}"
+    found = "plain values" if given.values is not None else f"a block closed by {given.sealed_by}"
+    return f"it states that it {said}, and gave {found}"
 
 
 def shape_problem(given: Any, zone: str) -> str:

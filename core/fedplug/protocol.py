@@ -285,7 +285,10 @@ class Protocol:
                             known = dataclasses.replace(ctx, known=step.before)
                             arguments = {"blocks": blocks, "weights": weights, "ctx": known}
                             total = self.composition.one("aggregate", step.link.name, **arguments)
-                            if problem := borders.shape_problem(total, zone):
+                            problem, spoilt = borders.sum_problem(total, blocks, step)
+                            if spoilt is not None:
+                                raise ProtectionError(problem).blame(spoilt)
+                            if problem:
                                 at = f"component {step.link.name}, hook aggregate, zone {zone}"
                                 raise ProtectionError(f"{at}: {problem}")
                             sums[zone] = total
@@ -343,13 +346,21 @@ class Protocol:
             ready[zone], met = found
             for other in plain if met else []:
                 del ready[other]
-        for zone, block in share_divisors(ready).items():
+        for zone, block in list(share_divisors(ready).items()):
             if zone in self.charging.amplified(ctx.round):
                 # The weight of the clients that took part would show who they are, and so would their number: the sum
                 # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
                 rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
                 block = block.replace(divisor=rate * sum(weights.values()), contributors=1)
-            ready[zone] = block if block.values is None else block.replace(values=block.mean(), divisor=1.0)
+            ready[zone] = block
+            if block.values is not None:
+                mean = block.mean()
+                last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
+                if problem := borders.mean_problem(mean, zone, last[-1] if last else None):
+                    self._note_closed(zone, ProtectionError(problem), False)
+                    del ready[zone]
+                else:
+                    ready[zone] = block.replace(values=mean, divisor=1.0)
         return ready
 
     def _open_zone(

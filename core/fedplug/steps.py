@@ -276,7 +276,12 @@ class Steps:
                             if step.link.hook == "postprocess" and step.link.site == "client":
                                 block = borders.run(self.composition, step, block, client.ctx)
                     mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
-                    vector[where] += mean
+                    last = client.ctx.steps(zone)[-1:]
+                    with np.errstate(over="ignore"):
+                        moved = vector[where] + mean
+                    if problem := borders.mean_problem(moved, zone, last[0] if last else None):
+                        raise ProtectionError(problem)
+                    vector[where] = moved
                 except Exception as error:
                     reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
                     client.reports.setdefault("unopened", {})[zone] = reason
@@ -415,8 +420,6 @@ def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.f
         raise MessageError(f"it has {mean.size} values for {where.size} positions")
     if where.size and int(where[-1]) >= size:
         raise MessageError(f"it has position {int(where[-1])}, but the model has {size} scalars")
-    if not np.isfinite(mean).all():
-        raise MessageError("it holds NaN or infinity")
     return mean
 
 

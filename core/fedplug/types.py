@@ -210,7 +210,8 @@ class Block:
             return self.plain()
         total = self.plain().astype(np.float64)
         divisor = np.asarray(self.divisor, np.float64)
-        return np.divide(total, divisor, out=np.zeros_like(total), where=divisor > 0).astype(np.float32)
+        with np.errstate(over="ignore"):  # whoever uses a mean looks whether it is finite
+            return np.divide(total, divisor, out=np.zeros_like(total), where=divisor > 0).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
