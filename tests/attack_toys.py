@@ -14,7 +14,21 @@ from typing import Any, ClassVar, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, Finds, Measures, hookimpl, run_command
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Context,
+    Effects,
+    Field,
+    Finds,
+    Known,
+    Measures,
+    Noise,
+    Scales,
+    hookimpl,
+    run_command,
+)  # fmt: skip
 from fedplug.adversaries import Adversary
 from fedplug.attack_command import attack, with_attacks
 from fedplug.attack_display import PlainAttackDisplay
@@ -23,7 +37,7 @@ from fedplug.catalog import Catalog, Entry
 from fedplug.composition import Composition
 from fedplug.errors import MetricError, ViewError
 from fedplug.observation import Needs
-from fedplug.observer import Known
+from fedplug.observer import Known as KnownOfTarget
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
 from fedplug.steps import needs_key_server
@@ -129,6 +143,36 @@ class Bare(Toy, fedplug.Attack):
         return AttackReport("finished", {"messages": len(view.messages)})
 
 
+class LayerClip(Toy, fedplug.Protector):
+    """Multiply by a factor, clip each layer to a norm, and add noise, twice as much to each layer as to the last."""
+
+    class Options(fedplug.Options):
+        """How far, and how much."""
+
+        factor: float = Field(1.0, description="that values are multiplied by")
+        norm: float = Field(1.0, gt=0, description="of each layer")
+        scale: float = Field(0.0, ge=0, description="of the noise on the first layer; 0: no noise")
+        told: bool = Field(True, description="whether the sizes of the noise are stated")
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """A public factor, a clip a layer and noise a layer."""
+        scales = tuple((self.options.scale * 2.0 ** np.arange(len(ctx.layout.layers))).tolist())
+        noise = Noise(mechanism="gaussian", scale=scales if self.options.told else None, multiplier=1.0,
+                      source="reproducible")  # fmt: skip
+        effects = Scales(self.options.factor), Bound((self.options.norm,) * len(scales), per="layer")
+        return (*effects, noise) if self.options.scale else effects
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Of a zone that is the whole model."""
+        layer = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
+        values = self.options.factor * block.plain().astype(np.float64)
+        lengths = np.sqrt(np.bincount(layer, values**2))
+        values *= np.minimum(1.0, self.options.norm / lengths)[layer] * (1 - 2.0**-23)
+        noise = client.rng(self).standard_normal(len(values)) * (self.options.scale * 2.0**layer)
+        return block.replace(values=(values + noise).astype(np.float32))
+
+
 class Measure(Toy, fedplug.Metric):
     """What every toy metric is."""
 
@@ -219,6 +263,7 @@ class Broken(Measure):
 
 
 ATTACKS: dict[str, dict[str, type]] = {
+    "protect": {"toy.layer_clip": LayerClip},
     "attack": {"toy.echo": Echo, "toy.bare": Bare},
     "metric": {
         "toy.distance": Distance, "toy.count_error": CountError, "toy.hits": Hits, "toy.agreement": Agreement,
@@ -295,13 +340,13 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
 
 def observed(
     folder: Path, adversary: str = "server", target: int = 0, round: int = 1, **scope: Any
-) -> tuple[Known, Truth]:
+) -> tuple[KnownOfTarget, Truth]:
     """What an adversary knows of a target in a round (from 1), and what is true of it."""
     with machinery(folder, adversaries=[adversary], rounds=[round], **scope) as run:
         return seen(run, adversary, target)
 
 
-def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[Known, Truth]:
+def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[KnownOfTarget, Truth]:
     """The same of attacks that are built: of their first round, and of one batch of a probe."""
     ((round, names), *_) = run._rounds()
     occasions = run._occasions(round, "released" in names)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Layout, add_blocks
+from fedplug.blocks import fewest_in
 from fedplug.errors import ProtectionError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,7 +135,7 @@ def test_positions_that_cannot_be_are_blamed_on_their_client(positions: Any) -> 
      ({"fewest": -1}, 0), ({"fewest": "x"}, 0), ({"fewest": 2.0}, 0), ({"fewest": None}, 0), ({"fewest": True}, 0)],
     ids=str,
 )  # fmt: skip
-def test_the_fewest_behind_a_sum_are_what_its_component_says_and_never_more(said: dict[str, Any], expected: int) -> None:
+def test_the_fewest_behind_a_sum_are_never_more_than_its_contributors(said: dict[str, Any], expected: int) -> None:
     sealed = Block("encrypted", 2, ciphertexts=(b"x",), sealed_by="std.bfv", contributors=3, meta=said)
     assert fewest_in(sealed) == expected
     plain = Block("noised", 2, np.zeros(2, np.float32), contributors=3, meta=said)

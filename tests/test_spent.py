@@ -253,7 +253,7 @@ def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() 
     (scaled,) = bounded.after((noise,)).releases
     alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).to_json()
     assert alone["views"]["released_model"]["zero_out"] == alone["epsilon"]["zero_out"]
-    assert any("need not add up" in warning for warning in alone["warnings"])
+    assert any("sizes of its own" in warning for warning in alone["warnings"])
     zones = {"encrypted": 500, "noised": 500}
     with_sums = enter(ledger_of(key_holders={"encrypted": "clients"}), zones, {"noised": [scaled]}).to_json()
     assert with_sums["views"]["aggregator"]["epsilon"] == "none"

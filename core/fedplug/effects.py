@@ -294,11 +294,13 @@ class Clip:
         link: who clipped.
         bound: to what.
         noised: True where noise was added afterwards, so that the length of what is seen says nothing.
+        factor: the public number that values had been multiplied by when they were clipped.
     """
 
     link: str
     bound: Bound
     noised: bool = False
+    factor: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -430,7 +432,7 @@ class Known:
         match effect:
             case Bound():
                 others = tuple(b for b in self.bounds if (b.order, b.per) != (effect.order, effect.per))
-                clips = (*self.clips, Clip(self.link, effect))
+                clips = (*self.clips, Clip(self.link, effect, factor=self.factor))
                 # Only scaling down keeps other bounds; a clip does no more than that.
                 return replace(self, bounds=(*others, effect), clips=clips, grid=0.0, lost="")
             case Scales(factor):

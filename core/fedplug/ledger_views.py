@@ -44,7 +44,7 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
             ledger, "peer",
             "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
-        ),  # fmt: skip
+        ),
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.effects import Scramble
+from fedplug.effects import Bound, Scramble
 from fedplug.links import uploaded
 from fedplug.observation import Clipped, Meaning, Seen
 
@@ -90,7 +90,8 @@ class Sent:
         """
         found = []
         for clip in self.clips:
-            bound, norms = clip.bound, clip.bound.norm
+            bound = _stretched(clip.bound, 1 / abs(clip.factor))
+            norms = bound.norm
             order = math.inf if bound.per == "scalar" else bound.order
             if not clip.noised:  # only clear values show how long they were
                 norms = _that_acted(norms, order, bound.per == "layer", layout, where, values)
@@ -100,6 +101,11 @@ class Sent:
             if math.isfinite(least):
                 found.append(Clipped(norms, order, where, clip.noised, clip.link))
         return found
+
+
+def _stretched(bound: Bound, factor: float) -> Bound:
+    norm = tuple(n * factor for n in bound.norm) if isinstance(bound.norm, tuple) else bound.norm * factor
+    return dataclasses.replace(bound, norm=norm)
 
 
 def _that_acted(

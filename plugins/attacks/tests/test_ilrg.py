@@ -242,8 +242,8 @@ def test_leaves_the_model_as_it_was() -> None:
 def test_not_applicable_with_the_reason() -> None:
     model, _, gradient = case(digits, 0)
     attack = Ilrg(Ilrg.Options())
-    assert "number of examples" in attack.needs.unmet(view_of(model, digits(), gradient, examples=None))
-    assert attack.needs.unmet(view_of(model, digits(), gradient)) == ""
+    assert "number of examples" in attack.finds.needs.unmet(view_of(model, digits(), gradient, examples=None))
+    assert attack.finds.needs.unmet(view_of(model, digits(), gradient)) == ""
     wrong = dataclasses.replace(view_of(model, digits(), gradient), num_classes=7)
     report = run(wrong)
     assert report.status == "not_applicable"

@@ -28,7 +28,7 @@ def scores(counts: Any, true: list[int], labels: Any = None) -> dict[str, float]
     found: dict[str, float] = {}
     for metric in (LabelAccuracy, LabelRecall):
         numbers = metric(metric.Options()).score(report, truth_of(true))
-        assert numbers.keys() == metric.better.keys()
+        assert numbers.keys() == metric.measures.better.keys()
         found |= numbers
     return found
 

@@ -136,7 +136,7 @@ def test_classes_without_public_examples_are_found_too() -> None:
 
 
 def test_not_applicable_with_the_reason() -> None:
-    assert "number of examples" in Labels(Labels.Options()).needs.unmet(view_of(0, examples=None))
+    assert "number of examples" in Labels(Labels.Options()).finds.needs.unmet(view_of(0, examples=None))
     hidden = np.zeros(len(case(0)[2]), bool)
     hidden[-LAST:] = True
     for form in ("adaptive", "naive"):

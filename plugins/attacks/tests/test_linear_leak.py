@@ -190,7 +190,7 @@ def test_refused_with_the_reason() -> None:
     wide = run(view_of(model, gradient, 1, shape=(3, 8, 8)))
     assert "an input for each of the 192 values" in wide.reason
     lenet = LeNet5(LeNet5.Options()).build((1, 32, 32), 10, 0, "cpu")
-    needs = LinearLeak(LinearLeak.Options()).needs
+    needs = LinearLeak(LinearLeak.Options()).finds.needs
     view = view_of(lenet, np.zeros(lenet.layout.size, np.float32), 1)
     assert "no fully connected first weight" in needs.unmet(view)
     hidden = mask(model.layout, weights=True)

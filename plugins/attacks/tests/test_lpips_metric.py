@@ -26,7 +26,7 @@ SMALLEST = {"alex": 31, "vgg": 16, "squeeze": 17}
 def score(found: Images, truth: Images, folder: Path, net: str) -> float:
     metric = Lpips(Lpips.Options.model_validate({"folder": str(folder), "net": net}))
     numbers = metric.score(AttackReport("finished", images=found), Truth(truth, np.zeros(len(truth), np.int64), 10))
-    assert list(numbers) == list(Lpips.better)
+    assert list(numbers) == list(Lpips.measures.better)
     return numbers["lpips"]
 
 
@@ -62,7 +62,7 @@ def saved(folder: Path, net: str) -> torch.nn.Sequential:
 
 def test_conforms() -> None:
     check_component("attacks.lpips")
-    assert Lpips.default is False
+    assert Lpips.measures.default is False
 
 
 @pytest.mark.parametrize("net", FILES)

@@ -232,7 +232,7 @@ def test_without_any_reference_the_confidence_alone_ranks(game: Game) -> None:
 
 def test_needs_follow_from_the_options(game: Game) -> None:
     def unmet(view: View, public: PublicData | None = None, **options: Any) -> str:
-        return Membership(Membership.Options(**options)).needs.unmet(view, public)
+        return Membership(Membership.Options(**options)).finds.needs.unmet(view, public)
 
     assert not unmet(game.view(update=None))
     assert "challenge" in unmet(game.view(candidates=None))

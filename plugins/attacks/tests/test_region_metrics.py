@@ -55,7 +55,7 @@ def test_an_attack_that_finds_all_but_the_region() -> None:
         "mssim_inside",
         "mssim_outside",
     ]
-    assert set(numbers) == set(Regions.better)
+    assert set(numbers) == set(Regions.measures.better)
     assert numbers["mse_outside"] == 0
     assert numbers["psnr_outside"] == 100
     assert numbers["mse_inside"] == pytest.approx(np.square(1 - 2 * truth[:, :, 8:24, 8:24]).mean(), rel=1e-5)

@@ -8,18 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, Context, Layout
+from fedplug.links import Link
 from fedplug.types import BASE_ZONES
 
 
 def bare_client(
-    layout: Layout, components: dict[str, Any] | None = None, *, round: int = 0, client_id: int = 0, **fields: Any
+    layout: Layout,
+    components: dict[str, Any] | None = None,
+    *,
+    round: int = 0,
+    client_id: int = 0,
+    links: dict[str, tuple[Link, ...]] | None = None,
+    **fields: Any,
 ) -> Client:
     """A client in a round of a run of four clients; its global model is zero unless given."""
     client = Client(client_id=client_id)
     client.vector = np.zeros(layout.size, np.float32)
     client.ctx = Context(
         round=round, rounds=9, layout=layout, zones=BASE_ZONES, num_clients=4, min_clients=2, seed=7, digest="",
-        party=client, components=components or {},
+        party=client, components=components or {}, links=links or {},
     )  # fmt: skip
     for name, value in fields.items():
         setattr(client, name, value)

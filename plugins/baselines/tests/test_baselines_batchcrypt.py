@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Layout
+from fedplug import Block, Bound, Known, Layout, Misplaced
 from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes, is_reading
@@ -293,3 +293,50 @@ def test_a_sum_comes_with_its_clips() -> None:
 def test_a_diverged_client_is_left_out() -> None:
     with pytest.raises(TooFewClients, match=r"no finite smallest and largest of each tensor"):
         run_protocol(recipe(train={"use": "std.sgd", "lr": 1e30}, model={"use": "std.mlp", "hidden": [8]}))
+
+
+# -- what it states ----------------------------------------------------------------------------------------------------
+
+
+def behind(make_client: Any, **options: Any) -> Known:
+    """What is known of clipped values behind it."""
+    component = BatchCrypt(BatchCrypt.Options(**options))
+    ctx = make_client(Layout.of([("w", (50,))])).ctx
+    known = Known(zone="encrypted", link=component.name, layers=(50,), bounds=(Bound(1.0),))
+    return known.after(component.effects(known, ctx))
+
+
+def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: Any) -> None:
+    known = behind(make_client, clip="range", range=0.5, rounding="nearest")
+    (seal,) = known.sealed
+    assert (seal.range, seal.step) == (0.5, 0.5 / code_limit(16, 4))
+    assert known.norm() == pytest.approx(1 + seal.step / 2 * math.sqrt(50))
+
+
+def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_promised(make_client: Any) -> None:
+    """By chance a value next to 0 becomes a whole step, so that a short update may come out many times as long."""
+    step = 0.5 / code_limit(16, 4)
+    chance, agreed = behind(make_client, clip="range", range=0.5), behind(make_client)
+    (seal,) = chance.sealed
+    assert seal.step / 2 == step  # the furthest that a value moves
+    for known in (chance, agreed):
+        assert known.norm() is None
+        with pytest.raises(Misplaced, match="write clip: range and rounding: nearest"):
+            known.need_norm("put a clip before it")
+    (seal,) = agreed.sealed
+    assert math.isnan(seal.range)
+    assert math.isnan(seal.step)
+    assert "which leaves nobody knows how much noise" in agreed.uncredited[0]
+
+
+def test_extremes_are_told_to_the_server_and_clips_to_whoever_opens() -> None:
+    protocol = run_protocol(recipe()).protocol
+    assert not protocol.ledger.uncovered
+    component = protocol.composition.components["baselines.batchcrypt"]
+    seen = {(each.what, party) for each in component.reveals(protocol.server.ctx) for party in each.to}
+    told = {("extremes of updates", "aggregator"), ("clip of the round", "client"), ("clip of the round", "key_holder")}
+    assert told <= seen
+    assert not component.plans.public
+    given = BatchCrypt(BatchCrypt.Options(clip="range"))
+    assert given.plans.public
+    assert not {each.what for each in given.reveals(protocol.server.ctx)} & {what for what, _ in told}

@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Block, Client, ClientData, Examples, Layout, Plan
+from fedplug import (
+    Block,
+    Bound,
+    Changes,
+    Client,
+    ClientData,
+    Examples,
+    Known,
+    Layout,
+    Misplaced,
+    Noise,
+    Plan,
+    Seal,
+)  # fmt: skip
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -18,7 +31,7 @@ from fedplug_baselines.blur import excess_penalty
 from fedplug_baselines.lus import Lus, kept, tensors
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import recipe_of, run_protocol
+from toy_components import initial_vector, recipe_of, run_protocol
 
 LAYOUT = Layout.of([("fc.weight", (2, 3)), ("fc.bias", (4,))])
 NOISE = {"use": "std.gaussian", "noise_multiplier": 0.01, "source": "reproducible"}
@@ -171,9 +184,7 @@ def test_noise_hides_what_was_zeroed() -> None:
     outcome = run_protocol(recipe_of("noised", chain(sparsity=0.8)))
     for values in uploads(outcome):
         assert np.count_nonzero(values == 0) < 5  # a zero comes by chance, on a fine grid
-    assert not any(
-        "support" in channel.what for channel in lus(sparsity=0.8).side_channels(outcome.protocol.server.ctx)
-    )
+    assert lus(sparsity=0.8).reveals(outcome.protocol.server.ctx) == []
 
 
 def test_the_literal_form_shows_what_was_zeroed() -> None:
@@ -183,8 +194,43 @@ def test_the_literal_form_shows_what_was_zeroed() -> None:
             zeroed = int(0.8 * 640) + int(0.8 * 10)
             assert zeroed <= np.count_nonzero(values == 0) < zeroed + 5
     ctx = outcome.protocol.server.ctx
-    channels = outcome.protocol.composition.components["baselines.lus"].side_channels(ctx)
-    assert [(channel.what, channel.accounted) for channel in channels] == [("support of the update", False)]
+    (shown,) = outcome.protocol.composition.components["baselines.lus"].reveals(ctx)
+    assert (shown.what, shown.covered_by) == ("support of the update", None)
+    # Whoever sees the model sees the scalars that all clients zeroed: they do not move.
+    assert {"aggregator", "released_model"} <= set(shown.to)
+    assert np.count_nonzero(outcome.vector == initial_vector(recipe_of("noised"))) > 100
+
+
+def test_the_literal_form_earns_no_credit_for_the_noise_of_others() -> None:
+    """A scalar that one client keeps has one noise, also in the sum: the model costs as much as an upload."""
+
+    def released(chain: list[Any]) -> tuple[float, float, list[str]]:
+        noise = NOISE | {"noise_multiplier": 3.0, "source": "secure"}
+        plain = recipe_of("noised", [noise if use is NOISE else use for use in chain], rounds=1)
+        ledger = run_protocol(plain).protocol.ledger.to_json()
+        views = [ledger["views"][name]["zero_out"]["epsilon_exact"] for name in ("released_model", "aggregator")]
+        return views[0], views[1], ledger["warnings"]
+
+    model, upload, warnings = released(chain(noise="kept", again=True))
+    assert model == upload
+    assert any("a scalar that one client keeps has the noise of one" in warning for warning in warnings)
+    model, upload, _ = released(chain())
+    assert model < upload
+
+
+def test_zeroing_lengthens_nothing_and_stands_before_encryption(make_client: Callable[..., Client]) -> None:
+    ctx = make_client(LAYOUT).ctx
+    known = Known(zone="noised", link="baselines.lus", layers=(6, 4), bounds=(Bound(1.0),))
+    assert known.after(lus().effects(known, ctx)).norm() == 1.0
+    noised = known.after((Noise(mechanism="gaussian", scale=0.1),))
+    assert lus(noise="kept").effects(known, ctx) == (Changes("kept"),)
+    behind = noised.after(lus(noise="kept").effects(noised, ctx))
+    assert [release.noise_multiplier for release in behind.releases] == [0.1]
+    assert "a scalar that one client keeps" in behind.releases[0].uncredited
+    sealed = known.after((Seal(scheme="any", opened_by="clients", range=1.0, step=0.0),))
+    for component in (lus(), lus(noise="kept")):
+        with pytest.raises(Misplaced, match=r"put baselines.lus before the encryption"):
+            component.effects(sealed, ctx)
 
 
 def test_no_sparsity_is_no_change() -> None:

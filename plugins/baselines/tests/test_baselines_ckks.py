@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block
+from fedplug import Block, Bound, Known, Layout, Seal
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorNumbers
@@ -105,6 +105,15 @@ def test_nvflare_s_packing_needs_the_whole_model() -> None:
         else:
             with pytest.raises(RecipeError, match=r"must hold the whole model; write like: plato"):
                 run_protocol(plain)
+
+
+def test_it_states_its_grid_and_whose_positions_it_takes(make_client: Any) -> None:
+    known, ctx = Known(zone="encrypted", layers=(6,), bounds=(Bound(1.0),)), make_client(Layout(())).ctx
+    for like, width in (("nvflare", 0), ("plato", 4095)):
+        (seal,) = make(like=like, key_holder="clients", range=2.0, grid_bits=10).effects(known, ctx)
+        assert isinstance(seal, Seal)
+        assert (seal.opened_by, seal.range, seal.step, seal.position_block) == ("clients", 2.0, 2.0**-10, width)
+        assert seal.scheme.startswith(f"CKKS as {like}: 8192")
 
 
 def test_what_a_sum_cannot_hold_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -262,6 +263,32 @@ def test_zeroing_by_gradients_of_records_is_no_post_processing() -> None:
     train = {"use": "baselines.dp_sgd", "epsilon": 8, "delta": 1e-5}
     protocol, engine, _ = build(recipe_of(chain=[{"use": "baselines.lus", "sparsity": 0.5}], train=train))
     engine.close()
-    (channel,) = protocol.composition.components["baselines.lus"].side_channels(protocol.server.ctx)
-    assert not channel.accounted
-    assert "by: magnitude" in channel.note
+    (shown,) = protocol.composition.components["baselines.lus"].reveals(protocol.server.ctx)
+    assert shown.covered_by is None
+    assert "by: magnitude" in shown.note
+
+
+# -- what it says of itself --------------------------------------------------------------------------------------------
+
+
+def test_the_noise_of_an_update_is_unknown_and_drawn_once_where_it_is_secret(make_client: Any) -> None:
+    ctx = client_of(make_client, mlp()).ctx
+    secret = trainer(noise_multiplier=1.0, source="secure").learns(ctx)
+    assert (secret.noise, secret.repeats) == (None, False)
+    known = trainer(lr=0.3, batch_size=7, epochs=2, momentum=0.5).learns(ctx)
+    assert (known.noise, known.repeats) == (0.0, True)
+    assert (known.lr, known.batch_size, known.epochs, known.momentum) == (0.3, 7, 2, 0.5)
+    calibrated = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5).learns(ctx)
+    assert calibrated.noise is None
+
+
+def test_one_batch_has_the_noise_of_a_step_of_the_round(make_client: Any) -> None:
+    """Not what would be calibrated for a single step on a few examples."""
+    client = client_of(make_client, mlp())
+    component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=3, momentum=0.9)
+    sigma = component.record_release(client, client.ctx)[0]
+    probe = component.one_batch(client, client.ctx, 5)
+    client.data = dataclasses.replace(client.data, train=client.data.train.take(slice(0, 5)))
+    assert probe.record_release(client, client.ctx) == (sigma, 1.0, 1)
+    assert component.record_release(client, client.ctx)[0] != sigma
+    assert (probe.options.momentum, component.options.momentum) == (0.0, 0.9)

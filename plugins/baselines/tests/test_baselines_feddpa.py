@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fedplug import Block, ClientData, Examples, Layout, Plan
+from fedplug import Block, Bound, ClientData, Examples, Known, Layout, Misplaced, Noise, Plan
 from fedplug.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.catalog import Catalog
 from fedplug.errors import ProtectionError, RecipeError, SetupError
@@ -187,8 +187,8 @@ def test_a_client_that_was_not_in_the_round_keeps_nothing_back(make_client: Any)
 
 def test_sending_the_personal_sends_the_whole_way_from_the_global_model(make_client: Any) -> None:
     client, component = client_of(make_client), trainer(send_personal=True)
-    assert component.zones == {"noised"}
-    assert component.side_channels(client.ctx) == []
+    assert component.plans.zones == {"noised"}
+    assert component.reveals(client.ctx) == []
     one_round(component, client)
     client.vector = client.vector + np.float32(0.5)
     one_round(component, client)
@@ -265,12 +265,13 @@ def test_the_claim_of_epsilon_1_is_167_to_the_server_and_18_in_the_sum() -> None
     assert gaussian_epsilon(effective_multiplier([added * math.sqrt(20)] * 10), 1e-5) == pytest.approx(18.5, abs=0.2)
 
 
-def test_the_ledger_states_what_the_noise_gives() -> None:
-    clip = SimpleNamespace(provides={"l2_bound"}, options=SimpleNamespace(norm=0.5))
-    ctx = SimpleNamespace(rounds=10, num_clients=20, components={"clip": clip})
+def test_the_ledger_states_what_the_noise_gives(make_client: Any) -> None:
+    known = Known(zone="noised", layers=(100,), bounds=(Bound(0.5),))
+    layout = Layout.of([("a.weight", (100,))])
     ledger = Ledger("feddpa", 20, 10, 2, 1e-5)
     for round in range(10):
-        release = noise().release(round, ctx)
+        ctx = dataclasses.replace(make_client(layout).ctx, round=round, rounds=10, num_clients=20)
+        (release,) = known.after(noise().effects(known, ctx)).releases
         assert release.literal
         assert "claims epsilon=1" in release.note
         ledger.record(
@@ -284,10 +285,17 @@ def test_the_noise_has_the_codes_size(make_client: Any) -> None:
     layout = Layout.of([("a.weight", (4000,))])
     client = make_client(layout)  # of a run of 9 rounds and 4 clients
     component = noise(source="reproducible")
-    sent = component.protect(Block("noised", 4000, np.zeros(4000, np.float32), l2_bound=0.5), client, client.ctx)
+    known = Known(zone="noised", layers=(4000,), bounds=(Bound(0.5),))
+    ctx = dataclasses.replace(client.ctx, known=known)
+    sent = component.protect(Block("noised", 4000, np.zeros(4000, np.float32)), client, ctx)
     expected = 0.5 * claimed_multiplier(1.0, 1e-5, 60_000, 9, 5, 32) / 2
     assert np.std(sent.plain()) == pytest.approx(expected, rel=6 / math.sqrt(2 * 4000))
-    assert sent.l2_bound is None
+    (stated,) = component.effects(known, client.ctx)
+    assert isinstance(stated, Noise)
+    assert stated.scale == pytest.approx(expected)
+    assert known.after((stated,)).norm() is None
+    with pytest.raises(Misplaced, match="noise is scaled to a clipping norm"):
+        component.effects(dataclasses.replace(known, bounds=()), client.ctx)
 
 
 @pytest.mark.parametrize(("options", "problem"), [
@@ -311,3 +319,26 @@ def test_plans_hold_every_scalar_once(make_client: Any) -> None:
     one_round(trainer(), client)
     assert isinstance(client.plan, Plan)
     assert sum(client.plan.sizes().values()) == client.ctx.layout.size
+
+
+def test_what_all_clients_keep_is_seen_in_the_model(make_client: Any) -> None:
+    shown = trainer().reveals(make_client(Layout(())).ctx)
+    assert {party for each in shown for party in each.to} == {"aggregator", "released_model"}
+    assert all(each.covered_by is None for each in shown)
+
+
+def test_what_is_sent_is_set_before_anything_is_done_to_it(make_client: Any) -> None:
+    ctx, component = make_client(Layout(())).ctx, trainer(send_personal=True)
+    known = Known(zone="noised", layers=(4,))
+    assert known.after(component.effects(known, ctx)).norm() is None
+    for done in (Bound(1.0), Noise(mechanism="gaussian", scale=1.0)):
+        with pytest.raises(Misplaced, match=f"put {NAME} first"):
+            component.effects(known.after((done,)), ctx)
+
+
+def test_it_tells_attacks_how_it_learns(make_client: Any) -> None:
+    client = client_of(make_client)
+    told = trainer(epochs=3).learns(client.ctx)
+    assert (told.descends, told.epochs, told.batch_size) == ("cross_entropy and penalties by Adam", 6, 4)
+    probe = trainer(epochs=3).one_batch(client, client.ctx, 5)
+    assert (probe.options.epochs, probe.options.batch_size) == (1, 5)

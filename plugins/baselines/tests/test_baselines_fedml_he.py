@@ -6,10 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Examples, KeyServer, Layout, codec
+from fedplug import Block, Examples, KeyServer, Known, Layout, Seal, codec
 from fedplug.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.links import Link
 from fedplug.recipe import Recipe
 from fedplug.state_files import read_file
 from fedplug_baselines import fedml_he_sensitivity
@@ -126,15 +128,14 @@ def test_the_mask_does_not_change_when_all_weights_or_all_maps_are_scaled(maps: 
     assert select(weights @ (factor * maps), ratio).tobytes() == mask
 
 
-class Sums:
+class Sums(fedplug.Sealer):
     """In place of an encryption: adds in the clear, on a grid."""
 
     name, site = "sums", "client"
-    provides = frozenset({"encryption"})
 
-    def limits(self, num_clients: int) -> tuple[float, float]:
+    def effects(self, known: Known, ctx: Any) -> fedplug.Effects:
         """A range of 1, in steps of 2^-20."""
-        return 1.0, 2.0**-20
+        return (Seal(scheme="none", opened_by="clients", range=1.0, step=2.0**-20),)
 
     def protect(self, block: Block, client: Any, ctx: Any) -> Block:
         """Rounds the weighted values."""
@@ -153,7 +154,7 @@ class Sums:
         return block.replace(values=block.plain() / np.float32(2**20))
 
 
-class Scripted:
+class Scripted(fedplug.Scorer):
     """A scorer whose maps are given."""
 
     def __init__(self, maps: Any, factor: float) -> None:
@@ -168,9 +169,13 @@ def agreed(make_client: Any, maps: Any, weights: list[float], factor: float = 1.
     """The masks that clients with these maps find, by the component's own steps."""
     component = FedMLHE(FedMLHE.Options(ratio=0.25, cipher="sums", by="scores"))
     component.name = "baselines.fedml_he"
-    parts = {"sums": Sums(), "scores": Scripted(maps, factor), component.name: component}
+    sums = Sums(None)
+    parts = {"sums": sums, "scores": Scripted(maps, factor), component.name: component}
+    links = {"encrypted": (Link("encrypted", "protect", "sums", sums, "client"),)}
     layout = Layout.of([("w", (maps.shape[1],))])
-    clients = {c: make_client(layout, parts, client_id=c, weight=weight) for c, weight in enumerate(weights)}
+    clients = {
+        c: make_client(layout, parts, client_id=c, weight=weight, links=links) for c, weight in enumerate(weights)
+    }
 
     def ask(method: Any, *payload: Any) -> Any:
         return {client_id: method(client, *payload) for client_id, client in clients.items()}
@@ -248,7 +253,7 @@ def test_ratio_0_and_1_need_no_agreement(ratio: float) -> None:
 def test_a_sum_of_too_few_maps_is_not_opened(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(cipher="sums"))
     key_server = KeyServer()
-    key_server.ctx = make_client(Layout(()), {"sums": Sums()}).ctx
+    key_server.ctx = make_client(Layout(()), {"sums": Sums(None)}).ctx
     with pytest.raises(ProtectionError, match="a sum of 1 maps would show too much of each; min_clients is 2"):
         component.select(key_server, Block("encrypted", 2, np.ones(2, np.float32), contributors=1))
 
@@ -276,3 +281,31 @@ def test_of_two_encryptions_one_must_be_named() -> None:
     with pytest.raises(RecipeError, match=r"2 components may encrypt the maps; write cipher: std.bfv"):
         Recipe.from_plain(recipe(negotiate_mask=negotiation, **two))
     assert run_protocol(recipe(negotiate_mask=negotiation | {"cipher": "std.ckks"}, rounds=1, **two)).rows
+
+
+@pytest.mark.parametrize("holder", ["key_server", "clients"])
+def test_it_says_what_the_agreement_shows(holder: str) -> None:
+    """Single maps are open to whoever holds the clients' one key and has them in hand; then no epsilon stands."""
+    outcome = run_protocol(recipe(holder=holder, rounds=1))
+    shown = outcome.protocol.composition.components["baselines.fedml_he"].reveals(outcome.protocol.server.ctx)
+    assert {method for each in shown for method in each.asked} == {"peak", "encrypt"}
+    seen = {(each.what, party) for each in shown for party in each.to}
+    assert {("largest sensitivity", "aggregator"), ("largest sensitivity", "client"), ("mask", "client")} <= seen
+    opened = "client" if holder == "clients" else "key_holder"
+    assert ("sensitivity map", opened) in seen
+    assert ("mask", "aggregator") in seen or holder == "clients"
+    voiding = [each.to for each in shown if each.voids]
+    assert voiding == ([("client_and_aggregator",)] if holder == "clients" else [])
+    assert not outcome.protocol.ledger.uncovered
+
+
+def test_lwe_which_nobody_holds_a_key_of_cannot_encrypt_the_maps(make_client: Any) -> None:
+    component = FedMLHE(FedMLHE.Options(by="scores"))
+    component.name = "baselines.fedml_he"
+    sums = Sums(None)
+    by_shares = Seal(scheme="none", opened_by="shares", range=1.0, step=0.0)
+    sums.effects = lambda known, ctx: (by_shares,)  # type: ignore[method-assign]
+    links = {"encrypted": (Link("encrypted", "protect", "sums", sums, "client"),)}
+    ctx = make_client(Layout.of([("w", (4,))]), {"sums": sums}, links=links).ctx
+    with pytest.raises(ProtectionError, match="sums cannot encrypt the maps, since nobody holds its key"):
+        component.reveals(ctx)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Layout
+from fedplug import Block, Bound, Client, Known, Layout, Misplaced, Noise, Plans, Seal
 from fedplug.accounting import gaussian_epsilon
 from fedplug.errors import ProtectionError, RecipeError, SetupError
 from fedplug.recipe import Recipe
@@ -304,6 +304,23 @@ def test_selecting_k_clients_earns_no_credit() -> None:
     each, values = zero_out_epsilon(0.05, 100), (520, 90, 520)
     paid = [sum(n for n, clients in zip(values, charged, strict=True) if k in clients) for k in range(4)]
     assert outcome.protocol.ledger.epsilon() == pytest.approx(max(paid) * each, rel=1e-8)
+
+
+def test_values_are_bounded_one_by_one_and_noised_without_one_scale(make_client: Callable[..., Client]) -> None:
+    ctx = make_client(LAYOUT).ctx
+    known = Known(zone="noised", link="baselines.ldp_fed", layers=(8, 4, 5))
+    behind = known.after(noise(alpha=0.05).effects(known, ctx))
+    (clip,), (release,) = behind.clips, behind.releases
+    assert (clip.bound, clip.noised) == (Bound(0.5, order=math.inf, per="scalar"), True)
+    assert release.noise_multiplier == pytest.approx(1 / (17 * zero_out_epsilon(0.05, 50)))
+    assert (behind.scales, behind.grid) == ((None,), 0.01)
+    for done in (Noise(mechanism="gaussian", scale=1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)):
+        with pytest.raises(Misplaced, match=r"keep one noise component|put baselines.ldp_fed first"):
+            noise(alpha=0.05).effects(known.after((done,)), ctx)
+
+
+def test_whose_turn_it_is_is_public() -> None:
+    assert cycle().plans == Plans(zones=frozenset({"noised", "retained"}), public=True)
 
 
 def test_both_engines_agree() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +13,19 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Layout, run_command, secrets
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Context,
+    Known,
+    Layout,
+    Misplaced,
+    Noise,
+    Seal,
+    run_command,
+    secrets,
+)  # fmt: skip
 from fedplug.charging import Charging
 from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.recipe import Recipe
@@ -21,6 +34,7 @@ from fedplug.testing import check_component
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import HALF, Q, centred
+from fedplug_std.noise_sources import exact_slack
 from numpy.typing import NDArray
 from toy_components import calls_of, initial_vector, pushed, recipe_of, run_protocol, toy_catalog
 
@@ -81,8 +95,14 @@ def update(client_id: int, scale: float = 0.01) -> NDArray[np.float32]:
 
 
 def upload(component: Lwe, client: Client, values: NDArray[np.float32]) -> Block:
-    block = Block("encrypted", len(values), values, divisor=1.0, l2_bound=NORM)
-    return component.protect(block, client, client.ctx)
+    block = Block("encrypted", len(values), values, divisor=1.0)
+    return component.protect(block, client, clipped(client))
+
+
+def clipped(client: Client, norm: float | None = NORM) -> Context:
+    """The client's context behind a clip."""
+    bounds = () if norm is None else (Bound(norm),)
+    return dataclasses.replace(client.ctx, known=Known(zone="encrypted", layers=(SIZE,), bounds=bounds))
 
 
 def server_of(parties: dict[int, Client], silent: Iterable[int] = ()) -> Any:
@@ -171,13 +191,51 @@ def test_the_default_share_of_the_noise_leaves_out_who_looks() -> None:
 
 
 def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
-    clip = SimpleNamespace(provides=frozenset({"l2_bound"}), options=SimpleNamespace(norm=NORM))
-    ctx = make_client(Layout.of([("w", (SIZE,))]), {"std.clip": clip}).ctx
-    release = lwe(source="exact").release(0, ctx)
+    ctx = clipped(make_client(Layout.of([("w", (SIZE,))])))
+    known = ctx.known
+    assert known is not None
+    behind = known.after(lwe(source="exact").effects(known, ctx))
+    (release,) = behind.releases
     assert (release.mechanism, release.trust, release.clipping_norm) == ("discrete_gaussian", "distributed", NORM)
     assert release.noise_multiplier == pytest.approx(0.5 / math.sqrt(2))
     assert "delta grows by less than" in release.note
-    assert "anyone who knows the seed" in lwe().release(0, ctx).note
+    step = lwe_numbers.step_of(NORM, NORM * release.noise_multiplier, CLIENTS, None)
+    # Of each value, in each of 9 rounds, by each of 4 clients.
+    assert release.slack == exact_slack(NORM * release.noise_multiplier / step, SIZE * 9 * CLIENTS) > 0
+    assert behind.grid == release.step == step
+    noise, seal = lwe().effects(known, ctx)
+    assert isinstance(noise, Noise)
+    assert "anyone who knows the seed" in noise.note
+    assert isinstance(seal, Seal)
+    assert (seal.opened_by, seal.range, seal.position_block) == ("shares", math.inf, 0)
+
+
+def test_a_clip_of_a_length_that_is_not_known_yet_is_no_error(make_client: Any) -> None:
+    """Before a run there is no model, and a clip of each scalar then bounds no length."""
+    ctx = make_client(Layout(())).ctx
+    known = Known(zone="encrypted", link="baselines.lwe", bounds=(Bound(0.1, order=math.inf, per="scalar"),))
+    noise, _ = lwe().effects(known, ctx)
+    assert isinstance(noise, Noise)
+    assert (noise.scale, noise.multiplier) == (None, pytest.approx(0.5 / math.sqrt(2)))
+
+
+def test_it_needs_a_clip_and_stands_alone(make_client: Any) -> None:
+    ctx = make_client(Layout(())).ctx
+    known = Known(zone="encrypted", link="baselines.lwe")
+    with pytest.raises(Misplaced, match=r"needs a bound of the L2 norm.*std.clip"):
+        lwe().effects(known, ctx)
+    with pytest.raises(Misplaced, match="its error is the noise of the zone"):
+        lwe().effects(known.after((Noise(mechanism="gaussian", scale=1.0),)), ctx)
+    with pytest.raises(Misplaced, match="encrypt once"):
+        lwe().effects(known.after((Seal(scheme="x", opened_by="clients", range=1.0, step=0.0),)), ctx)
+
+
+def test_what_clients_answer_is_covered() -> None:
+    outcome = run_protocol(recipe() | {"rounds": 1})
+    assert not outcome.protocol.ledger.uncovered
+    shown = outcome.protocol.composition.components["baselines.lwe"].reveals(outcome.protocol.server.ctx)
+    covered = {method: each.covered_by for each in shown for method in each.asked}
+    assert covered == {"make_key": "nothing to pay", "sum_of_shares": "epsilon"}
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
@@ -421,17 +479,21 @@ def test_a_client_refuses_what_could_wrap(parties: dict[int, Client]) -> None:
         upload(lwe(), parties[0], update(0, scale=1e6))
 
 
+@pytest.mark.parametrize("norm", [None, math.inf])
+def test_a_client_masks_nothing_without_a_clip(parties: dict[int, Client], norm: float | None) -> None:
+    with pytest.raises(ProtectionError, match=f"L2 bound {norm} is no clipping norm"):
+        lwe().protect(Block("encrypted", SIZE, update(0)), parties[0], clipped(parties[0], norm))
+
+
 @pytest.mark.parametrize(("change", "said"), [
-    ({"l2_bound": None}, "L2 bound None is no clipping norm"),
-    ({"l2_bound": math.inf}, "L2 bound inf is no clipping norm"),
     ({"positions": np.arange(SIZE, dtype=np.uint32)}, "let the negotiation share the zone"),
     ({"weighted": True}, "masked updates cannot be weighted"),
     ({"values": np.full(SIZE, np.nan, np.float32)}, "600 of 600 values are NaN or infinite"),
 ])  # fmt: skip
 def test_a_client_refuses_blocks_that_it_cannot_mask(parties: dict[int, Client], change: Any, said: str) -> None:
-    block = Block("encrypted", SIZE, update(0), divisor=1.0, l2_bound=NORM).replace(**change)
+    block = Block("encrypted", SIZE, update(0), divisor=1.0).replace(**change)
     with pytest.raises(ProtectionError, match=said):
-        lwe().protect(block, parties[0], parties[0].ctx)
+        lwe().protect(block, parties[0], clipped(parties[0]))
 
 
 def test_a_weight_of_its_own_is_refused(parties: dict[int, Client]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Layout, Plan
+from fedplug import Block, Known, Layout, Misplaced, Plan, Seal
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
 from fedplug_baselines.maskcrypt import MaskCrypt, interleave, proposal_problem
@@ -233,6 +233,17 @@ def test_the_share_is_that_of_the_recipe_unless_all_are_kept(union: bool) -> Non
 def test_both_engines_agree() -> None:
     plain = recipe(0.2)
     assert np.array_equal(run_protocol(plain).vector, run_protocol(plain, "processes", workers=1).vector)
+
+
+def test_proposals_are_covered_by_a_statement_and_the_listener_changes_nothing(make_client: Any) -> None:
+    outcome = run_protocol(recipe(0.2, rounds=1))
+    assert not outcome.protocol.ledger.uncovered
+    known = Known(zone="clear", link=PRIORITY, layers=(6,))
+    assert priority().effects(known, make_client(Layout(())).ctx) == ()
+    sealed = known.after((Seal(scheme="x", opened_by="clients", range=1.0, step=0.0),))
+    with pytest.raises(Misplaced, match="what is encrypted exposes nothing"):
+        priority().effects(sealed, make_client(Layout(())).ctx)
+    assert not MaskCrypt(MaskCrypt.Options()).plans.public
 
 
 def test_ratio_0_and_1_ask_nobody() -> None:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Plan, Server, gaussian_epsilon
+from fedplug import (
+    Adds,
+    Block,
+    Bound,
+    Client,
+    Context,
+    Known,
+    Layout,
+    Misplaced,
+    Noise,
+    Plan,
+    Seal,
+    Server,
+    gaussian_epsilon,
+)  # fmt: skip
+from fedplug.effects import Release
 from fedplug.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.links import Link
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
@@ -181,14 +198,57 @@ def test_both_engines_agree() -> None:
 # -- the ledger --------------------------------------------------------------------------------------------------------
 
 
+def released(component: NbAFL) -> Release:
+    """What the ledger is told of an upload."""
+    (found,) = behind(component).releases
+    return found
+
+
+def behind(component: NbAFL) -> Known:
+    """What is known of an upload."""
+    known = Known(zone=ZONE, link=component.name, layers=(4000,))
+    return known.after(component.effects(known, server_of(component)))
+
+
+def test_what_is_sent_has_the_noise_and_no_norm() -> None:
+    """The bound is one of weights; the difference from the global model may be of any length."""
+    known, component = behind(uplink(norm=3.0)), uplink(norm=3.0)
+    assert known.scales == (component.std(10),)
+    assert known.releases[0].clipping_norm == 3.0
+    assert known.norm() is None
+    assert known.grid == 0
+
+
+def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> None:
+    component, ctx = uplink(), server_of(uplink())
+    known = Known(zone=ZONE, link=component.name, layers=(4000,))
+    noise, seal = Noise(mechanism="gaussian", scale=1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
+    for before, says in ((Bound(1.0), "take the clip of the update out"), (noise, "keep one noise"), (seal, "before")):
+        with pytest.raises(Misplaced, match=says):
+            component.effects(known.after((before,)), ctx)
+
+
+def test_the_noise_of_the_broadcast_changes_no_account() -> None:
+    """The server has seen the uploads before it adds that noise."""
+    component = uplink(norm=1.0)
+    ctx = dataclasses.replace(
+        server_of(component), links={ZONE: (Link(ZONE, "protect", component.name, component, "client"),)}
+    )
+    summed = behind(component).after((Adds(),))
+    assert summed.after(downlink().opens(summed, ctx)).releases == summed.releases
+    assert downlink().opens(summed, dataclasses.replace(ctx, rounds=1)) == ()  # the paper asks for none
+    with pytest.raises(ProtectionError, match=r"is no baselines.nbafl"):
+        downlink(uplink="other").std(dataclasses.replace(ctx, components={"other": downlink()}))
+
+
 def test_the_ledger_states_what_the_clip_supports_not_what_the_paper_claims() -> None:
-    release = uplink(norm=1.0, min_examples=3000).release(0, server_of(uplink()))
+    release = released(uplink(norm=1.0, min_examples=3000))
     assert release.noise_multiplier == pytest.approx(0.00323, abs=5e-6)
     assert release.literal
     assert "claims epsilon 1 " in release.note
     assert "holds below epsilon 1, not at 1" in release.note
     assert gaussian_epsilon(release.noise_multiplier, 1e-5) > 40_000  # for one upload
-    assert "holds below" not in uplink(epsilon=0.5).release(0, server_of(uplink())).note
+    assert "holds below" not in released(uplink(epsilon=0.5)).note
     outcome = run_protocol(recipe(noise={"epsilon": 1e3, "source": "secure"}))
     expected = outcome.protocol.composition.components["baselines.nbafl"].std(2) / 20.0 / math.sqrt(2)
     assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(expected, 1e-5), rel=1e-6)

@@ -107,6 +107,15 @@ def test_a_gradient_that_is_not_finite_does_not_spoil_the_offset(make_client: An
     assert np.array_equal(client.memory(component)["theta"], kept)
 
 
+def test_it_tells_attacks_how_it_learns(make_client: Any) -> None:
+    client, component = client_of(make_client), trainer(batch_size=3)
+    told = component.learns(client.ctx)
+    assert (told.lr, told.batch_size, told.one_step, told.training_mode) == (0.5, 3, True, False)
+    probe = component.one_batch(client, client.ctx, 12)
+    one_round(probe, client)  # all twelve examples at once
+    assert np.allclose(client.update, -0.5 * gradient_at(client, client.start), atol=1e-6)
+
+
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +136,7 @@ def test_the_global_step_is_the_mean_of_jointly_clipped_gradients() -> None:
     plain, gradients = private(norm=0.4, rounds=1), []
 
     def collect(protocol: Any, engine: Any) -> None:
-        gradients.extend(gradient_at(client, client.vector) for client in engine._all[0].clients.values())
+        gradients.extend(gradient_at(client, client.vector) for client in engine.clients.clients.values())
 
     outcome = run_protocol(plain, prepare=collect)
     norms = [float(np.linalg.norm(g)) for g in gradients]
@@ -138,7 +147,7 @@ def test_the_global_step_is_the_mean_of_jointly_clipped_gradients() -> None:
 
 def test_offsets_stay_at_the_clients_and_both_engines_agree() -> None:
     clients: list[Any] = []
-    outcome = run_protocol(private(), prepare=lambda _, engine: clients.extend(engine._all[0].clients.values()))
+    outcome = run_protocol(private(), prepare=lambda _, engine: clients.extend(engine.clients.clients.values()))
     other = run_protocol(private(), "processes")
     assert np.array_equal(outcome.vector, other.vector)
     assert outcome.rows[-1]["personal_accuracy"] == other.rows[-1]["personal_accuracy"]
@@ -152,7 +161,7 @@ def test_offsets_stay_at_the_clients_and_both_engines_agree() -> None:
 
 def test_a_client_that_is_not_sampled_keeps_its_offset() -> None:
     plain, clients = private(rounds=1, sampling={"scheme": "fixed", "rate": 0.5}), []
-    outcome = run_protocol(plain, prepare=lambda _, engine: clients.extend(engine._all[0].clients.values()))
+    outcome = run_protocol(plain, prepare=lambda _, engine: clients.extend(engine.clients.clients.values()))
     trained = ["theta" in client.state.get("baselines.ppsgd", {}) for client in clients]
     assert sum(trained) == 2
     for client, has_trained in zip(clients, trained, strict=True):

@@ -24,7 +24,7 @@ def component(**options: Any) -> RandomMask:
 
 
 def recipe(ratio: float, per_round: bool = False, **changes: Any) -> dict[str, Any]:
-    zones = component(ratio=ratio).zones
+    zones = component(ratio=ratio).plans.zones
     protect = {"encrypted": [SEAL], "clear": []}
     return recipe_of(
         negotiate_mask={"use": "baselines.random_mask", "ratio": ratio, "per_round": per_round},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
@@ -25,7 +26,6 @@ from fedplug import (
     Plan,
     Plans,
     Reveals,
-    Rounding,
     Seal,
     Uncredited,
     at_client,
@@ -98,9 +98,9 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         return f"{options.bits}-bit codes in Paillier {options.key_bits}, {clip}"
 
     def step(self, num_clients: int) -> float:
-        """Grid step of the weighted values; 0, unknown, where the clip is agreed later."""
+        """Grid step of the weighted values; NaN, unknown, where the clip is agreed later."""
         if self.options.clip == "daciq":
-            return 0.0
+            return math.nan
         return float(self.options.range / max(code_limit(self.options.bits, num_clients), 1))
 
     def effects(self, known: Known, ctx: Context) -> Effects:
@@ -113,11 +113,17 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         assert isinstance(seal, Seal)
         if self.options.clip == "daciq":
             why = f"{self.name} clips at what clients agree on in each round, which leaves nobody knows how much noise"
-            # No magnitude is certain to be held.
-            return (Changes(), Uncredited(why), dataclasses.replace(seal, range=0.0))
-        # Rounding by chance moves a value by up to a whole step, as rounding to the nearest does in two goes.
-        twice = (Rounding(seal.step),) if self.options.rounding == "stochastic" else ()
-        return (*twice, seal)
+            return (Changes(why=self._lengthens()), Uncredited(why), dataclasses.replace(seal, range=math.nan))
+        if self.options.rounding == "nearest":
+            return (seal,)
+        # By chance a value moves by up to a whole step: as on a grid that is twice as coarse, but 0 does not stay 0.
+        return (Changes(why=self._lengthens()), dataclasses.replace(seal, step=2 * seal.step))
+
+    def _lengthens(self) -> str:
+        return (
+            f"{self.name} rounds by chance, or to steps that are agreed later, which may lengthen an update; write "
+            "clip: range and rounding: nearest"
+        )
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against encrypting for that many clients, and whether the clip can be agreed."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedplug.torch_model import TorchModel
 
 
-class FedDpa(Sgd):
+class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
     """Keep parameters of high Fisher information at each client, train those first and the shared ones after (FedDPA).
 
     Yang, Huang and Ye, Dynamic personalized federated learning with adaptive differential privacy, NeurIPS 2023, as in
