@@ -255,7 +255,8 @@ def test_clients_take_no_buffers_that_cannot_be_the_models(
 @pytest.mark.parametrize(
     ("change", "said"),
     [(lambda b: b.replace(size=1, values=b.values[:1]), "it has 1 values for 650 positions"),
-     (lambda b: b.replace(values=b.values * np.nan), "behind std.mean (aggregate) has 650 of 650 values NaN or infinite"),
+     (lambda b: b.replace(values=b.values * np.nan),
+      "behind std.mean (aggregate) has 650 of 650 values NaN or infinite"),
      (lambda b: b.replace(positions=np.arange(1, SIZE + 1, dtype=np.uint32)), "it has position 650, but the")],
     ids=["one value", "nan", "beyond"],
 )  # fmt: skip

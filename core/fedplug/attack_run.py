@@ -35,7 +35,7 @@ from fedplug.observer import Known, Observer
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.rewind import Moment, Rewound
-from fedplug.roles import Attack, Metric
+from fedplug.roles import Attack, Metric, ModelSource
 from fedplug.scorer import Scorer
 from fedplug.steps import OneBatch
 from fedplug.truth import Truth
@@ -383,8 +383,8 @@ class AttackRun:
 
         components = self.composition.components
         data, public = load_data(self.recipe, components, data_root)
-        build = components[self.recipe.model.name].build
-        self.model = build(data.shape, len(data.classes), self.recipe.seed, self.device)
+        source = self.composition.part(self.recipe.model.name, ModelSource)
+        self.model = source.build(data.shape, len(data.classes), self.recipe.seed, self.device)
         self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
         self.rewound = Rewound(
             self.ran, catalog, self.run_dir, data_root, self.device, key_server, self.model, public

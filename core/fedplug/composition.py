@@ -206,7 +206,8 @@ def _a(role: type) -> str:
 
 def vars_of(component_class: type) -> dict[str, Any]:
     """What a class and its bases have under each name."""
-    return {name: value for base in reversed(component_class.__mro__) for name, value in vars(base).items()}
+    bases = [base for base in reversed(component_class.__mro__) if base is not object]
+    return {name: value for base in bases for name, value in vars(base).items()}
 
 
 def implemented_hooks(component_class: type) -> dict[str, dict[str, Any]]:

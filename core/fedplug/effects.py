@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from fedplug.errors import FedplugError
 
@@ -439,7 +439,8 @@ class Known:
                 size = abs(factor)
                 return replace(
                     self, bounds=tuple(_stretched(b, size) for b in self.bounds), grid=self.grid * size,
-                    scales=tuple(_times(s, size) for s in self.scales), factor=self.factor * factor,
+                    scales=tuple(None if s is None else _times(s, size) for s in self.scales),
+                    factor=self.factor * factor,
                     releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
                 )  # fmt: skip
             case Rounding(step):
@@ -530,9 +531,7 @@ def _stretched(bound: Bound, factor: float) -> Bound:
     return dataclasses.replace(bound, norm=_times(bound.norm, factor))
 
 
-def _times(value: float | tuple[float, ...] | None, factor: float) -> float | tuple[float, ...] | None:
-    if value is None:
-        return None
+def _times(value: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:
     return tuple(v * factor for v in value) if isinstance(value, tuple) else value * factor
 
 
@@ -551,7 +550,7 @@ def as_effects(found: Any, link: str) -> Effects:
     Raises:
         Misplaced: it is no tuple of effects.
     """
-    kinds = Effect.__args__  # type: ignore[attr-defined]
+    kinds = get_args(Effect)
     if not isinstance(found, tuple) or not all(isinstance(effect, kinds) for effect in found):
         shown = ", ".join(kind.__name__ for kind in kinds)
         raise Misplaced(f"{link} states {found!r:.80} as its effects; give a tuple of {shown}; an empty one: no change")

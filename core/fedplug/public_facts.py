@@ -78,7 +78,8 @@ class Sent:
         total = np.zeros(layout.size)
         for variance in self._variances:
             total += layout.per_scalar(np.array(variance)) if isinstance(variance, tuple) else variance
-        return np.sqrt(total if self.known else np.full(layout.size, math.nan)).astype(np.float32)
+        found: NDArray[np.float32] = np.sqrt(total if self.known else np.full(layout.size, math.nan)).astype(np.float32)
+        return found
 
     def clipped(self, layout: Layout, where: NDArray[np.int64], values: NDArray[np.float32]) -> list[Clipped]:
         """The clips that may have acted on values; none where these are shorter, so that it did not.

@@ -165,7 +165,7 @@ def _sum_problem(world: World, zone: str, closing: Step | None) -> Iterator[str]
         return
     expected = np.zeros(next(iter(blocks.values()))[0].size)
     for client_id, (block, weights) in blocks.items():
-        weighted = block.plain() * np.float64((weights or {}).get(client_id, 1.0))
+        weighted = block.plain() * np.float64((weights or {}).get(client_id or 0, 1.0))
         expected += np.clip(weighted, -limit, limit)
     given = opened[0].after.plain().astype(np.float64)
     room = len(blocks) * step / 2 * (1 + 1e-6) + 1e-6 * max(1.0, float(np.abs(expected).max(initial=0.0)))
@@ -215,8 +215,8 @@ def public_problems(world: World, other: World, name: str) -> Iterator[str]:
     yield from other.problems
     for address, client in world.clients.clients.items():
         theirs = other.clients.clients[address]
-        planned = client.plan is not None and theirs.plan is not None
-        if planned and not np.array_equal(client.plan.labels, theirs.plan.labels):
+        plans = [plan.labels for plan in (client.plan, theirs.plan) if plan is not None]
+        if len(plans) == 2 and not np.array_equal(plans[0], plans[1]):
             yield "its plans are said to be public, and change with the clients' data"
         if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
             yield "its scores are said to be public, and change with the clients' data"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug.attack_answers import checked
-from fedplug.errors import DataError, FedplugError, MetricError, SetupError
+from fedplug.errors import DataError, MetricError, SetupError
 from fedplug.types import ClientData, Dataset, Examples
 from fedplug.views import AttackReport, View
 
@@ -23,7 +23,7 @@ def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
         data, again = source.load(root), source.load(root)
     except (DataError, SetupError):  # it says what is missing
         return
-    if not isinstance(data, Dataset):
+    if type(data) is not Dataset:
         yield f"load gave a {type(data).__name__}, not a fedplug.Dataset"
         return
     for what, split in (("train", data.train), ("test", data.test)):

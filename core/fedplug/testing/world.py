@@ -11,7 +11,7 @@ import numpy as np
 
 from fedplug.catalog import Catalog, Entry
 from fedplug.client_data import load_data
-from fedplug.composition import Composition
+from fedplug.composition import Composition, vars_of
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.errors import FedplugError, RecipeError
@@ -209,7 +209,7 @@ def _changed(before: list[dict[str, dict[str, Any]]], world: World, when: str) -
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(one, other)
-    if type(one) is type(other) and type(one).__eq__ is object.__eq__:  # equal to itself alone: look inside
+    if type(one) is type(other) and "__eq__" not in vars_of(type(one)):  # equal to itself alone: look inside
         return vars(one).keys() == vars(other).keys() and all(_equal(v, vars(other)[k]) for k, v in vars(one).items())
     return bool(one == other)
 

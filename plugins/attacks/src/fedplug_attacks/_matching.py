@@ -81,7 +81,9 @@ class Matcher:
         self._clips = Clips(self.update.clips, self.update.layout, self.device, self.dtype)
         # What a clip may have scaled together with the gradient, so that it could not be taken off.
         decay = self.update.meaning.weight_decay
-        self._decay = torch.from_numpy(decay * view.vector).to(self.device, self.dtype) if decay else None
+        self._decay = None
+        if decay and view.vector is not None:
+            self._decay = torch.from_numpy(decay * view.vector).to(self.device, self.dtype)
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = float((weight * _variance(view, self.update)).sum() / self._norm)
         per_channel = (-1, *[1] * (len(view.shape) - 1))

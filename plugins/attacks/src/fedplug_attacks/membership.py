@@ -148,7 +148,7 @@ class Membership(fedplug.Attack):
     def _which(self, view: View) -> str:
         """The model that is attacked: `personal`, `local` or `released`."""
         if self.options.model != "auto":
-            return self.options.model
+            return str(self.options.model)
         if view.personal is not None:
             return "personal"
         update = view.update

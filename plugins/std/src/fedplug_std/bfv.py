@@ -89,7 +89,7 @@ class Bfv(Encryption):
         )
 
     def step(self, num_clients: int) -> float:
-        """Grid step of the weighted values at the narrowest fields; the range where it will take wider ones, or none."""
+        """Grid step of the weighted values at the narrowest fields; the range where these are too narrow."""
         try:
             return self.agree(num_clients, min(PLAIN_MODULI)).step
         except ProtectionError:

@@ -240,8 +240,9 @@ def _whole(bound: Bound, known: Known) -> float:
 
 
 def local_noise(
-    options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0, trust: Literal["local", "distributed"] = "local"
-) -> Noise:
+    options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0,
+    trust: Literal["local", "distributed"] = "local",
+) -> Noise:  # fmt: skip
     """What noise at the client states of itself, scaled to the bound of the L2 norm that is known before it.
 
     Args:

@@ -20,6 +20,7 @@ from fedplug.typed import is_count, shown
 if TYPE_CHECKING:
     from fedplug import Client, Cohort, Context, KeyServer, Party
     from fedplug.cohort import KeyServerLine
+    from fedplug.effects import Party as SeenBy
 
     from fedplug_std.he_blocks import Encryption
 
@@ -69,7 +70,8 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
         note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
         channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
     # A client that holds the key subtracts its own upload from a sum of two.
-    seen_by, least = ("client", 3) if options.key_holder == "clients" else ("key_holder", 2)
+    seen_by: SeenBy = "client" if options.key_holder == "clients" else "key_holder"
+    least = 3 if options.key_holder == "clients" else 2
     if ctx.min_clients < least:
         note = f"min_clients is {ctx.min_clients}; with {least} or more, no opened sum shows one update"
         channels.append(fedplug.Reveals(SINGLE_UPDATES, (seen_by,), note=note))

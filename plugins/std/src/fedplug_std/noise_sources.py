@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+
 import numpy as np
 from fedplug.errors import ProtectionError
 from numpy.typing import NDArray
