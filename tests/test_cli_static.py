@@ -257,16 +257,15 @@ PLUGIN = '''
 """A plugin with one good component and several faults."""
 from __future__ import annotations
 {extra}
-from fedplug import Field, Options, at_client, hookimpl
+from fedplug import Field, Negotiation, Options, Plans, at_client, hookimpl
 
-class Good:
+class Good(Negotiation):
     """Vote well."""
+
+    plans = Plans(zones=frozenset({"clear"}))
 
     class Options(Options):
         ratio: float = Field(0.5, description="share")
-
-    def __init__(self, options):
-        self.options = options
 
     @hookimpl
     def negotiate_mask(self, cohort, ctx):
@@ -280,7 +279,7 @@ class Good:
     def adopt(self, client, winners): ...
 
 
-class Bad:
+class Bad(Negotiation):
     class Options(Options):
         name: float = Field(0.5)
 
@@ -288,7 +287,7 @@ class Bad:
         self.options = options
 
     @hookimpl
-    def negotiate_mask(self, cohort, context):
+    def negotiate_mask(self, cohort, ctx):
         cohort.ask(self.nominate)
         cohort.tell(self.absent)
 
@@ -320,10 +319,10 @@ def test_the_kit_accepts_a_good_component_and_lists_every_fault(
         "asks for self.absent, which does not exist",
         "nominate runs at another party, so it must be marked",
         "adopt is marked @at_client, so its first argument after self must be named client",
-        "with the argument context; the hook is negotiate_mask(cohort, ctx)",
+        "has no plans, which a Negotiation must have",
     ):
         assert fault in str(caught.value)
-    with pytest.raises(AssertionError, match="does not implement protect"):
+    with pytest.raises(AssertionError, match="is no Protector"):
         check_component(module.Good, group="protect")
 
 

@@ -55,11 +55,21 @@ def link_problems(world: World, name: str) -> Iterator[str]:
         }  # fmt: skip
         for what, values in inputs.items() if not (closes or noises) else ():
             try:
-                _protected(world, step, 0, values)
+                _protected(world, step, 0, _within(values, step))
             except FedplugError as error:
                 yield f"given {what}: {error}"
         if noises and not closes and not step.before.sealed:
             yield from _noise_problems(world, step, noises[-1])
+
+
+def _within(values: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
+    """The values, scaled down to what is known of a block before the link."""
+    factor = 1.0
+    for order in (1, 2):
+        bound, length = step.before.norm(order), float(np.linalg.norm(values.astype(np.float64), order))
+        if bound is not None and length > bound:
+            factor = min(factor, bound / length * (1 - 1e-6))
+    return (values * factor).astype(np.float32)
 
 
 def _protected(world: World, step: Step, client_id: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
