@@ -24,7 +24,6 @@ from fedplug import (
 )  # fmt: skip
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
-from fedplug.testing import check_component
 from fedplug.torch_model import TorchModel
 from fedplug.types import BASE_ZONES
 from fedplug_baselines.blur import excess_penalty
@@ -57,11 +56,6 @@ def uploads(outcome: Any, client_id: int = 1) -> list[Any]:
     """The noised values that a client sent, one array a round."""
     sent = [message for message in outcome.sent("server", f"client:{client_id}") if message.phase == "upload"]
     return [message.decode()["value"]["blocks"]["noised"].plain() for message in sent]
-
-
-@pytest.mark.parametrize("name", ["blur", "lus"])
-def test_conforms(name: str) -> None:
-    check_component(f"baselines.{name}")
 
 
 # -- BLUR --------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,63 @@
-"""Every component of this plugin is what a component must be."""
+"""Every component of this plugin does what it says, in a small run around it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from fedplug.testing import check_component
+from fedplug.catalog import Catalog
+from fedplug.testing import conformance
 
-NAMES = ["batchcrypt", "ckks", "fedml_he", "fedml_he_sensitivity", "maskcrypt", "maskcrypt_priority", "random_mask"]
+CLIP = {"use": "std.clip", "norm": 0.5}
+UPLINK = {"use": "baselines.nbafl", "norm": 1.0, "epsilon": 50.0, "min_examples": 1, "exposures": 1}
+SEALED: dict[str, Any] = {
+    "protect": {"encrypted": [{"use": "std.bfv"}], "clear": []}, "postprocess": {"encrypted": ["std.bfv"]},
+}  # fmt: skip
+
+CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "batchcrypt": [({"clip": "range"}, {}), ({"clip": "range", "rounding": "nearest"}, {}), ({}, {})],
+    "blur": [({"penalty": 1.0, "norm": 0.1}, {})],
+    "ckks": [({"like": "plato"}, {}), ({"like": "nvflare", "key_holder": "clients"}, {})],
+    "dp_sgd": [({"noise_multiplier": 1.0, "source": "reproducible"}, {})],
+    "feddpa": [
+        ({"tau": 0.2}, {"protect": {"noised": []}, "postprocess": {}}),
+        ({"tau": 0.2, "send_personal": True}, {}),
+    ],
+    "feddpa_noise": [({"examples": 1000, "source": "reproducible"}, {})],
+    "fedml_he": [({"ratio": 0.3}, SEALED | {"score_parameters": [{"use": "baselines.fedml_he_sensitivity"}]})],
+    "fedml_he_sensitivity": [({}, {})],
+    "ldp_fed": [
+        ({"bound": 0.5, "alpha": 0.1, "source": "reproducible"}, {}),
+        ({"bound": 0.5, "epsilon": 8.0, "delta": 1e-5, "source": "reproducible"}, {}),
+    ],
+    "ldp_fed_cycle": [({}, {})],
+    "lus": [
+        ({"sparsity": 0.6}, {}),
+        ({"noise": "kept", "by": "magnitude"}, {"protect": {"clear": [
+            {"use": "baselines.lus", "noise": "kept", "by": "magnitude"}, CLIP,
+            {"use": "std.gaussian", "noise_multiplier": 0.5, "source": "reproducible"}, "baselines.lus",
+        ]}}),
+    ],
+    "lwe": [({"noise_multiplier": 0.5, "source": "reproducible"}, {})],
+    "maskcrypt": [({"ratio": 0.3}, {})],
+    "maskcrypt_priority": [({}, {})],
+    "nbafl": [({key: value for key, value in UPLINK.items() if key != "use"} | {"source": "reproducible"}, {})],
+    "nbafl_downlink": [({}, {"protect": {"clear": [UPLINK]}})],
+    "ppsgd": [({}, {})],
+    "random_mask": [({"ratio": 0.3}, {}), ({"ratio": 0.3, "per_round": True}, {})],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_conforms(name: str) -> None:
-    check_component(f"baselines.{name}")
+def test_all_are_here() -> None:
+    groups = Catalog.discover().groups.values()
+    assert {f"baselines.{name}" for name in CASES} == {
+        name for group in groups for name in group if name.startswith("baselines.")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "recipe"),
+    [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in CASES.items() for i, case in enumerate(cases)],
+)
+def test_conforms(name: str, options: dict[str, Any], recipe: dict[str, Any]) -> None:
+    conformance(f"baselines.{name}", options, recipe=recipe)

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from fedplug import ClientData, Examples, run_command
 from fedplug.accounting import gaussian_epsilon
-from fedplug.catalog import Catalog
 from fedplug.errors import ProtectionError, SetupError
 from fedplug.per_sample import per_sample_gradients
 from fedplug.recipe import load_recipe
 from fedplug.settings import Settings
-from fedplug.testing import check_component
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_baselines.dp_sgd_accounting import (
     noise_multiplier_for,
@@ -223,11 +221,6 @@ def test_options_that_make_no_sense(options: dict[str, Any], problem: str) -> No
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-
-
-def test_conforms() -> None:
-    check_component("baselines.dp_sgd")
-    assert Catalog.discover().named("baselines.dp_sgd")[0].group == "trainer"
 
 
 def test_both_engines_agree_and_tell_the_same() -> None:

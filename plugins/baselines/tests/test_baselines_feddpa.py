@@ -16,7 +16,6 @@ from fedplug.errors import ProtectionError, RecipeError, SetupError
 from fedplug.ledger import Ledger
 from fedplug.per_sample import mean_squared_gradients
 from fedplug.recipe import Recipe
-from fedplug.testing import check_component
 from fedplug.views import View
 from fedplug_baselines.feddpa import FedDpa, scaled
 from fedplug_baselines.feddpa_adam import MaskedAdam
@@ -307,11 +306,6 @@ def test_a_claim_about_another_training_is_refused(options: dict[str, Any], prob
     claim = {"use": "baselines.feddpa_noise", "examples": 1437, "epochs": 1, "batch_size": 32, **options}
     with pytest.raises(RecipeError, match=problem):
         Recipe.from_plain(feddpa([{"use": "std.clip", "norm": 0.5}, claim]), Catalog.discover())
-
-
-@pytest.mark.parametrize("name", [NAME, "baselines.feddpa_noise"])
-def test_conforms(name: str) -> None:
-    check_component(name)
 
 
 def test_plans_hold_every_scalar_once(make_client: Any) -> None:

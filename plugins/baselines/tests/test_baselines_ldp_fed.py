@@ -12,7 +12,6 @@ from fedplug import Block, Bound, Client, Known, Layout, Misplaced, Noise, Plans
 from fedplug.accounting import gaussian_epsilon
 from fedplug.errors import ProtectionError, RecipeError, SetupError
 from fedplug.recipe import Recipe
-from fedplug.testing import check_component
 from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
 from fedplug_baselines.ldp_fed_mechanism import alpha_for, cost_of, gaussian_cost, perturb, zero_out_epsilon
 from hypothesis import given, settings
@@ -50,11 +49,6 @@ def recipe(alpha: float | None = 0.05, *, layers: bool = True, **changes: Any) -
     if layers:
         plain["negotiate_mask"] = {"use": "baselines.ldp_fed_cycle"}
     return plain | changes
-
-
-@pytest.mark.parametrize("name", ["ldp_fed", "ldp_fed_cycle"])
-def test_conforms(name: str) -> None:
-    check_component(f"baselines.{name}")
 
 
 # -- the mechanism -----------------------------------------------------------------------------------------------------

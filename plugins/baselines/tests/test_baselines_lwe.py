@@ -30,7 +30,6 @@ from fedplug.charging import Charging
 from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
-from fedplug.testing import check_component
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import HALF, Q, centred
@@ -124,10 +123,6 @@ def parts(component: Lwe, client: Client, values: NDArray[np.float32]) -> tuple[
 
 
 # -- what is opened ----------------------------------------------------------------------------------------------------
-
-
-def test_conforms() -> None:
-    check_component("baselines.lwe")
 
 
 @pytest.mark.parametrize(("threshold", "packing"), [(None, 1), (4, 3), (2, 1)])

@@ -28,7 +28,6 @@ from fedplug.effects import Release
 from fedplug.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.links import Link
 from fedplug.recipe import Recipe
-from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
 from fedplug_baselines.nbafl import (
     NbAFL,
@@ -69,11 +68,6 @@ def recipe(*, downlink: bool = True, **changes: Any) -> dict[str, Any]:
     plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
     plain["postprocess"] = {ZONE: [{"use": "baselines.nbafl_downlink", **changes.pop("down", {})}]} if downlink else {}
     return plain | changes
-
-
-@pytest.mark.parametrize("name", ["nbafl", "nbafl_downlink"])
-def test_conforms(name: str) -> None:
-    check_component(f"baselines.{name}")
 
 
 # -- the paper's formulas ----------------------------------------------------------------------------------------------

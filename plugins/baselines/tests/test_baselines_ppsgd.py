@@ -10,7 +10,6 @@ from fedplug import ClientData, Examples, codec
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.per_sample import mean_gradient
 from fedplug.recipe import Recipe
-from fedplug.testing import check_component
 from fedplug_baselines.ppsgd import Ppsgd
 from fedplug_std.models import Mlp
 from toy_components import initial_vector, recipe_of, run_protocol, toy_catalog
@@ -166,10 +165,6 @@ def test_a_client_that_is_not_sampled_keeps_its_offset() -> None:
     assert sum(trained) == 2
     for client, has_trained in zip(clients, trained, strict=True):
         assert np.array_equal(client.start, outcome.vector) != has_trained
-
-
-def test_conforms() -> None:
-    check_component("baselines.ppsgd")
 
 
 def test_a_zone_that_stays_would_make_a_second_model_of_its_own() -> None:
