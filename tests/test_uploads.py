@@ -97,8 +97,7 @@ FIELDS: dict[str, tuple[str, Any, str]] = {
     "weighted": ("weighted", 1, "its weighted is 1, which must be true or false"),
     "divisor": ("divisor", float("nan"), "its divisor is nan, which must be a number >= 0"),
     "divisors": ("divisor", np.ones(3), "its divisors are float64[3], which must be float64[650]"),
-    "bound": ("l1_bound", "small", "its l1_bound is 'small', which must be a number >= 0"),
-    "a bound": ("l2_bound", 0.5, "claims a bound of its norm, which nobody could check"),
+    "a claim": ("l2_bound", 0.5, "a block that cannot be used: it has 'l2_bound', which no block has"),
     "meta": ("meta", [1], "its meta is a list, which must be plain data by name"),
     "meta keys": ("meta", {3: 1}, "its meta is a dict, which must be plain data by name"),
     "meta values": ("meta", {"a": [{"b": PLAN}]}, "its meta holds a Plan, which must be numbers, text, bytes"),
@@ -295,7 +294,7 @@ GARBAGE = st.recursive(
 )
 BLOCK_FIELDS = (
     "zone", "size", "values", "positions", "ciphertexts", "sealed_by", "contributors", "divisor", "weighted",
-    "l1_bound", "l2_bound", "meta", "unheard_of",
+    "meta", "unheard_of",
 )  # fmt: skip
 LWE = {"use": "baselines.lwe", "noise_multiplier": 0.5, "source": "reproducible", "dimension": 640}
 FUZZED: dict[str, dict[str, Any]] = {

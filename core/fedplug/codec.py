@@ -17,7 +17,7 @@ import msgpack
 import numpy as np
 
 from fedplug.errors import MessageError
-from fedplug.typed import block_problem
+from fedplug.typed import block_problem, shown
 from fedplug.types import Block, Plan
 
 _FRAME = struct.Struct(">4sQI")
@@ -177,6 +177,8 @@ def _revive(code: int, body: bytes) -> Any:
         return int.from_bytes(body, "big", signed=True)
     if code == _BLOCK:
         fields = decode(body)
+        if strange := [name for name in fields if name not in Block.__dataclass_fields__]:
+            raise MessageError(f"a block that cannot be used: it has {shown(strange[0])}, which no block has")
         fields["positions"] = _unpack_positions(fields.get("positions"))
         parts = fields.get("ciphertexts", [])
         fields["ciphertexts"] = tuple(parts) if isinstance(parts, list) else parts
