@@ -201,7 +201,7 @@ def test_of_two_seals_the_narrower_and_the_coarser_count_and_the_outer_opens_fir
 
 
 @pytest.mark.parametrize("unknown", [{"range": math.nan}, {"step": math.nan}])
-def test_a_seal_of_which_nobody_knows_what_it_holds_earns_no_credit(unknown: dict[str, float]) -> None:
+def test_a_seal_of_which_nobody_knows_what_it_holds_earns_no_credit(unknown: dict[str, Any]) -> None:
     found = behind(Bound(1.0), gaussian(2.0), dataclasses.replace(SEAL, **unknown))
     assert only(found).uncredited == "this does not say what values it holds, so others' noise earns no credit"
     assert (found.bounds, found.sealed != ()) == ((), True)

@@ -10,7 +10,7 @@ from typing import Any
 import fedplug.effects
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Known, Layout, Seal, Server
+from fedplug import Block, Bound, Client, Context, Known, Layout, Noise, Seal, Server
 from fedplug.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.effects import Misplaced, Release
 from fedplug.errors import ProtectionError, RecipeError
@@ -302,7 +302,9 @@ def test_release_names_norm_source_and_trust() -> None:
     release = stated(noise, context(), known(0.5))
     assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("gaussian", 2, 0.5)
     assert (release.trust, release.source) == ("local", "secure")
-    assert noise.effects(known(0.5), context())[0].scale == 2 * 0.5
+    (stated_noise,) = noise.effects(known(0.5), context())
+    assert isinstance(stated_noise, Noise)
+    assert stated_noise.scale == 2 * 0.5
     release = stated(exact, context(), known(0.5))
     assert release.mechanism == "discrete_gaussian"
     assert "delta grows by less than (1 + e^epsilon)" in release.note
