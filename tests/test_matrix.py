@@ -88,8 +88,8 @@ PARTIAL = (
 REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     ("it follows what it scores, and scores nothing here", {
         "plain": ("baselines.maskcrypt_priority",),
-        "negotiation": (*(n for n in PARTIAL if n != "baselines.maskcrypt"), "baselines.feddpa", "baselines.ldp_fed_cycle",
-                        "sensecrypt.select", "std.single_zone"),
+        "negotiation": (*(n for n in PARTIAL if n != "baselines.maskcrypt"), "baselines.feddpa", "sensecrypt.select",
+                        "baselines.ldp_fed_cycle", "std.single_zone"),
     }),
     ("what is encrypted exposes nothing; leave it out of this chain", {
         "negotiation": ("baselines.maskcrypt",), "plain": ("fas.scramble",),
@@ -98,14 +98,16 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "sealed": ("baselines.batchcrypt",), "negotiation": (*PARTIAL, "std.single_zone@encrypted"),
     }),
     ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
-        "negotiation": ("baselines.batchcrypt",), "sealed": tuple(name for name in SEALED if name != "baselines.batchcrypt"),
+        "negotiation": ("baselines.batchcrypt",),
+        "sealed": tuple(name for name in SEALED if name != "baselines.batchcrypt"),
     }),
     ("this aggregation needs a second server that opens sums", {
         "sealed": ("baselines.lwe",), "aggregator": ("selectiveshield.two_server",),
         "negotiation": (*PARTIAL, "baselines.batchcrypt", "sensecrypt.select", "std.single_zone@encrypted"),
     }),
     ("nobody holds its key; write {use: std.bfv}", {
-        "negotiation": ("baselines.fedml_he",), "sealed": ("baselines.lwe",), "aggregator": ("std.mean", "fedre.pda_pam"),
+        "negotiation": ("baselines.fedml_he",), "sealed": ("baselines.lwe",),
+        "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
     ("it packs every tensor by itself", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
@@ -117,8 +119,8 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
                   "baselines.lus", "baselines.feddpa_noise"),
     }),
 ]  # fmt: skip
-"""Every combination that is refused: a part of the reason, and which negotiation, chains and aggregator it is for. What is
-not named is any. All other combinations must run."""
+"""Every combination that is refused: a part of the reason, and which negotiation, chains and aggregator it is for; what
+is not named is any. All other combinations must run."""
 
 
 # -- what there is -----------------------------------------------------------------------------------------------------
