@@ -7,6 +7,7 @@ import math
 import pytest
 from fedplug.accounting import (
     effective_multiplier,
+    epsilon_with_slack,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_noise_multiplier,
@@ -130,3 +131,17 @@ def test_extreme_noise_gives_finite_numbers(multiplier: float) -> None:
 def test_bad_numbers_are_refused_with_value_and_rule(call: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()  # type: ignore[operator]
+
+
+def test_a_mechanism_that_takes_of_delta_leaves_less_for_epsilon() -> None:
+    def epsilon_at(delta: float) -> float:
+        return gaussian_epsilon(1.0, delta)
+
+    assert epsilon_with_slack(epsilon_at, 1e-5, 0.0) == epsilon_at(1e-5)
+    assert epsilon_with_slack(epsilon_at, 1e-5, 2.0e-3) == math.inf  # the slack alone is more than delta
+    for slack in (1e-12, 1e-10, 1e-9):
+        epsilon = epsilon_with_slack(epsilon_at, 1e-5, slack)
+        spent = gaussian_delta(epsilon, 1.0) + (1 + math.exp(epsilon)) * slack
+        assert epsilon > epsilon_at(1e-5)
+        assert spent <= 1e-5 * (1 + 1e-9)
+        assert spent == pytest.approx(1e-5, rel=1e-3)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import (
@@ -284,3 +285,14 @@ def test_effects_pass_as_they_are() -> None:
     assert as_effects((), "odd") == ()
     with pytest.raises(TypeError, match="this states 'noise', which is no effect"):
         PLAIN.after(("noise",))  # type: ignore[arg-type]
+
+
+def test_central_noise_is_measured_by_what_lies_beneath_local_noise() -> None:
+    """Noise that does not depend on the data does not raise a sensitivity; its grid does, by one step a scalar."""
+    clipped = Known(zone="noised", layers=(100,)).after((Bound(1.0),))
+    local = clipped.after((Noise(mechanism="gaussian", scale=0.5, grid=2.0**-10),))
+    assert local.norm() is None  # the values themselves have no bound
+    assert local.sensitivity() == pytest.approx(1 + 2.0**-10 * 10)
+    both = local.after((fedplug.Adds(), Noise(mechanism="gaussian", scale=2.0, trust="central")))
+    assert [release.noise_multiplier for release in both.releases] == pytest.approx([0.5, 2 / (1 + 2.0**-10 * 10)])
+    assert local.after((fedplug.Changes("kept"),)).sensitivity() is None

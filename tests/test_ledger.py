@@ -418,3 +418,35 @@ def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float])
     ledger = ledger_of(num_clients=len(weights), delta=0.01)
     enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, 3, weights=dict(enumerate(weights)))
     assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_aggregator")
+
+
+def test_above_a_documented_bound_no_verdict_opens_with_dp() -> None:
+    weak = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 0.05, 1.0)]})
+    assert weak.verdict().startswith("NO MEANINGFUL GUARANTEE (above ε=20)")
+    fair = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
+    assert fair.verdict().startswith("DP: ε=1.00")
+
+
+def test_a_small_epsilon_is_not_printed_as_zero() -> None:
+    strong = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 3e5, 1.0)]}, rounds=1)
+    assert "ε=0.00" not in strong.verdict()
+    tiny = enter(ledger_of(delta=1e-12), {"noised": 10}, {"noised": [Release("gaussian", 1e10, 1.0)]}, rounds=1)
+    epsilon = tiny.epsilon()
+    assert epsilon is not None
+    assert f"ε={epsilon:.2e}" in tiny.verdict() if epsilon else "ε=0," in tiny.verdict()
+
+
+def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
+    mixed = enter(
+        ledger_of(key_holders={"encrypted": "clients"}), {"noised": 7, "encrypted": 3}, {"noised": [LOCAL]}
+    )
+    assert mixed.priced_part() == "noised"
+    assert "toward the aggregator ε=" in mixed.verdict()
+    whole = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
+    assert whole.priced_part() == ""
+
+
+def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
+    found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).to_json()["views"]
+    assert found["client"]["colluders"] == 1
+    assert "one client" in found["client"]["reason"]

@@ -325,6 +325,8 @@ class Known:
         covers_support: True where positions do not show what clients keep.
         uncredited: why the noise of others earns no credit.
         unstated: links that state no effect.
+        beneath: bounds of what one client's data contributes to values that carry its noise: by so much, and the grid
+            of the noise, values differ from those of a client with other data and the same noise.
         lost: why no bound holds any more, where a link said so.
     """
 
@@ -344,6 +346,7 @@ class Known:
     covers_support: bool = False
     uncredited: tuple[str, ...] = ()
     unstated: tuple[str, ...] = ()
+    beneath: tuple[Bound, ...] = ()
     lost: str = ""
 
     @property
@@ -362,6 +365,15 @@ class Known:
             if bound.per == "layer" and bound.order == 2:
                 return bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * max(1, len(self.layers))
         return None
+
+    def sensitivity(self, order: float = 2) -> float | None:
+        """By how much one client's data moves the values, in a norm: what central noise is measured by.
+
+        Noise that is independent of the data does not raise it, although it ends the bounds of the values.
+        """
+        found = [value for bound in self.beneath if (value := self._implied(bound, order)) is not None]
+        norm = self.norm(order)
+        return norm if norm is not None else min(found, default=None)
 
     def _implied(self, bound: Bound, order: float) -> float | None:
         if bound.per == "scalar" or bound.order == math.inf:
@@ -386,13 +398,18 @@ class Known:
         if there:
             raise Misplaced(f"{self.link} must not come after {what} in the chain of zone {self.zone}; {remedy}")
 
-    def need_norm(self, remedy: str, order: float = 2) -> float:
+    def need_norm(self, remedy: str, order: float = 2, *, central: bool = False) -> float:
         """States that a link needs a bound of the norm; gives it.
+
+        Args:
+            remedy: how to get one, as half a sentence.
+            order: 2 or 1.
+            central: for noise on a sum, which is measured by what one client's data contributes beneath other noise.
 
         Raises:
             Misplaced: nothing bounds it.
         """
-        found = self.norm(order)
+        found = self.sensitivity(order) if central else self.norm(order)
         if found is None:
             because = "".join(f" ({name} states no effect, so bounds do not hold behind it)" for name in self.unstated)
             if noises := [release.link for release in self.releases if release.trust != "central"]:
@@ -424,6 +441,7 @@ class Known:
         return dataclasses.replace(
             self, bounds=(), grid=0.0, releases=tuple(self.releases[i] for i in kept),
             scales=tuple(self.scales[i] for i in kept) if self.scales else (), factor=1.0, sealed=(), sealers=(),
+            beneath=(),
             uncredited=(*self.uncredited, why), unstated=(*self.unstated, self.link),
         )  # fmt: skip
 
@@ -439,6 +457,7 @@ class Known:
                 size = abs(factor)
                 return replace(
                     self, bounds=tuple(_stretched(b, size) for b in self.bounds), grid=self.grid * size,
+                    beneath=tuple(_stretched(b, size) for b in self.beneath),
                     scales=tuple(None if s is None else _times(s, size) for s in self.scales),
                     factor=self.factor * factor,
                     releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
@@ -448,8 +467,9 @@ class Known:
             case Changes(norms, why):
                 kept = norms == "kept"
                 return replace(
-                    self, grid=0.0, bounds=self.bounds if kept else (), lost=self.lost if kept else why or self.lost
-                )
+                    self, grid=0.0, bounds=self.bounds if kept else (), beneath=(),
+                    lost=self.lost if kept else why or self.lost,
+                )  # fmt: skip
             case CoversSupport():
                 return replace(self, covers_support=True)
             case Uncredited(why):
@@ -479,7 +499,8 @@ class Known:
     def _rounded(self, step: float) -> Known:
         bounds = tuple(self._widened(bound, step / 2) for bound in self.bounds)
         releases = tuple(dataclasses.replace(r, step=max(r.step, step)) for r in self.releases)
-        return dataclasses.replace(self, bounds=bounds, grid=step, releases=releases)
+        beneath = self._apart(self.beneath, step)
+        return dataclasses.replace(self, bounds=bounds, beneath=beneath, grid=step, releases=releases)
 
     def _widened(self, bound: Bound, by: float) -> Bound:
         """A bound once every value may have gone to the nearest of numbers that are twice that far apart."""
@@ -491,7 +512,7 @@ class Known:
 
     def _noised(self, noise: Noise) -> Known:
         order = 1 if noise.mechanism == "laplace" else 2
-        norm = self.norm(order)
+        norm = self.sensitivity(order) if noise.trust == "central" else self.norm(order)
         multiplier = noise.multiplier
         if multiplier is None:
             multiplier = self._multiplier(noise.scale, norm)
@@ -509,7 +530,23 @@ class Known:
         return dataclasses.replace(
             self, releases=(*self.releases, release), scales=(*self.scales, noise.scale), clips=clips,
             bounds=self.bounds if silent else (), grid=self.grid if silent else noise.grid,
+            beneath=self.beneath if silent else self._apart(self.bounds or self.beneath, noise.grid),
         )  # fmt: skip
+
+    def _apart(self, bounds: tuple[Bound, ...], step: float) -> tuple[Bound, ...]:
+        """Bounds of how far values lie apart that did so by these, once both went to the nearest multiple of a step."""
+        found = []
+        for bound in bounds:
+            norms = bound.norm if isinstance(bound.norm, tuple) else (bound.norm,)
+            if bound.per == "layer" and self.layers:
+                norms = norms if len(norms) == len(self.layers) else norms * len(self.layers)
+                more = [step * count ** (1 / bound.order) for count in self.layers]
+            else:
+                root = 0.0 if bound.per == "scalar" or bound.order == math.inf else 1 / bound.order
+                more = [step * max(1, self.size) ** root] * len(norms)
+            wider = tuple(norm + extra for norm, extra in zip(norms, more, strict=True))
+            found.append(dataclasses.replace(bound, norm=wider if len(wider) > 1 else wider[0]))
+        return tuple(found)
 
     def _multiplier(self, scale: float | tuple[float, ...] | None, norm: float | None) -> float:
         """Scale over sensitivity; 0 where nothing bounds the values, or nobody says how large the noise is."""

@@ -184,7 +184,7 @@ class CentralGaussian(fedplug.Opener):
         """
         norm = self.options.norm
         write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
-        bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}")
+        bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}", central=True)
         clipped = min((_whole(clip.bound, known) for clip in known.clips if clip.bound.order == 2), default=bound)
         if clipped > norm:
             raise Misplaced(
@@ -263,6 +263,8 @@ def local_noise(
     std = multiplier * bound
     if multiplier == 0:
         return Noise(mechanism="gaussian", scale=0.0, trust=trust, source=options.source)
+    if not math.isfinite(bound):  # of scalars, while nobody knows how many there are
+        return Noise(mechanism="gaussian", multiplier=multiplier, trust=trust, source=options.source)
     grid = _grid(options, bound, std)
     if options.source == "exact":
         check_exact(std, grid)
