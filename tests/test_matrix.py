@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.catalog import Catalog
-from fedplug.composition import Composition
 from fedplug.errors import RecipeError
 from fedplug.recipe import Recipe
 from fedplug.roles import Sealer
 from fedplug.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
-from toy_components import run_protocol
+from toy_components import run_protocol, toy_catalog
 
 EPSILON = {"epsilon": 8, "delta": 1e-5}
 CLIP, CLIP_L1 = {"use": "std.clip", "norm": 0.1}, {"use": "std.clip_l1", "norm": 0.1}
@@ -230,7 +229,7 @@ def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, seale
 def refusal(recipe: dict[str, Any]) -> list[str] | None:
     """What `fedplug check` would say; None if nothing."""
     try:
-        Composition(Recipe.from_plain(recipe))
+        Recipe.from_plain(recipe, toy_catalog())
     except RecipeError as error:
         return error.problems
     return None

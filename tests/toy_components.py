@@ -6,6 +6,7 @@ The classes live in a module of their own, because worker processes import them 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import os
 import signal
@@ -456,9 +457,14 @@ TOYS: dict[str, dict[str, type]] = {
 }  # fmt: skip
 
 
+@functools.cache
+def _installed() -> Catalog:
+    return Catalog.discover()
+
+
 def toy_catalog() -> Catalog:
     """The installed components and the toys."""
-    installed = Catalog.discover()
+    installed = Catalog(_installed().groups)
     for group, classes in TOYS.items():
         for name, found in classes.items():
             value = f"{found.__module__}:{found.__qualname__}"

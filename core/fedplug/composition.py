@@ -5,6 +5,7 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -168,6 +169,7 @@ def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
         raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
 
 
+@functools.cache
 def hook_problems(component_class: type, group: str) -> list[str]:
     """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
     role = ROLES.get(group)
@@ -210,6 +212,7 @@ def vars_of(component_class: type) -> dict[str, Any]:
     return {name: value for base in bases for name, value in vars(base).items()}
 
 
+@functools.cache
 def implemented_hooks(component_class: type) -> dict[str, dict[str, Any]]:
     """The methods marked `@hookimpl`, with the marker's options."""
     marked = {}

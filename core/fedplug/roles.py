@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
@@ -541,6 +542,7 @@ _MEANT = {
 """Words that people reach for, and what says it here."""
 
 
+@functools.cache
 def members(role: type) -> dict[str, Any]:
     """The public names of a role, with what the role itself has there."""
     found: dict[str, Any] = {}
@@ -553,6 +555,7 @@ def members(role: type) -> dict[str, Any]:
     return found
 
 
+@functools.cache
 def roles_of(cls: type) -> list[type]:
     """The roles that a class serves: those classes of this module that it inherits from."""
     return [base for base in cls.__mro__ if base.__module__ == __name__]

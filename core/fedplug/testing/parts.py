@@ -67,15 +67,21 @@ class InOrder(Partition):
 class TwoLayers(ModelSource):
     """Two fully connected layers."""
 
+    class Options(Options):
+        """How large."""
+
+        hidden: int = 64
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
-        """With 64 hidden units."""
+        """With so many hidden units."""
         import torch
 
         from fedplug.torch_model import TorchModel, seeded
 
         inputs = int(np.prod(shape))
         with seeded(seed):
-            layers = torch.nn.Linear(inputs, 64), torch.nn.ReLU(), torch.nn.Linear(64, num_classes)
+            hidden = self.options.hidden
+            layers = torch.nn.Linear(inputs, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, num_classes)
             return TorchModel(torch.nn.Sequential(torch.nn.Flatten(), *layers), device)
 
 

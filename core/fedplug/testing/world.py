@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,14 @@ class World:
         return [self.protocol.composition, self.clients.composition, *(host.composition for host in hosts)]
 
 
+@functools.cache
+def _installed() -> Catalog:
+    return Catalog.discover()
+
+
 def catalog_with(name: str, found: type, groups: list[str]) -> Catalog:
     """The installed components, the kit's parts and one class under a name."""
-    catalog = Catalog.discover()
+    catalog = Catalog(_installed().groups)
     for group, classes in [*PARTS.items(), *((group, {name: found}) for group in groups)]:
         for known, each in classes.items():
             value = f"{each.__module__}:{each.__qualname__}"
