@@ -128,8 +128,8 @@ def _in_a_round(
     """What shows in a run."""
     catalog = catalog_with(name, found, groups)
 
-    def again(draw: int = 0, *, rebuilt: bool = False) -> World:
-        recipe: Recipe = recipe_around(name, made, options, changes, catalog, draw)
+    def again(draw: int = 0, *, rebuilt: bool = False, rounds: Mapping[str, Any] | None = None) -> World:
+        recipe: Recipe = recipe_around(name, made, options, {**changes, **(rounds or {})}, catalog, draw)
         return run(recipe, catalog, rebuilt=rebuilt, data_root=data_root)
 
     world = again()
@@ -146,7 +146,9 @@ def _in_a_round(
         yield from deeds.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public
     if public or (isinstance(part, Scorer) and part.scoring.public):
-        yield from deeds.public_problems(world, again(draw=1), name)
+        # In round 1 alone: from then on the global model, which everybody has, follows from the data.
+        first = {"rounds": 1}
+        yield from deeds.public_problems(again(rounds=first), again(draw=1, rounds=first), name)
     if deeds.repeats(world):
         other = again(rebuilt=True)
         yield from other.problems
