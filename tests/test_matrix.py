@@ -98,7 +98,11 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     }),
     ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
         "negotiation": ("baselines.batchcrypt",),
-        "sealed": tuple(name for name in SEALED if name != "baselines.batchcrypt"),
+        "sealed": tuple(name for name in SEALED if name not in ("baselines.batchcrypt", "baselines.lwe")),
+    }),
+    ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
+        "negotiation": ("baselines.batchcrypt",), "sealed": ("baselines.lwe",),
+        "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
     ("this aggregation needs a second server that opens sums", {
         "sealed": ("baselines.lwe",), "aggregator": ("selectiveshield.two_server",),

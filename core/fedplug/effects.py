@@ -545,7 +545,7 @@ class Known:
                 root = 0.0 if bound.per == "scalar" or bound.order == math.inf else 1 / bound.order
                 more = [step * max(1, self.size) ** root] * len(norms)
             wider = tuple(norm + extra for norm, extra in zip(norms, more, strict=True))
-            found.append(dataclasses.replace(bound, norm=wider if len(wider) > 1 else wider[0]))
+            found.append(dataclasses.replace(bound, norm=wider[0] if len(wider) == 1 else wider))
         return tuple(found)
 
     def _multiplier(self, scale: float | tuple[float, ...] | None, norm: float | None) -> float:
