@@ -51,9 +51,10 @@ def conformance(
     It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
     checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
     noise lies on the stated grid and has the stated scale (a statistical test, wrong once in millions); sums of closed
-    blocks equal sums of plain values; a plan or scores that are said to be public do not depend on data (in round 1; the
-    model that later rounds start from does); an update follows from data as stated; nothing is kept on the component, and built anew it gives the same; every answer it
-    asks of clients is covered by a statement; messages hold plain data alone.
+    blocks equal sums of plain values; a plan or scores that are said to be public do not depend on data (in round 1;
+    the model that later rounds start from does); an update follows from data as stated; nothing is kept on the
+    component, and built anew it gives the same; every answer it asks of clients is covered by a statement; messages
+    hold plain data alone.
 
     Args:
         component: the name of an installed component, or a class that is not installed.
