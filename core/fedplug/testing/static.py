@@ -131,13 +131,28 @@ def _asked_methods(found: type) -> set[str]:
     }
 
 
+_FRESH_IMPORT = """
+import importlib.util, sys
+sys.path[:] = {path!r}
+try:
+    import {module}
+except ModuleNotFoundError as missing:
+    # A test file, say, that pytest imported by its path: no name on the path leads to it.
+    if not {file!r} or not {module!r}.startswith(missing.name or "?"):
+        raise
+    spec = importlib.util.spec_from_file_location({module!r}, {file!r})
+    sys.modules[spec.name] = found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+print("\\n".join(sorted(set({heavy!r}) & set(sys.modules))))
+"""
+
+
 @functools.cache
 def import_problems(module: str) -> tuple[str, ...]:
     """What importing a module in a fresh interpreter does that it must not: fail, or pull in a heavy library."""
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}\nimport {module}\n"
-        f"print('\\n'.join(sorted(set({HEAVY!r}) & set(sys.modules))))"
-    )
+    known = sys.modules.get(module)
+    file = known.__file__ if known else None
+    code = _FRESH_IMPORT.format(path=sys.path, module=module, file=file, heavy=HEAVY)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no message"])[-1]
