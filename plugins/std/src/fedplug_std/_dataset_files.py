@@ -8,6 +8,8 @@ the archives, and data folders are often read-only. Every way in which a file ca
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import gzip
 import os
 import pickle
@@ -109,6 +111,12 @@ def _reading(what: str, where: Path, download: bool = False) -> Iterator[None]:
 
 def digits() -> tuple[Examples, Examples]:
     """Scikit-learn's digits, split 80/20 within every class by a fixed seed."""
+    return copy.deepcopy(_digits())
+
+
+@functools.cache
+def _digits() -> tuple[Examples, Examples]:
+    """As they are, read and split once a process: 40 ms, and a process builds its data several times."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
