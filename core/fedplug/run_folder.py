@@ -54,6 +54,7 @@ def locked(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            _await_number(file)
             raise SetupError(_taken(run_dir, file)) from error
         except OSError as error:
             reason = f"{run_dir} cannot be locked ({error.strerror or error})"
@@ -75,6 +76,19 @@ def _marked(run_dir: Path, mark: Path) -> Iterator[None]:
         yield
     finally:
         mark.unlink(missing_ok=True)
+
+
+def _await_number(file: Path, seconds: float = 2) -> None:
+    """A process locks first and then writes its number, over that of one that was killed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(PermissionError):  # another user's process
+            try:
+                os.kill(int(file.read_text(encoding="utf-8")), 0)  # sends nothing; raises where no such process runs
+            except (ValueError, ProcessLookupError):
+                time.sleep(0.01)
+                continue
+        return
 
 
 def _taken(run_dir: Path, file: Path) -> str:
