@@ -137,6 +137,15 @@ class SaysPublic(fedplug.Scorer):
         return np.abs(client.update)
 
 
+class PublicAtFirst(SaysPublic):
+    """In round 1 its scores are alike for all data."""
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Any:
+        assert client.update is not None
+        return np.abs(client.update) * np.float32(ctx.round > 0)
+
+
 class Forgets(fedplug.Negotiation):
     """Asks something that it states nowhere."""
 
@@ -163,6 +172,7 @@ class Forgets(fedplug.Negotiation):
     (BreaksBound, "states an L2 norm of at most 1, and gave values of norm 2"),
     (OtherScale, r"states noise of standard deviation 1, and adds 0\.[78]"),
     (SaysPublic, "its scores are said to be public, and change with the clients' data"),
+    (PublicAtFirst, "its scores are said to be public, and change with the clients' data"),
     (Forgets, "asks clients for size, and says nowhere what the answers show"),
 ])  # fmt: skip
 def test_a_component_that_breaks_its_word_is_found_out(found: type, said: str) -> None:

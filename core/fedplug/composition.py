@@ -120,9 +120,10 @@ class Composition:
 class _Manager(pluggy.PluginManager):
     """Looks for marked methods once for each class; pluggy looks through every attribute of every object, 6 ms each."""
 
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         """The marker's options of a method, or None."""
-        options = marked_methods(type(plugin)).get(name)
+        component_class: type = type(plugin)
+        options = marked_methods(component_class).get(name)
         return options and dict(options)
 
 

@@ -51,8 +51,8 @@ def conformance(
     It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
     checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
     noise lies on the stated grid and has the stated scale (a statistical test, wrong once in millions); sums of closed
-    blocks equal sums of plain values; a plan or scores that are said to be public do not depend on data (in round 1;
-    the model that later rounds start from does); an update follows from data as stated; nothing is kept on the
+    blocks equal sums of plain values; a plan or scores that are said to be public are the same for other data, in every
+    round that starts from the same model; an update follows from data as stated; nothing is kept on the
     component, and built anew it gives the same; every answer it asks of clients is covered by a statement; messages
     hold plain data alone.
 
@@ -129,8 +129,8 @@ def _in_a_round(
     """What shows in a run."""
     catalog = catalog_with(name, found, groups)
 
-    def again(draw: int = 0, *, rebuilt: bool = False, rounds: Mapping[str, Any] | None = None) -> World:
-        recipe: Recipe = recipe_around(name, made, options, {**changes, **(rounds or {})}, catalog, draw)
+    def again(draw: int = 0, *, rebuilt: bool = False, around: Mapping[str, Any] | None = None) -> World:
+        recipe: Recipe = recipe_around(name, made, options, {**changes, **(around or {})}, catalog, draw)
         return run(recipe, catalog, rebuilt=rebuilt, data_root=data_root)
 
     world = again()
@@ -147,9 +147,12 @@ def _in_a_round(
         yield from deeds.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public
     if public or (isinstance(part, Scorer) and part.scoring.public):
-        # In round 1 alone: from then on the global model, which everybody has, follows from the data.
-        first = {"rounds": 1}
-        yield from deeds.public_problems(again(rounds=first), again(draw=1, rounds=first), name)
+        yield from deeds.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
+        # Later rounds start from the global model, which follows from the data and which everybody has: keep it still.
+        still = {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}
+        one, other = again(around=still), again(draw=1, around=still)
+        if deeds.same_models(one, other):
+            yield from deeds.public_problems(one, other, name)
     if deeds.repeats(world):
         other = again(rebuilt=True)
         yield from other.problems

@@ -182,6 +182,16 @@ class Sum(Aggregator):
         return add_blocks(blocks, weights, ctx)
 
 
+class Still(Sum):
+    """Sums whose values are left out, so that every round starts from the first model, which is public."""
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """Zeros, where the sum is plain."""
+        block = add_blocks(blocks, weights, ctx)
+        return block if block.values is None else block.replace(values=np.zeros_like(block.values))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen:
     """One call of a link: what went in and what came out."""
@@ -244,7 +254,7 @@ PARTS: dict[str, dict[str, type]] = {
     "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
     "negotiate_mask": {"kit.one_zone": OneZone},
     "protect": {"kit.clip": Clip},
-    "aggregate": {"kit.sum": Sum},
+    "aggregate": {"kit.sum": Sum, "kit.still": Still},
     "extension": {"kit.spy": Spy},
 }
 """By group and name, as a catalog has them."""
