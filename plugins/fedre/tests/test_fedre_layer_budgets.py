@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -412,6 +413,20 @@ def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------------
+
+
+def test_central_noise_is_scaled_to_the_norm_of_all_layers_together() -> None:
+    """Two layers of norm 0.1 each: stopped before round 1, with the norm to write; with that it runs."""
+    noise = {"use": "std.central_gaussian", "noise_multiplier": 1, "source": "reproducible"}
+    with pytest.raises(Misplaced) as stopped:
+        run_protocol(recipe([OURS], postprocess={"noised": [noise | {"norm": 0.1}]}))
+    assert "is clipped to 0.141421, but its noise is scaled to norm=0.1" in str(stopped.value)
+    norm = re.search(r"write norm: ([\d.]+) here, or let fedre.layer_budgets", str(stopped.value))
+    assert norm
+    outcome = run_protocol(recipe([OURS], postprocess={"noised": [noise | {"norm": float(norm[1])}]}))
+    assert [release["link"] for release in outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"]] == [
+        "fedre.layer_budgets", "std.central_gaussian"
+    ]
 
 
 def test_a_run_costs_epsilon_whatever_the_scores_are() -> None:

@@ -185,8 +185,11 @@ class CentralGaussian(fedplug.Opener):
         norm = self.options.norm
         write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
         bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}", central=True)
-        clipped = min((_whole(clip.bound, known) for clip in known.clips if clip.bound.order == 2), default=bound)
+        clips = [(_whole(clip.bound, known), clip) for clip in known.clips if clip.bound.order == 2]
+        clipped, clip = min(clips, key=lambda found: found[0], default=(bound, None))
         if clipped > norm:
+            if clip and clip.bound.per == "layer":
+                write = f"write norm: {clipped!r} here, or let {clip.link} clip all layers together to {norm:g}"
             raise Misplaced(
                 f"{self.name}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
                 f"{write}"
