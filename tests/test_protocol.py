@@ -555,7 +555,9 @@ def test_sums_of_a_secret_cohort_are_divided_by_a_constant() -> None:
 def test_what_shows_the_cohort_is_told_to_the_ledger() -> None:
     buffers = central(0.5, model={"use": "std.cnn"}, buffers="mean")
     bare = central(0.5) | {"postprocess": {}}
-    for plain, secret in ((bare, False), (buffers, False), (central(0.5), True)):
+    local = central(0.5)
+    local["protect"]["noised"].append({"use": "std.gaussian", "noise_multiplier": 1.0})
+    for plain, secret in ((bare, False), (buffers, False), (central(0.5), True), (local, True)):
         log = run_protocol(plain | {"rounds": 1}).protocol.ledger.log
         assert [entry["secret_cohort"] for entry in log] == [secret]
 
