@@ -30,6 +30,7 @@ from fedplug.openings import Openings
 from fedplug.recipe import Recipe
 from fedplug.run_folder import locked
 from fedplug.settings import Settings
+from fedplug.testing.world import Notes
 from toy_components import recipe_of, toy_catalog
 
 ENGINES = ("local", "processes")
@@ -165,7 +166,6 @@ def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     from fedplug.client_data import load_data
     from fedplug.ledger import Ledger
     from fedplug.views import Wire
-    from toy_components import Watch
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
     composition = Composition(recipe, toy_catalog())
@@ -174,7 +174,7 @@ def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     data, public = load_data(recipe, composition.components, None)
     model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger, wire = Ledger("toy", 4, 1, 2, 1e-5), Wire(keep=True)
-    arguments = (recipe, composition, started, model.layout, wire, ledger, Watch(), model, public)
+    arguments = (recipe, composition, started, model.layout, wire, ledger, Notes(), model, public)
     return run_command.Protocol(*arguments), started
 
 

@@ -54,6 +54,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
 from fedplug.run_command import needs_key_server
 from fedplug.state_files import read_file
+from fedplug.testing.world import Notes
 from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
 from fedplug.views import AttackReport, Message, View, Wire
 from fedplug_std._dataset_files import dataset, digits
@@ -531,20 +532,6 @@ def paraaegis(
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-class Watch:
-    """Collects what a display would show."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        """Nothing to show."""
-
-    def note(self, text: str) -> None:
-        """Kept for the test."""
-        self.notes.append(text)
-
-
 @dataclasses.dataclass(eq=False)
 class Outcome:
     """A finished run: everything that a test may want to look at."""
@@ -579,7 +566,7 @@ class Outcome:
 
 def build(
     plain: Mapping[str, Any], engine: str = "local", *, workers: int = 2, server_plain: Mapping[str, Any] | None = None
-) -> tuple[Protocol, Engine, Watch]:
+) -> tuple[Protocol, Engine, Notes]:
     """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
     catalog = toy_catalog()
     recipe = Recipe.from_plain(server_plain or plain, catalog)
@@ -592,7 +579,7 @@ def build(
     data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger = ledger_of(recipe, composition, model.layout)
-    watch = Watch()
+    watch = Notes()
     wire = Wire(keep=True)
     return Protocol(recipe, composition, running, model.layout, wire, ledger, watch, model, public), running, watch
 
