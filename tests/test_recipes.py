@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fedplug import run_command
+from fedplug import attack_command, attack_pictures, run_command
 from fedplug.catalog import Catalog
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
@@ -136,8 +136,10 @@ def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing the report takes four fifths of a small run, is the same for every recipe, and has tests of its own."""
+    """Drawing takes four fifths of a small run and of its attacks, is the same for all, and has tests of its own."""
     monkeypatch.setattr(run_command, "write_report", lambda run_dir, *_: run_dir / "report.html")
+    monkeypatch.setattr(attack_command, "rewrite_report", lambda run_dir: run_dir / "report.html")
+    monkeypatch.setattr(attack_pictures, "draw", lambda path, *_: path.touch())
 
 
 def run_small(path: Path, folder: Path, *sets: str) -> tuple[Recipe, list[dict[str, float]]]:
