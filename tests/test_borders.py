@@ -176,7 +176,7 @@ def summed(total: Any, *values: Any, before: Effects = ()) -> tuple[str, int | N
     known = Known(zone="noised", link="odd", layers=(6, 4)).after(before)
     step = Step(Link("noised", "aggregate", "sum", None, "server"), known, (Adds(),), known.after((Adds(),)))
     blocks = {3 + i: BLOCK.replace(values=np.asarray(part, np.float32)) for i, part in enumerate(values or (VALUES,))}
-    return sum_problem(total, blocks, step)
+    return sum_problem(total, blocks, dict.fromkeys(blocks, 1.0), step)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,13 @@ def test_a_sum_that_an_upload_spoilt_is_its_clients_fault() -> None:
     assert summed(spoilt(BLOCK), VALUES, VALUES * np.nan) == (
         "client 4 sent values that are NaN or infinite, which no sum survives", 4
     )  # fmt: skip
-    assert summed(BLOCK, VALUES, VALUES) == ("", None)
+    assert summed(BLOCK.replace(values=VALUES * 2), VALUES, VALUES) == ("", None)
+
+
+def test_a_sum_that_is_none_is_the_aggregators_fault() -> None:
+    found, client_id = summed(BLOCK.replace(values=VALUES * 20), VALUES, VALUES)
+    assert found.startswith("it states that it adds the weighted uploads up, and gave values up to ")
+    assert client_id is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.effects import CoversSupport, Known
+from fedplug.context import watch_streams
+from fedplug.effects import Adds, CoversSupport, Known, Noise
 from fedplug.errors import ProtectionError
 from fedplug.typed import block_problem as fields_problem
 from fedplug.types import RETAINED, Block, Plan
@@ -45,10 +46,22 @@ def run(composition: Composition, step: Step, block: Block, ctx: Context, **argu
     """
     link = step.link
     ctx = dataclasses.replace(ctx, known=step.before)
-    given: Any = composition.one(link.hook, link.name, block=block, ctx=ctx, **arguments)
-    if problem := block_problem(given, block, step, ctx):
+    with watch_streams() as drawn:
+        given: Any = composition.one(link.hook, link.name, block=block, ctx=ctx, **arguments)
+    if problem := (_seed_problem(step) if drawn() else "") or block_problem(given, block, step, ctx):
         raise ProtectionError(f"component {link.name}, hook {link.hook}, zone {link.zone}: {problem}")
     return given  # type: ignore[no-any-return]
+
+
+def _seed_problem(step: Step) -> str:
+    """What is wrong with a link that drew from the recipe's seed, as a sentence; empty if nothing."""
+    noises = [effect for effect in step.effects or () if isinstance(effect, Noise)]
+    if not noises or any(noise.source == "reproducible" for noise in noises):
+        return ""
+    return (
+        f"it states {noises[0].source} noise, and draws from the recipe's seed, which others know; draw secret noise "
+        "(fedplug_std.noise_sources, os.urandom), or state source='reproducible', which protects nobody"
+    )
 
 
 def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
@@ -70,10 +83,26 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return f"it made {wrong} {what} NaN or infinite; values that are no numbers cannot be used"
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
+    if at_client and (problem := _besides_problem(given, before, step)):
+        return problem
     return "" if known.summed else _claims_problem(given.values, _layers_of(given, ctx), step)
 
 
-def sum_problem(total: Any, blocks: Mapping[int, Block], step: Step) -> tuple[str, int | None]:
+def _besides_problem(given: Block, before: Block, step: Step) -> str:
+    """What a link changed of a plain upload besides its values, which nothing hides; empty if nothing."""
+    fields = ["contributors", "divisor", "weighted", "meta"]
+    if CoversSupport() not in (step.effects or ()):
+        fields.append("positions")
+    for name in fields:
+        one, other = getattr(before, name), getattr(given, name)
+        if one is not other and (type(one) is not type(other) or not np.array_equal(one, other)):
+            return f"it changed the block's {name}, which travel in the clear; a link that seals nothing changes values"
+    return ""
+
+
+def sum_problem(
+    total: Any, blocks: Mapping[int, Block], weights: Mapping[int, float], step: Step
+) -> tuple[str, int | None]:
     """What is wrong with an aggregator's sum, and the client to blame if its upload is the cause; empty if nothing."""
     if problem := shape_problem(total, step.link.zone) or fields_problem(total):
         return problem, None
@@ -84,7 +113,24 @@ def sum_problem(total: Any, blocks: Mapping[int, Block], step: Step) -> tuple[st
         if spoilt is not None:
             return f"client {spoilt} sent values that are NaN or infinite, which no sum survives", spoilt
         return f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite", None
+    if step.effects == (Adds(),) and total.values is not None and (apart := _apart(total, blocks, weights)):
+        return (
+            f"it states that it adds the weighted uploads up, and gave values up to {apart:.3g} away from their sum; "
+            "state what else it does in its `sums`",
+            None,
+        )
     return "", None
+
+
+def _apart(total: Block, blocks: Mapping[int, Block], weights: Mapping[int, float]) -> float:
+    """How far a plain sum lies from the weighted uploads, at up to 4096 places; 0 where rounding explains it."""
+    if any(b.positions is not None or b.values is None or b.size != total.size for b in blocks.values()):
+        return 0.0
+    at = slice(None, None, max(1, total.size // 4096))
+    parts = [(1.0 if b.weighted else weights[c]) * b.plain()[at].astype(np.float64) for c, b in blocks.items()]
+    wrong = np.abs(total.plain()[at] - np.sum(parts, axis=0))
+    room = 1e-5 * np.sum(np.abs(parts), axis=0) + 1e-30
+    return float(wrong.max(initial=0.0)) if (wrong > room).any() else 0.0
 
 
 def mean_problem(mean: NDArray[np.float32], zone: str, step: Step | None) -> str:

@@ -6,19 +6,23 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
-from fedplug import hookspecs
+from fedplug import codec, hookspecs
 from fedplug.catalog import HOOK_GROUPS, Catalog
+from fedplug.component import hookimpl
 from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.links import Link, chains
 from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, undecided
 
 if TYPE_CHECKING:
     from fedplug.recipe import Recipe, Use
+    from fedplug.types import Block
 
 R = TypeVar("R", bound=Component)
 
@@ -49,12 +53,15 @@ class Composition:
         self._manager = new_manager()
         self._callers: dict[tuple[str, str], Any] = {}
         uses = recipe.components
+        self._extensions = {name for name, use in uses.items() if use.group == "extension"}
+        self._witness = _Witness()
+        if self._extensions:
+            self._manager.register(self._witness)
         # Extensions last: of several wrappers, pluggy makes the one registered last the outermost.
         for use in sorted(uses.values(), key=lambda use: use.group == "extension"):
             component = build(use, catalog)
             self.components[use.name] = component
             register(self._manager, component, use.name)
-        self._extensions = {name for name, use in uses.items() if use.group == "extension"}
         self.links: dict[str, tuple[Link, ...]] = chains(recipe, self.components)
 
     def part(self, name: str, role: type[R]) -> R:
@@ -99,13 +106,15 @@ class Composition:
 
         Raises:
             PluginError: it gave None where the hook must give a value, or raised what is no `FedplugError`; the message
-                names the component and the hook.
+                names the component and the hook. Or an extension changed what the component was handed or gave: what
+                runs would not be what the links state.
         """
         caller = self._callers.get((hook, name))
         if caller is None:
             target = self.components[name]
             others = [c for n, c in self.components.items() if c is not target and n not in self._extensions]
             caller = self._callers[hook, name] = self._manager.subset_hook_caller(hook, others)
+        handed = _Witness.digest(arguments) if self._extensions else b""
         try:
             result = caller(**arguments)
         except FedplugError:
@@ -114,7 +123,59 @@ class Composition:
             raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
+        seen = self._witness
+        if self._extensions and hook in seen.HOOKS and (seen.handed, seen.given) != (handed, seen.digest(result)):
+            raise PluginError(
+                f"an extension ({', '.join(sorted(self._extensions))}) changed what {name} was handed or gave in its "
+                f"hook {hook}; extensions look on. What changes values is a link of a chain: write it as a protector, "
+                "an aggregator or an opener, which states its effects"
+            )
         return result
+
+
+class _Witness:
+    """The innermost wrapper: notes what a component was handed and what it gave, before any extension can change it."""
+
+    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess")
+
+    def __init__(self) -> None:
+        self.handed = self.given = b""
+
+    @staticmethod
+    def digest(found: Any) -> bytes:
+        """Of blocks and arrays; of hook arguments those that a component works on."""
+        if isinstance(found, dict):
+            found = [found.get("block"), found.get("blocks"), found.get("weights")]
+        try:
+            return hashlib.blake2b(codec.encode(found), digest_size=16).digest()
+        except FedplugError:  # what cannot travel is refused at the border
+            return b""
+
+    def _note(self, *handed: Any) -> Generator[None, Any, Any]:
+        before = self.digest(dict(zip(("block", "blocks", "weights"), handed, strict=False)))
+        result = yield
+        self.handed, self.given = before, self.digest(result)
+        return result
+
+    @hookimpl(wrapper=True)
+    def score_parameters(self) -> Generator[None, Any, Any]:
+        """The scores."""
+        return (yield from self._note())
+
+    @hookimpl(wrapper=True)
+    def protect(self, block: Block) -> Generator[None, Any, Any]:
+        """One client's block."""
+        return (yield from self._note(block))
+
+    @hookimpl(wrapper=True)
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float]) -> Generator[None, Any, Any]:
+        """The blocks and the sum."""
+        return (yield from self._note(None, blocks, weights))
+
+    @hookimpl(wrapper=True)
+    def postprocess(self, block: Block) -> Generator[None, Any, Any]:
+        """The sum."""
+        return (yield from self._note(block))
 
 
 class _Manager(pluggy.PluginManager):
@@ -205,11 +266,30 @@ def hook_problems(component_class: type, group: str) -> list[str]:
         if (group == "extension") != bool(options.get("wrapper") or options.get("hookwrapper")):
             rule = "must be" if group == "extension" else "must not be"
             problems.append(f"implements {hook}, which in the group {group} {rule} a wrapper: @hookimpl(wrapper=True)")
+    problems += _stale_statements(component_class)
     if group in HOOK_GROUPS and group not in hooks and not problems:
         problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
     elif group == "extension" and not hooks:
         problems.append("wraps no hook; mark a method with @hookimpl(wrapper=True)")
     return problems
+
+
+def _stale_statements(component_class: type) -> Iterator[str]:
+    """Hooks that a class overrides while it inherits what another class said of its own."""
+    for hook, statement in {"protect": "effects", "aggregate": "sums", "postprocess": "opens"}.items():
+        says = _home(component_class, statement)
+        if says is None or _home(says, hook) in (None, _home(component_class, hook)):
+            continue
+        yield (
+            f"overrides {hook} of {says.__name__} and inherits its {statement}, which says what that one does; define "
+            f"{statement} as well, or write {statement} = {says.__name__}.{statement} if all of it still holds"
+        )
+
+
+def _home(component_class: type, name: str) -> type | None:
+    """The class that defines a member; None where none below the roles does."""
+    mine = (base for base in component_class.__mro__ if base.__module__ != Component.__module__)
+    return next((base for base in mine if name in vars(base)), None)
 
 
 def _a(role: type) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import hashlib
 import time
@@ -31,7 +32,33 @@ def stream(seed: int, *purpose: object) -> np.random.Generator:
     """
     text = "\x1f".join([str(seed), *map(str, purpose)])
     key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
+    made = np.random.Generator(np.random.Philox(key=key))
+    if (watched := _watched.get()) is not None:
+        watched.append(made)
+    return made
+
+
+_watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
+
+
+@contextlib.contextmanager
+def watch_streams() -> Iterator[Callable[[], bool]]:
+    """Inside, notes reproducible streams; gives what tells whether any of them was drawn from."""
+    made: list[np.random.Generator] = []
+    token = _watched.set(made)
+    fresh = np.random.Philox(key=0).state
+
+    def drawn() -> bool:
+        states = [generator.bit_generator.state for generator in made]
+        return any(
+            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
+            for state in states
+        )
+
+    try:
+        yield drawn
+    finally:
+        _watched.reset(token)
 
 
 @dataclasses.dataclass(eq=False)

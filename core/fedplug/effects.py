@@ -11,8 +11,11 @@ Norms and scales are in units of the update, before the client's weight, which l
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 from fedplug.errors import FedplugError
 
@@ -45,8 +48,56 @@ class Curve(Protocol):
 # -- the vocabulary ----------------------------------------------------------------------------------------------------
 
 
+class _Checked:
+    """Refuses words that are no words of the vocabulary, and numbers that cannot be: nothing is promised from those."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the field, the value and what it must be."""
+        kind: type = type(self)
+        hints = _hints(kind)
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            problem = _word_problem(value, hints[field.name]) or _number_problem(value, field.metadata)
+            if problem:
+                raise ValueError(f"{type(self).__name__}({field.name}={value!r}): it must be {problem}")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, {**globals(), "Curve": Any})
+
+
+def _word_problem(value: Any, hint: Any) -> str:
+    """What a field must hold whose type lists words; empty if it does, or if its type lists none."""
+    kinds = get_args(hint) if get_origin(hint) in (types.UnionType, Union) else (hint,)
+    if get_origin(hint) is tuple and get_origin(get_args(hint)[0]) is Literal:
+        wrong = not isinstance(value, tuple) or not set(value) <= set(get_args(get_args(hint)[0]))
+        return "a tuple of " + ", ".join(map(repr, get_args(get_args(hint)[0]))) if wrong else ""
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    if not words or value in words or (value is None and type(None) in kinds):
+        return ""
+    return "one of " + ", ".join(map(repr, words))
+
+
+def _number_problem(value: Any, rules: Mapping[str, Any]) -> str:
+    if "least" not in rules or value is None:
+        return ""
+    numbers = value if isinstance(value, tuple) else (value,)
+    if all(isinstance(n, int | float) and (n >= rules["least"] or (math.isnan(n) and rules["nan"])) for n in numbers):
+        return ""
+    return f"a number >= {rules['least']:g}"
+
+
+def _at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
+    """A number of at least so much, or several; NaN only where that says that it is unknown."""
+    rules = {"least": least, "nan": nan}
+    return dataclasses.field(metadata=rules) if default is dataclasses.MISSING else dataclasses.field(
+        default=default, metadata=rules
+    )
+
+
 @dataclasses.dataclass(frozen=True)
-class Bound:
+class Bound(_Checked):
     """From here on, one client's values are at most this long, whatever they were (a clip).
 
     Attributes:
@@ -55,8 +106,8 @@ class Bound:
         per: of the whole zone (`update`), of each layer's values in it, or of each scalar.
     """
 
-    norm: float | tuple[float, ...]
-    order: float = 2
+    norm: float | tuple[float, ...] = _at_least(0)
+    order: float = _at_least(1, 2)
     per: Literal["update", "layer", "scalar"] = "update"
 
 
@@ -68,18 +119,18 @@ class Scales:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rounding:
+class Rounding(_Checked):
     """Every value goes to the nearest multiple of a step.
 
     It moves by at most step/2, and at most doubles, since what is shorter than step/2 becomes 0. So a norm over n
     scalars grows by at most step/2 * n^(1/order), and at most doubles.
     """
 
-    step: float
+    step: float = _at_least(0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Changes:
+class Changes(_Checked):
     """Values change, as a function of the block, of public facts and (before any noise) of the client alone.
 
     Attributes:
@@ -104,7 +155,7 @@ class Uncredited:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Noise:
+class Noise(_Checked):
     """Random noise, independent for each scalar, or another mechanism with a known cost.
 
     Attributes:
@@ -113,7 +164,8 @@ class Noise:
         scale: standard deviation (of Laplace noise: its b), one number or one for each layer; None where it differs
             between clients or cannot be said.
         multiplier: scale over sensitivity; of a pure mechanism 1 / epsilon. None: the scale over the bound that is
-            known here. To be given where the scale is not, or where it is a bound over all clients.
+            known here. To be given where the scale is not. Of Gaussian and Laplace noise whose scale is stated, no more
+            is believed than that scale over that bound.
         trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
             but calibrated for the sum).
         source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
@@ -128,12 +180,12 @@ class Noise:
     """
 
     mechanism: str
-    scale: float | tuple[float, ...] | None = None
-    multiplier: float | None = None
+    scale: float | tuple[float, ...] | None = _at_least(0, None)
+    multiplier: float | None = _at_least(0, None, nan=True)
     trust: Literal["local", "central", "distributed"] = "local"
-    source: str = "secure"
-    grid: float = 0.0
-    slack: float = 0.0
+    source: Literal["secure", "exact", "reproducible"] = "secure"
+    grid: float = _at_least(0, 0.0)
+    slack: float = _at_least(0, 0.0)
     calibrated_delta: float | None = None
     scored: bool = False
     literal: bool = False
@@ -142,7 +194,7 @@ class Noise:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seal:
+class Seal(_Checked):
     """The client's weight is multiplied in, and values become ciphertexts that can be added and not read.
 
     Attributes:
@@ -157,14 +209,14 @@ class Seal:
 
     scheme: str
     opened_by: Literal["clients", "key_server", "shares"]
-    range: float
-    step: float
+    range: float = _at_least(0, nan=True)
+    step: float = _at_least(0, nan=True)
     answers: Literal["server", "clients"] = "server"
     position_block: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Scramble:
+class Scramble(_Checked):
     """Values become bytes that parties with a key turn back; no encryption whose sums stay closed to a server.
 
     Attributes:
@@ -175,8 +227,8 @@ class Scramble:
 
     known_to: tuple[Party, ...]
     hides: Literal["values", "nothing proved"]
-    range: float
-    step: float
+    range: float = _at_least(0, nan=True)
+    step: float = _at_least(0, nan=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +249,7 @@ Effects = tuple[Effect, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Reveals:
+class Reveals(_Checked):
     """Something that follows from clients' data and is visible to somebody beside the protected values.
 
     Attributes:
@@ -359,10 +411,10 @@ class Known:
         found = [value for bound in self.bounds if (value := self._implied(bound, order)) is not None]
         return min(found, default=None)
 
-    def layer_norms(self) -> tuple[float, ...] | None:
-        """The largest L2 norm of each layer's values; None where nothing bounds layers one by one."""
+    def layer_norms(self, order: float = 2) -> tuple[float, ...] | None:
+        """The largest norm of each layer's values; None where nothing bounds layers one by one."""
         for bound in self.bounds:
-            if bound.per == "layer" and bound.order == 2:
+            if bound.per == "layer" and bound.order == order:
                 return bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * max(1, len(self.layers))
         return None
 
@@ -449,10 +501,7 @@ class Known:
         replace = dataclasses.replace
         match effect:
             case Bound():
-                others = tuple(b for b in self.bounds if (b.order, b.per) != (effect.order, effect.per))
-                clips = (*self.clips, Clip(self.link, effect, factor=self.factor))
-                # Only scaling down keeps other bounds; a clip does no more than that.
-                return replace(self, bounds=(*others, effect), clips=clips, grid=0.0, lost="")
+                return self._bounded(effect)
             case Scales(factor):
                 size = abs(factor)
                 return replace(
@@ -465,9 +514,10 @@ class Known:
             case Rounding(step):
                 return self._rounded(step)
             case Changes(norms, why):
-                kept = norms == "kept"
+                # That no norm grows says nothing of how far two sums come apart, which is what counts behind a sum.
+                kept = norms == "kept" and not self.summed
                 return replace(
-                    self, grid=0.0, bounds=self.bounds if kept else (), beneath=(),
+                    self._altered(), grid=0.0, bounds=self.bounds if kept else (), beneath=(),
                     lost=self.lost if kept else why or self.lost,
                 )  # fmt: skip
             case CoversSupport():
@@ -484,9 +534,8 @@ class Known:
                 if math.isnan(effect.range) or math.isnan(effect.step):
                     why = f"{self.link} does not say what values it holds, so others' noise earns no credit"
                     held = replace(held._apply(Uncredited(why)), bounds=(), grid=0.0)
-                releases = tuple(replace(r, range=min(r.range, effect.range)) for r in held.releases)
                 return replace(
-                    held, releases=releases, weighted=self.weighted or isinstance(effect, Seal),
+                    held._saturated(effect.range), weighted=self.weighted or isinstance(effect, Seal),
                     sealed=(*self.sealed, effect), sealers=(*self.sealers, self.link),
                 )  # fmt: skip
             case Opens():
@@ -496,7 +545,44 @@ class Known:
                 return replace(self, summed=True, grid=grid)
         raise TypeError(f"{self.link} states {effect!r}, which is no effect; see fedplug.effects")
 
+    def _bounded(self, bound: Bound) -> Known:
+        """Behind a clip. Only scaling down keeps other bounds, and a clip of one client's values does no more.
+
+        Two sums that were clipped lie at most twice as far apart as each is long, whatever they were before.
+
+        Raises:
+            Misplaced: it has norms for another number of layers than the model.
+        """
+        if isinstance(bound.norm, tuple) and self.layers and len(bound.norm) != len(self.layers):
+            raise Misplaced(
+                f"{self.link} states norms of {len(bound.norm)} layers, and the model has {len(self.layers)}; give one "
+                "a layer, or one number for all of them"
+            )
+        clips = (*self.clips, Clip(self.link, bound, factor=self.factor))
+        if self.summed:
+            apart = (_stretched(bound, 2.0),)
+            return dataclasses.replace(self, bounds=(), beneath=apart, clips=clips, grid=0.0, lost="")
+        others = tuple(b for b in self.bounds if (b.order, b.per) != (bound.order, bound.per))
+        clamps = bound.per == "scalar" or bound.order == math.inf
+        found = self._saturated(_largest(bound)) if clamps else self._altered()
+        return dataclasses.replace(found, bounds=(*others, bound), clips=clips, grid=0.0, lost="")
+
+    def _saturated(self, most: float) -> Known:
+        """Values beyond a magnitude are cut off there: noise that reaches it hides less of other clients' values."""
+        return dataclasses.replace(
+            self, releases=tuple(dataclasses.replace(r, range=min(r.range, most)) for r in self.releases)
+        )
+
+    def _altered(self) -> Known:
+        """Uploads change behind their noise: their sum is then no sum of the noises that lie on it."""
+        if self.summed or not self.releases:
+            return self
+        return self._apply(Uncredited(f"{self.link} changes values behind the noise, so others' noise earns no credit"))
+
     def _rounded(self, step: float) -> Known:
+        if self.summed:  # two sums go to multiples that lie apart as they did, and by up to a step more
+            apart = self._apart(self.bounds or self.beneath, step)
+            return dataclasses.replace(self, bounds=(), beneath=apart, grid=step)
         bounds = tuple(self._widened(bound, step / 2) for bound in self.bounds)
         releases = tuple(dataclasses.replace(r, step=max(r.step, step)) for r in self.releases)
         beneath = self._apart(self.beneath, step)
@@ -514,8 +600,12 @@ class Known:
         order = 1 if noise.mechanism == "laplace" else 2
         norm = self.sensitivity(order) if noise.trust == "central" else self.norm(order)
         multiplier = noise.multiplier
-        if multiplier is None:
-            multiplier = self._multiplier(noise.scale, norm)
+        if noise.scale is not None and noise.mechanism in (*GAUSSIAN, "laplace"):
+            # What is stated of noise whose size is stated holds only as far as that size bears it out.
+            found = self._multiplier(noise.scale, norm, order)
+            multiplier = found if multiplier is None else min(multiplier, found)
+        elif multiplier is None:
+            multiplier = self._multiplier(noise.scale, norm, order)
         why = self.uncredited[0] if self.uncredited else ""
         if noise.mechanism in GAUSSIAN and not isinstance(noise.scale, int | float):
             why = why or "each client's noise has sizes of its own, so others' noise earns no credit"
@@ -548,20 +638,25 @@ class Known:
             found.append(dataclasses.replace(bound, norm=wider[0] if len(wider) == 1 else wider))
         return tuple(found)
 
-    def _multiplier(self, scale: float | tuple[float, ...] | None, norm: float | None) -> float:
+    def _multiplier(self, scale: float | tuple[float, ...] | None, norm: float | None, order: float) -> float:
         """Scale over sensitivity; 0 where nothing bounds the values, or nobody says how large the noise is."""
         if scale is None or norm is None or not math.isfinite(norm):
             return 0.0
         if not isinstance(scale, tuple):
             return scale / norm if norm > 0 else math.inf
-        norms = self.layer_norms()
+        norms = self.layer_norms(order)
         if norms is None:
-            return min(scale, default=0.0) / norm
-        # One release of all layers together: (sum of (C_l / s_l)^2)^(-1/2).
+            return min(scale, default=0.0) / norm if norm > 0 else math.inf
+        # One release of all layers together: (sum of (C_l / s_l)^2)^(-1/2); of Laplace noise (sum of C_l / b_l)^(-1).
         if any(s == 0 for s in scale):
             return 0.0
-        cost = math.hypot(*(c / s for c, s in zip(norms, scale, strict=True)))
+        shares = [c / s for c, s in zip(norms, scale, strict=True)]
+        cost = math.hypot(*shares) if order == 2 else math.fsum(shares)
         return 1 / cost if cost > 0 else math.inf
+
+
+def _largest(bound: Bound) -> float:
+    return max(bound.norm, default=0.0) if isinstance(bound.norm, tuple) else bound.norm
 
 
 def _stretched(bound: Bound, factor: float) -> Bound:

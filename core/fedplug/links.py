@@ -10,7 +10,19 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedplug.effects import Adds, CoversSupport, Effects, Known, Noise, Opens, Scramble, Seal, Uncredited, as_effects
+from fedplug.effects import (
+    Adds,
+    CoversSupport,
+    Effects,
+    Known,
+    Misplaced,
+    Noise,
+    Opens,
+    Scramble,
+    Seal,
+    Uncredited,
+    as_effects,
+)
 from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.roles import Aggregator, Component, Opener, Protector, Site
 from fedplug.types import RETAINED
@@ -133,13 +145,13 @@ def fold(
         effects: Effects | None
         try:
             effects = link.effects(known, ctx)
+            _check_site(link, known, effects or ())
+            after = known.voided(at_client=link.hook == "protect") if effects is None else known.after(effects)
         except FedplugError as error:
             if misplaced is None:
                 raise
             misplaced(link, str(error))
-            effects = ()
-        at_client = link.hook == "protect"
-        after = known.voided(at_client=at_client) if effects is None else known.after(effects)
+            effects, after = (), known
         if link.hook == "aggregate":
             if effects is not None and Adds() not in effects:
                 no_sum = f"{link.name} does not add the uploads up, so others' noise earns no credit"
@@ -148,6 +160,39 @@ def fold(
         steps.append(Step(link, known, effects, after))
         known = after
     return tuple(steps)
+
+
+def _check_site(link: Link, known: Known, effects: Effects) -> None:
+    """Compares who a link says hides or opens something with the party at which it runs.
+
+    Raises:
+        Misplaced: noise at a client that counts as noise on the sum, or the other way round; noise on what clients have
+            opened; a sum opened by those who do not hold its key.
+    """
+    for effect in effects:
+        if isinstance(effect, Noise):
+            if link.hook == "postprocess" and link.site == "client":
+                raise Misplaced(
+                    f"{link.name} adds noise at the clients to the {link.zone} sum, which they have in hand without "
+                    "it; add noise before the upload (protect), or where the sum is opened (key_holder: key_server)"
+                )
+            rule = ("local", "distributed") if link.hook == "protect" else ("central",)
+            if effect.trust not in rule:
+                where = "at the client, before the upload" if link.hook == "protect" else "to the sum, at a server"
+                raise Misplaced(
+                    f"{link.name} adds noise {where}, and states trust={effect.trust!r}; that is "
+                    f"{' or '.join(map(repr, rule))} noise"
+                )
+        closed = known.sealed[-1] if known.sealed else None
+        if isinstance(effect, Opens) and isinstance(closed, Seal) and link.site != _SITES[closed.opened_by]:
+            raise Misplaced(
+                f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.sealers[-1]} states that "
+                f"{closed.opened_by} open it, which is site={_SITES[closed.opened_by]!r}"
+            )
+
+
+_SITES = {"clients": "client", "key_server": "key_server", "shares": "server"}
+"""Where those run who can open a seal; shares meet at the aggregation server."""
 
 
 def _layer_sizes(ctx: Context) -> list[int]:

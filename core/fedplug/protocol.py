@@ -285,7 +285,7 @@ class Protocol:
                             known = dataclasses.replace(ctx, known=step.before)
                             arguments = {"blocks": blocks, "weights": weights, "ctx": known}
                             total = self.composition.one("aggregate", step.link.name, **arguments)
-                            problem, spoilt = borders.sum_problem(total, blocks, step)
+                            problem, spoilt = borders.sum_problem(total, blocks, weights, step)
                             if spoilt is not None:
                                 raise ProtectionError(problem).blame(spoilt)
                             if problem:

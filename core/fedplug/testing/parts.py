@@ -10,7 +10,7 @@ import numpy as np
 
 from fedplug.blocks import add_blocks
 from fedplug.component import Options, at_client, hookimpl
-from fedplug.effects import Adds, Bound, Effects, Known
+from fedplug.effects import Adds, Bound, Effects, Known, Scales
 from fedplug.roles import (
     Aggregator,
     DataSource,
@@ -184,6 +184,10 @@ class Sum(Aggregator):
 
 class Still(Sum):
     """Sums whose values are left out, so that every round starts from the first model, which is public."""
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        """A sum, times nothing."""
+        return (Adds(), Scales(0.0))
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:

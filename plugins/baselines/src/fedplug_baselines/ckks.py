@@ -148,6 +148,8 @@ class Ckks(Encryption):
 
     # -- a round: with NVFlare's packing the codec must know where the tensors end -------------------------------------
 
+    effects, opens = Encryption.effects, Encryption.opens
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         """Rounds the weighted values to the grid and encrypts them; logs the share that saturated.

@@ -68,7 +68,7 @@ class Lus(fedplug.Protector):
         if not known.releases or not self.options.sparsity:
             return (Changes("kept"),)
         why = f"{self.name} takes the noise off what it zeroes, so a scalar that one client keeps has the noise of one"
-        return (Changes("kept"), Uncredited(why))
+        return (Uncredited(why), Changes("kept"))
 
     def check(self, recipe: Recipe) -> list[str]:
         """With `noise: kept`, it stands at both ends of the noise."""

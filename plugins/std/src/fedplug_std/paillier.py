@@ -255,6 +255,8 @@ class Paillier(Encryption):
         """How values become slots, as agreed when the keys were made."""
         return OnePerField(self.agree(terms["max_clients"]))
 
+    effects = Encryption.effects
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""

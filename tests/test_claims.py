@@ -1,0 +1,329 @@
+"""Mixes that were found to claim more than what runs: each is refused with a sentence now, or its claim is right."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Generator
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+import toy_components
+from fedplug import (
+    Adds,
+    Block,
+    Bound,
+    Changes,
+    Client,
+    Context,
+    Effects,
+    Known,
+    Noise,
+    Opens,
+    Reveals,
+    Rounding,
+    Seal,
+    hookimpl,
+)
+from fedplug.composition import hook_problems
+from fedplug.effects import Misplaced
+from fedplug.errors import FedplugError, RecipeError
+from fedplug.links import Link, fold
+from fedplug.recipe import Recipe
+from fedplug_std.gaussian import CentralGaussian, Gaussian
+from fedplug_std.mean import Mean
+from toy_components import recipe_of, run_protocol, toy_catalog
+
+PUSH = {"use": "toy.push"}
+CLIP = {"use": "std.clip", "norm": 1.0}
+PLAIN = Known(zone="noised", link="this", layers=(9, 1))
+NOISE = Noise(mechanism="gaussian", scale=1.0)
+SEAL = Seal(scheme="a test", opened_by="key_server", range=math.inf, step=0.0)
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a class known to recipes as `toy.odd`."""
+
+    def known(group: str, found: type) -> None:
+        monkeypatch.setitem(toy_components.TOYS, group, {**toy_components.TOYS.get(group, {}), "toy.odd": found})
+
+    return known
+
+
+def noised(*chain: Any, **changes: Any) -> dict[str, Any]:
+    return recipe_of("noised", list(chain), train=PUSH, **changes)
+
+
+def problems_of(plain: dict[str, Any]) -> str:
+    with pytest.raises(RecipeError) as caught:
+        Recipe.from_plain(plain, toy_catalog())
+    return str(caught.value)
+
+
+# -- who hides something, and where ------------------------------------------------------------------------------------
+
+
+class Adding(fedplug.Opener):
+    """Add noise to the sum, and forget to say that it is central."""
+
+    site = "server"
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        return (Noise(mechanism="gaussian", scale=known.need_norm("clip first", central=True)),)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        return block.replace(values=block.plain() + np.random.default_rng().normal(size=block.size).astype(np.float32))
+
+
+class Trusting(fedplug.Protector):
+    """Call noise on an upload central."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (Noise(mechanism="gaussian", scale=1.0, trust="central"),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        return block
+
+
+class AtClients(CentralGaussian):
+    """Add noise to a sum that clients have opened."""
+
+    site = "client"
+
+
+def test_noise_counts_where_it_is_added(toys: Any) -> None:
+    toys("postprocess", Adding)
+    said = problems_of(noised(CLIP, postprocess={"noised": [{"use": "toy.odd"}]}))
+    assert "adds noise to the sum, at a server, and states trust='local'; that is 'central' noise" in said
+    toys("protect", Trusting)
+    said = problems_of(noised(CLIP, {"use": "toy.odd"}))
+    assert "states trust='central'; that is 'local' or 'distributed' noise" in said
+
+
+def test_noise_on_a_sum_that_clients_have_opened_hides_nothing(toys: Any) -> None:
+    toys("postprocess", AtClients)
+    seal, noise = {"use": "std.bfv", "key_holder": "clients"}, {"use": "toy.odd", "norm": 1.0, "noise_multiplier": 1.0}
+    plain = recipe_of("encrypted", [CLIP, seal], train=PUSH, postprocess={"encrypted": ["std.bfv", noise]})
+    assert "adds noise at the clients to the encrypted sum, which they have in hand" in problems_of(plain)
+
+
+@pytest.mark.parametrize(("opened_by", "site"), [("key_server", "server"), ("clients", "server"), ("shares", "client")])
+def test_a_sum_is_opened_by_those_who_hold_its_key(opened_by: Any, site: Any) -> None:
+    class Says:
+        def __init__(self, *stated: Any) -> None:
+            self.stated = stated
+
+        def effects(self, known: Known, ctx: Context) -> Any:
+            return self.stated
+
+        sums = opens = effects
+
+    links = [
+        Link("noised", "protect", "seal", Says(dataclasses.replace(SEAL, opened_by=opened_by)), "client"),
+        Link("noised", "aggregate", "sum", Says(Adds()), "server"),
+        Link("noised", "postprocess", "open", Says(Opens()), site),
+    ]
+    ctx = Context(0, 1, fedplug.Layout.of([("w", (4,))]), (), 3, 2, 7, "", fedplug.Server())
+    with pytest.raises(Misplaced, match=f"at site='{site}', but seal states that {opened_by} open it"):
+        fold(links, ctx)
+
+
+# -- what is stated is what runs ---------------------------------------------------------------------------------------
+
+
+class Half(Gaussian):
+    """Add a tenth of the noise."""
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        return block
+
+
+class Ten(Mean):
+    """Add up ten times."""
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        total = super().aggregate(blocks, weights, ctx)
+        return total.replace(values=total.plain() * np.float32(10))
+
+
+class TenThatSays(Ten):
+    """Say that it is a sum."""
+
+    def sums(self, known: Known, ctx: Context) -> Effects:
+        return (Adds(),)
+
+
+def test_a_class_that_does_something_else_states_it_itself() -> None:
+    (problem,) = hook_problems(Half, "protect")
+    assert problem.startswith("overrides protect of Gaussian and inherits its effects, which says what that one does")
+    (problem,) = hook_problems(Ten, "aggregate")
+    assert "or write sums = Mean.sums if all of it still holds" in problem
+    assert hook_problems(TenThatSays, "aggregate") == []
+
+
+def test_a_sum_is_compared_with_the_uploads(toys: Any) -> None:
+    toys("aggregate", TenThatSays)
+    with pytest.raises(FedplugError, match="it states that it adds the weighted uploads up, and gave values up to"):
+        run_protocol(noised(CLIP, aggregate={"use": "toy.odd"}))
+
+
+class Bare(fedplug.Extension):
+    """Send the block as it was before the noise."""
+
+    @hookimpl(wrapper=True)
+    def protect(self, block: Block, client: Client, ctx: Context) -> Generator[None, Block, Block]:
+        yield
+        return block
+
+
+class InPlace(fedplug.Extension):
+    """Lengthen the block before it is clipped and noised."""
+
+    @hookimpl(wrapper=True)
+    def protect(self, block: Block, client: Client, ctx: Context) -> Generator[None, Block, Block]:
+        block.plain()[:] *= 10
+        return (yield)
+
+
+@pytest.mark.parametrize("extension", [Bare, InPlace])
+def test_extensions_look_on(extension: type, toys: Any) -> None:
+    toys("extension", extension)
+    noise = {"use": "std.gaussian", "noise_multiplier": 1.0}
+    try:
+        outcome = run_protocol(noised(CLIP, noise, extensions=["toy.odd"]))
+    except FedplugError as error:
+        reasons = [str(error)]
+    else:
+        reasons = [reason for row in outcome.rows for reason in row["clients"]["dropped"].values()]
+    assert any("an extension (toy.odd) changed what std." in reason for reason in reasons)
+
+
+class Seeded(fedplug.Protector):
+    """Draw noise from the recipe's seed, and not say so."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (Noise(mechanism="gaussian", scale=known.need_norm("clip first")),)
+
+    def draw(self, client: Client, size: int) -> Any:
+        return client.rng(self).normal(0, 1, size)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        return block.replace(values=block.plain() + self.draw(client, block.size).astype(np.float32))
+
+
+class Secret(Seeded):
+    """Draw it from the system."""
+
+    def draw(self, client: Client, size: int) -> Any:
+        return np.random.default_rng(list(os.urandom(32))).normal(0, 1, size)
+
+
+def test_noise_that_is_said_to_be_secret_is_not_drawn_from_the_seed(toys: Any) -> None:
+    toys("protect", Seeded)
+    with pytest.raises(FedplugError, match="it states secure noise, and draws from the recipe's seed"):
+        run_protocol(noised(CLIP, {"use": "toy.odd"}))
+    toys("protect", Secret)
+    assert run_protocol(noised(CLIP, {"use": "toy.odd"})).rows[-1]["clients"]["dropped"] == {}
+
+
+class Leaks(fedplug.Protector):
+    """Put the values beside the values."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return ()
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        return block.replace(meta={"raw": block.plain().copy()})
+
+
+class Points(Leaks):
+    """Show where the largest values are."""
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        return block.replace(positions=np.argsort(-np.abs(block.plain())).astype(np.uint32))
+
+    effects = Leaks.effects
+
+
+@pytest.mark.parametrize(("found", "field"), [(Leaks, "meta"), (Points, "positions")])
+def test_nothing_travels_beside_the_values_of_an_upload(found: type, field: str, toys: Any) -> None:
+    toys("protect", found)
+    with pytest.raises(FedplugError, match=f"it changed the block's {field}, which travel in the clear"):
+        run_protocol(noised(CLIP, {"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}))
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Reveals("updates", ("server",)), "Reveals(to=('server',)): it must be a tuple of 'aggregator'"),  # type: ignore[arg-type]
+        (lambda: Reveals("it", ("client",), covered_by="the noise"), "it must be one of 'epsilon', 'nothing to pay'"),  # type: ignore[arg-type]
+        (lambda: Noise(mechanism="x", source="seed"), "Noise(source='seed'): it must be one of 'secure', 'exact'"),  # type: ignore[arg-type]
+        (lambda: Noise(mechanism="x", scale=-1.0), "Noise(scale=-1.0): it must be a number >= 0"),
+        (lambda: Bound(math.nan), "Bound(norm=nan): it must be a number >= 0"),
+        (lambda: Bound(1.0, per="tensor"), "Bound(per='tensor'): it must be one of 'update', 'layer', 'scalar'"),  # type: ignore[arg-type]
+        (lambda: Changes("keep"), "Changes(norms='keep'): it must be one of 'kept', 'lost'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_word_that_is_none_promises_nothing(make: Any, said: str) -> None:
+    with pytest.raises(ValueError, match="it must be") as caught:
+        make()
+    assert said in str(caught.value)
+
+
+def test_changes_behind_the_noise_end_the_credit_for_others_noise() -> None:
+    before = PLAIN.after((Bound(1.0), NOISE))
+    for effect in (Changes("lost"), Changes("kept"), Bound(0.1)):
+        (release,) = before.after((effect,)).releases
+        assert release.uncredited == "this changes values behind the noise, so others' noise earns no credit"
+    for clamp in (Bound(0.01, math.inf, "scalar"), Bound(0.01, order=math.inf)):
+        (release,) = before.after((clamp,)).releases
+        assert release.range == 0.01
+    # A server that works on the sum of noised uploads takes nothing of their noise away.
+    (release,) = before.after((Adds(), Changes())).releases
+    assert not release.uncredited
+
+
+def test_behind_a_sum_words_are_about_how_far_two_sums_lie_apart() -> None:
+    total = PLAIN.after((Bound(1.0), Adds()))
+    assert total.sensitivity() == 1.0
+    assert total.after((Changes("kept"),)).sensitivity() is None
+    assert total.after((Bound(1.0),)).sensitivity() == 2.0  # from one end of the ball to the other
+    assert PLAIN.after((Adds(), Bound(1.0))).sensitivity() == 2.0
+    assert total.after((Rounding(1.0),)).sensitivity() == pytest.approx(1.0 + math.sqrt(10))
+
+
+@pytest.mark.parametrize(
+    ("chain", "multiplier"),
+    [
+        ((Noise(mechanism="gaussian", scale=1.0, multiplier=1.0),), 0.0),
+        ((Bound(50.0), Noise(mechanism="gaussian", scale=1.0, multiplier=1.0)), 0.02),
+        ((Bound(1.0), Noise(mechanism="gaussian", scale=1.0, multiplier=0.5)), 0.5),
+        ((Noise(mechanism="pure", multiplier=0.5),), 0.5),
+        # Laplace: epsilons of the layers add up, 1 / (2 / 4 + 3 / 2).
+        ((Bound((2.0, 3.0), 1, "layer"), Noise(mechanism="laplace", scale=(4.0, 2.0))), 0.5),
+        ((Bound((2.0, 3.0), 2, "layer"), Noise(mechanism="laplace", scale=(4.0, 2.0))), 0.0),
+        ((Bound((3.0, 4.0), 2, "layer"), Noise(mechanism="gaussian", scale=(3.0, 4.0))), 1 / math.sqrt(2)),
+    ],
+)
+def test_no_more_is_believed_of_noise_than_its_size_bears_out(chain: Effects, multiplier: float) -> None:
+    (release,) = PLAIN.after(chain).releases
+    assert release.noise_multiplier == pytest.approx(multiplier)
+
+
+def test_norms_are_one_a_layer() -> None:
+    with pytest.raises(Misplaced, match="this states norms of 1 layers, and the model has 2"):
+        PLAIN.after((Bound((1.0,), per="layer"),))
