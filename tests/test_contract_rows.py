@@ -13,7 +13,7 @@ from fedplug.accounting import gaussian_epsilon
 from fedplug.catalog import Catalog, Entry
 from fedplug.errors import FedplugError, RecipeError
 from fedplug.recipe import Recipe
-from toy_components import TOYS, recipe_of, run_protocol, toy_catalog
+from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog
 
 CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}
 ENCRYPTED = "encrypted"
@@ -205,8 +205,25 @@ def test_an_answer_that_nobody_states_leaves_the_server_without_a_guarantee() ->
     found = views(plain)
     assert found["aggregator"]["epsilon"] == "none"
     assert "row.chatty asks clients for largest" in found["aggregator"]["reason"]
+    verdict = run_protocol(plain).protocol.ledger.verdict()
+    assert verdict.startswith("NO end-to-end DP: row.chatty asks clients for largest")
+    # Its plans may follow from the answers, and the model from its plans.
+    assert {view["epsilon"] for view in found.values()} == {"none"}
     plain["negotiate_mask"] = {"use": "row.chatty", "says": True}
     assert views(plain)["aggregator"]["zero_out"]["epsilon_exact"] > 0
+
+
+def test_an_answer_that_nobody_states_is_entered_before_the_uploads_are_asked_for() -> None:
+    plain = recipe_of("noised", clipped(noise(1.0)), negotiate_mask={"use": "row.chatty"})
+    protocol, engine, _ = build(plain)
+    try:
+        protocol.setup()
+        protocol.on_upload = lambda round, charged, what: seen.append(list(protocol.ledger.uncovered))
+        seen: list[list[str]] = []
+        protocol.round(0)
+    finally:
+        engine.close()
+    assert [len(notes) for notes in seen] == [1]
 
 
 def test_a_class_of_another_role_cannot_be_offered() -> None:
