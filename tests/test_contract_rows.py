@@ -71,8 +71,40 @@ class Chatty(fedplug.Negotiation):
         return [Reveals("largest values", ("aggregator",), asked=("largest",))] if self.options.says else []
 
 
+class Quiet(fedplug.Negotiation):
+    """Keeps all but its largest values to itself, and says nothing of what their places show."""
+
+    class Options(fedplug.Options):
+        """What it says, and to whom; of an answer it is asked for, or not."""
+
+        tells: tuple[str, ...] = ()
+        asked: bool = False
+        own: bool = True
+
+    @property
+    def plans(self) -> fedplug.Plans:
+        own = frozenset({"noised"} if self.options.own else ())
+        return fedplug.Plans(zones=frozenset({"noised", "retained"}), own=own)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+        cohort.tell(self.choose)
+
+    @fedplug.at_client
+    def choose(self, client: Client) -> None:
+        size = client.ctx.layout.size
+        keep = np.ones(size, bool)
+        keep[np.argsort(np.abs(client.update))[-50:]] = False
+        client.plan = fedplug.Plan.of("noised", size, client.ctx.zones, retained=keep)
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        asked = ("choose",) if self.options.asked else ()
+        return [Reveals("positions", self.options.tells, asked=asked)] if self.options.tells else []
+
+
 MINE: dict[str, dict[str, type]] = {
-    "protect": {"row.silent": Silent, "row.liar": Liar, "row.honest": Honest}, "negotiate_mask": {"row.chatty": Chatty},
+    "protect": {"row.silent": Silent, "row.liar": Liar, "row.honest": Honest},
+    "negotiate_mask": {"row.chatty": Chatty, "row.quiet": Quiet},
 }  # fmt: skip
 
 
@@ -224,6 +256,33 @@ def test_an_answer_that_nobody_states_is_entered_before_the_uploads_are_asked_fo
     finally:
         engine.close()
     assert [len(notes) for notes in seen] == [1]
+
+
+def test_plans_that_follow_from_data_are_listed_where_nobody_says_who_sees_them() -> None:
+    plain = recipe_of("noised", clipped(noise(1.0)), rounds=1, negotiate_mask={"use": "row.quiet"})
+    ledger = run_protocol(plain).protocol.ledger
+    (listed,) = [shown for shown in ledger.reveals if shown.what == "plans of clients"]
+    assert listed.to == ("aggregator", "client")
+    assert "row.quiet does not say who sees it" in listed.note
+    assert "plans of clients" in ledger.verdict().partition("UNACCOUNTED")[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "listed"),
+    [
+        ({}, True),
+        ({"own": False}, True),
+        ({"tells": ["aggregator"]}, False),
+        ({"tells": ["aggregator"], "asked": True}, True),  # a word about an answer is none about plans
+        ({"tells": ["client"]}, True),  # positions of a client's own travel
+        ({"tells": ["client"], "own": False}, False),
+    ],
+)
+def test_a_component_that_says_who_sees_its_plans_is_taken_at_its_word(options: dict[str, Any], listed: bool) -> None:
+    negotiation = {"use": "row.quiet", **options}
+    protocol, engine, _ = build(recipe_of("noised", clipped(noise(1.0)), negotiate_mask=negotiation))
+    engine.close()
+    assert ("plans of clients" in [shown.what for shown in protocol.ledger.reveals]) is listed
 
 
 def test_a_class_of_another_role_cannot_be_offered() -> None:

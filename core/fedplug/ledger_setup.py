@@ -56,6 +56,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
     """What the components say that they show, and what the protocol itself shows."""
     found = [shown for component in composition.components.values() for shown in component.reveals(ctx)]
+    found += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
     found += _divisors(composition, ctx)
@@ -66,6 +67,26 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         found.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
     return found
+
+
+def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
+    """Plans that do not follow from public facts alone, where the component does not say who sees them.
+
+    What a component says of replies is no word about plans. One zone holds everything, so its plans say nothing. Where
+    all clients share a plan, the component says who sees it: a server need not, while it does not ask for one.
+    """
+    negotiation = composition.negotiation
+    plans = negotiation.plans
+    if plans.public or len(plans.zones) < 2:
+        return []
+    named = {party for shown in negotiation.reveals(ctx) if not shown.asked for party in shown.to}
+    if named & {"aggregator", "released_model"} or (named and not plans.own):
+        return []
+    note = (
+        "which scalars each client put into which zone follows from data or from who takes part, and shows in "
+        f"positions and sizes; {negotiation.name} does not say who sees it"
+    )
+    return [Reveals("plans of clients", ("aggregator", "client"), note=note)]
 
 
 def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
