@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from fedplug.curves import PRICED
 from fedplug.ledger_views import (
     SEED_IS_KNOWN,
     headline_voided,
@@ -135,7 +136,7 @@ def warnings(ledger: Ledger) -> list[str]:
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
-        if release["mechanism"] not in ("gaussian", "discrete_gaussian", "laplace", "pure", *ledger.curves):
+        if release["mechanism"] not in (*PRICED, *ledger.curves):
             found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
         found.append(f"sampling earns no credit: {why}")

@@ -172,6 +172,7 @@ class Protocol:
         if len(asked) < self.recipe.min_clients:
             self._skip(round, asked, clock)
             return
+        self.charging.check(round)
         if round:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
