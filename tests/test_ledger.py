@@ -446,6 +446,71 @@ def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
     assert whole.priced_part() == ""
 
 
+VECTORS = Reveals("vectors", ("aggregator",), voids=True, note="of each client, without noise")
+
+
+def test_no_verdict_opens_with_dp_where_a_priced_view_is_voided() -> None:
+    ledger = enter(ledger_of(reveals=[VECTORS]), {"noised": 1000}, {"noised": [LOCAL]})
+    assert "sees vectors" in reason(ledger, "aggregator")
+    assert ledger.verdict() == (
+        "NO end-to-end DP: the aggregator sees vectors: of each client, without noise; DP zone ε=1.00, δ=1e-05 "
+        "(client, local, zero-out) given the UNACCOUNTED vectors."
+    )
+    assert ledger.priced_part() == "noised"
+
+
+def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    assert ledger.verdict().startswith(
+        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; the aggregator sees vectors: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("release", "to", "opening"),
+    [
+        (CENTRAL, "aggregator", "DP: ε=1.00"),  # it is trusted with the values themselves
+        (CENTRAL, "client_and_aggregator", "DP: ε=1.00"),
+        (CENTRAL, "client", "NO end-to-end DP: every client sees"),
+        (CENTRAL, "released_model", "NO end-to-end DP: every client sees"),
+        (LOCAL, "client", "NO end-to-end DP: every client sees"),
+        (LOCAL, "client_and_aggregator", "NO end-to-end DP: a client together with the aggregator sees"),
+        (LOCAL, "key_holder", "DP: ε=1.00"),  # nobody holds a key
+    ],
+)
+def test_who_matters_to_the_verdict_follows_from_who_is_trusted(release: Release, to: Any, opening: str) -> None:
+    shown = [dataclasses.replace(VECTORS, to=(to,))]
+    ledger = enter(ledger_of(reveals=shown), {"noised": 1000}, {"noised": [release]})
+    assert ledger.verdict().startswith(opening)
+
+
+def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
+    assert ledger.verdict().startswith("NO end-to-end DP: the aggregator sees vectors")
+
+
+@pytest.mark.parametrize("release", [LOCAL, CENTRAL])
+def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Release) -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+    ledger.message_uncovered("odd.groups", "label")
+    for view in ledger.to_json()["views"]:
+        assert "odd.groups asks clients for label" in reason(ledger, view)
+    assert ledger.verdict().startswith("NO end-to-end DP: odd.groups asks clients for label, and says nowhere")
+    assert "DP zone ε=1.00" in ledger.verdict()
+    assert ledger.priced_part() == "noised"
+
+
+def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
+    sampling = {"scheme": "poisson", "rate": 0.9}
+    ledger = ledger_of(num_clients=200, sampling=sampling, accountant=FakeAccountant())
+    enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]})
+    assert ledger.to_json()["sampling"]["amplified"]
+    ledger.message_uncovered("odd.groups", "label")
+    assert "odd.groups asks clients for label" in ledger.to_json()["sampling"]["why"]
+
+
 def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
     found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).to_json()["views"]
     assert found["client"]["colluders"] == 1

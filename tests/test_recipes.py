@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 from fedplug import attack_command, attack_pictures, run_command
 from fedplug.catalog import Catalog
+from fedplug.composition import Composition
+from fedplug.context import Server
+from fedplug.ledger_setup import reveals_of
+from fedplug.parties import make_context
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
 from fedplug.sweep_grid import combinations, read_grid
+from fedplug.types import Layout
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "recipes/paper/paraaegis"
@@ -52,6 +57,18 @@ def test_is_right(path: Path) -> None:
     recipe = load_recipe(path)
     in_paper = PAPER in path.parents or path.parent.parent == PAPER.parent
     assert recipe.name == (f"{path.parent.name}-{path.stem}" if in_paper else path.stem)
+
+
+def test_every_negotiation_says_who_sees_its_plans() -> None:
+    """The ledger adds a line of its own for those that do not; of ours, none."""
+    seen = set()
+    for recipe in map(load_recipe, ALL):
+        composition = Composition(recipe, Catalog.discover())
+        ctx = make_context(recipe, composition, Layout.of([("weight", (1000,))]), 0, Server())
+        assert "plans of clients" not in [shown.what for shown in reveals_of(recipe, composition, ctx)], recipe.name
+        if not composition.negotiation.plans.public:
+            seen.add(recipe.negotiate_mask.use)
+    assert {"paraaegis.vote", "selectiveshield.consensus", "sensecrypt.select", "baselines.maskcrypt"} <= seen
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=ids)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from fedplug.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
-from fedplug.effects import Bound, Known, Noise, Release
+from fedplug.effects import Bound, Known, Noise, Release, Reveals
 from fedplug.ledger import Ledger
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,8 +181,8 @@ class Records:
         return {"epsilon_toy": float(np.sum([steps * rate / multiplier for multiplier, rate, steps in releases]))}
 
 
-def records_of(told: list[dict[int, tuple[float, float, float]]]) -> Ledger:
-    ledger = ledger_of(record_accountant=Records())
+def records_of(told: list[dict[int, tuple[float, float, float]]], **facts: Any) -> Ledger:
+    ledger = ledger_of(record_accountant=Records(), **facts)
     for round, records in enumerate(told):
         ledger.record(
             round, charged=[0, 1, 2], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={"clear": 3},
@@ -201,6 +202,19 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     again = ledger_of(record_accountant=Records())
     again.restore(ledger.state())
     assert again.record_epsilon() == ledger.record_epsilon()
+
+
+def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> None:
+    vectors = Reveals("vectors", ("aggregator",), voids=True, note="without noise")
+    told = [dict.fromkeys(range(3), (2.0, 0.1, 10.0))]
+    ledger = records_of(told, reveals=[vectors])
+    opening = "NO end-to-end DP: the aggregator sees vectors: without noise; record-level ε=0.50"
+    assert ledger.verdict().startswith(opening)
+    assert "NO DP for clients: 100.0%" in ledger.verdict()
+    assert "the aggregator sees vectors" in ledger.to_json()["record_level"]["covers"]
+    asked = records_of(told)
+    asked.message_uncovered("odd.vote", "raw")
+    assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
 
 
 def test_a_client_that_told_nothing_has_no_guarantee() -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.composition import Composition
 from fedplug.context import Server
-from fedplug.effects import Effects, Known, Release
+from fedplug.curves import curve_problems, stated_in
+from fedplug.effects import Effects, Known, Misplaced, Release
 from fedplug.links import released
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, Negotiation
@@ -70,15 +71,29 @@ class Charging:
         )
         self.owed = None
 
+    def check(self, round: int) -> None:
+        """Checks that what a round is about to release costs what the ledger takes it for; before anybody is asked.
+
+        Raises:
+            Misplaced: a mechanism has another curve than before round 1.
+        """
+        ctx = dataclasses.replace(self.server.ctx, round=round)
+        stated = stated_in(ctx.steps(zone) for zone in self.composition.links)
+        stated += [(f"the ballots of {name}", effects) for name, effects in self._ballots(round)]
+        for _, problem in curve_problems(stated, self.ledger.curves):
+            raise Misplaced(f"round {round + 1}: {problem}")
+
     def ballots(self, round: int) -> dict[str, list[Release]]:
         """What clients send with noise before their uploads, by the name under which the ledger keeps it."""
-        found = {}
+        return {f"ballots of {name}": releases_of(name, effects) for name, effects in self._ballots(round)}
+
+    def _ballots(self, round: int) -> list[tuple[str, Effects]]:
+        """Who asks clients for ballots in a round, with what their noise does."""
+        ctx, found = dataclasses.replace(self.server.ctx, round=round), []
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             component = self.composition.components[use.name] if use else None
-            if use and isinstance(component, Groups | Negotiation):
-                ctx = dataclasses.replace(self.server.ctx, round=round)
-                if effects := component.ballots(round, ctx):
-                    found[f"ballots of {use.name}"] = releases_of(use.name, effects)
+            if use and isinstance(component, Groups | Negotiation) and (effects := component.ballots(round, ctx)):
+                found.append((use.name, effects))
         return found
 
     def charge_ballots(self, round: int, charged: list[int], releases: dict[str, list[Release]]) -> None:

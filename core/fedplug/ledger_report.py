@@ -7,8 +7,10 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from fedplug.curves import PRICED
 from fedplug.ledger_views import (
     SEED_IS_KNOWN,
+    headline_voided,
     is_reproducible,
     priced_part,
     record_level,
@@ -79,13 +81,15 @@ def verdict(ledger: Ledger) -> str:
     if not ledger.log:
         return "NO DP STATEMENT: no round was recorded."
     joint, bare = zone_epsilons(ledger), _bare_share(ledger)
+    voided = headline_voided(ledger, records=joint is None)
     if joint is None and (records := record_level(ledger)):
         epsilon, delta = next(iter(records.values())), f"δ={ledger.delta:g}"
         if math.isinf(epsilon):
             why = "the noise does not protect single records, or anyone who knows the seed can subtract it"
             return f"NO DP: {why}; {bare}."
+        opening = f"NO end-to-end DP: {voided}; record-level" if voided else "RECORD-LEVEL DP:"
         return (
-            f"RECORD-LEVEL DP: ε={_number(epsilon)}, {delta} (single records, local, add-remove) for the updates; "
+            f"{opening} ε={_number(epsilon)}, {delta} (single records, local, add-remove) for the updates; "
             f"NO DP for clients: {bare}{_unaccounted(ledger)}."
         )
     if joint is None:
@@ -99,11 +103,12 @@ def verdict(ledger: Ledger) -> str:
     if is_reproducible(ledger):
         rest = f"{bare}; " if bare else ""
         return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
-    if bare:
+    if bare or voided:
         zone = f"DP zone ε={_number(epsilon)}, {delta} ({terms})"
         if meaningless and math.isfinite(epsilon):
             zone += f", no meaningful guarantee above ε={LARGEST_MEANINGFUL:g}"
-        return f"NO end-to-end DP: {bare}; {zone}{aggregator}{given}."
+        why = "; ".join(part for part in (bare, voided) if part)
+        return f"NO end-to-end DP: {why}; {zone}{aggregator}{given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
     rounds = len({entry["round"] for entry in ledger.log})
@@ -131,7 +136,7 @@ def warnings(ledger: Ledger) -> list[str]:
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
-        if release["mechanism"] not in ("gaussian", "discrete_gaussian", "laplace", "pure", *ledger.curves):
+        if release["mechanism"] not in (*PRICED, *ledger.curves):
             found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
         found.append(f"sampling earns no credit: {why}")
@@ -206,7 +211,8 @@ def _record_level(ledger: Ledger) -> dict[str, Any] | None:
     return {
         "unit": "record: one training example of a client, added or removed",
         "trust": "local: the noise is added at the client, during training",
-        "covers": "the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics",
+        "covers": "the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics"
+        + (f"; no guarantee beside it: {voided}" if (voided := headline_voided(ledger, records=True)) else ""),
         "delta": ledger.delta,
         **stated,
     }

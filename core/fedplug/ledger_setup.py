@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedplug.context import Server
-from fedplug.effects import Noise, Party, Reveals
+from fedplug.curves import curve_problems, curves_of, stated_in
+from fedplug.effects import Misplaced, Party, Reveals
 from fedplug.ledger import Ledger
 from fedplug.links import locked, seal_of
 from fedplug.parties import make_context
@@ -22,13 +23,17 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     """An empty ledger that knows who holds keys, who is told sums, and what is visible besides.
 
     Raises:
-        Misplaced: a link cannot stand where it stands.
+        Misplaced: a link cannot stand where it stands, or states a cost that another has under the same name.
     """
     ctx = make_context(recipe, composition, layout, 0, Server())
     ctx.party.ctx = ctx
     steps = {zone: ctx.steps(zone) for zone in composition.links}
     seals = {zone: found for zone, chain in steps.items() if (found := seal_of(chain)) is not None}
     sites = {zone: {link.site for link in links if link.hook == "postprocess"} for zone, links in ctx.links.items()}
+    stated = stated_in(steps.values())
+    curves = curves_of(stated)
+    for _, problem in curve_problems(stated, curves):
+        raise Misplaced(problem)
     trainer = composition.trainer
     return Ledger(
         recipe_name=recipe.name,
@@ -43,19 +48,14 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
         record_accountant=trainer if isinstance(trainer, RecordTrainer) else None,
         reveals=reveals_of(recipe, composition, ctx),
-        curves={
-            effect.mechanism: effect.curve
-            for chain in steps.values()
-            for step in chain
-            for effect in step.effects or ()
-            if isinstance(effect, Noise) and effect.curve is not None
-        },
+        curves=curves,
     )
 
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
     """What the components say that they show, and what the protocol itself shows."""
     found = [shown for component in composition.components.values() for shown in component.reveals(ctx)]
+    found += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
     found += _divisors(composition, ctx)
@@ -66,6 +66,26 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         found.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
     return found
+
+
+def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
+    """Plans that do not follow from public facts alone, where the component does not say who sees them.
+
+    What a component says of replies is no word about plans. One zone holds everything, so its plans say nothing. A
+    plan that all clients share may be hidden from the server; positions of a client's own are sent to it.
+    """
+    negotiation = composition.negotiation
+    plans = negotiation.plans
+    if plans.public or len(plans.zones) < 2:
+        return []
+    named = {party for shown in negotiation.reveals(ctx) if not shown.asked for party in shown.to}
+    if named & {"aggregator", "released_model"} or (named and not plans.own):
+        return []
+    note = (
+        "which scalars each client put into which zone follows from data or from who takes part, and shows in "
+        f"positions and sizes; {negotiation.name} does not say who sees it"
+    )
+    return [Reveals("plans of clients", ("aggregator", "client"), note=note)]
 
 
 def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.accounting import effective_multiplier
+from fedplug.effects import Party
 from fedplug.spent import Spent
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 ADJACENCIES = ("zero_out", "replace_one")
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
+SEERS: dict[Party, str] = {
+    "aggregator": "the aggregator",
+    "key_holder": "whoever holds the key",
+    "client": "every client",
+    "client_and_aggregator": "a client together with the aggregator",
+    "released_model": "whoever sees the model",
+}
+"""The adversaries of the views, in words."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -37,19 +46,8 @@ class Guarantee:
 
 def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
     """For each adversary, its guarantee as plain data: `{"zero_out": {"epsilon_exact": ...}, ...}` or `none`."""
-    found = {
-        "aggregator": _aggregator(ledger),
-        "key_holder": _key_holder(ledger),
-        "client": _everybody(
-            ledger, "peer",
-            "a client sees the sums and subtracts its own upload from them; this covers one client that "
-            "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
-        ),
-        "client_and_aggregator": _collusion(ledger),
-        "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
-    }
     plain: dict[str, dict[str, Any]] = {}
-    for name, view in found.items():
+    for name, view in _of_values(ledger).items():
         view = _voided(ledger, name) or view
         # How many clients put their heads together in this view.
         colluders = {"colluders": 1} if name in ("client", "client_and_aggregator") else {}
@@ -72,8 +70,46 @@ def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
     return plain
 
 
-def _voided(ledger: Ledger, name: str) -> str:
+def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
+    """What each adversary's view of the protected values alone guarantees, or why there is no guarantee."""
+    return {
+        "aggregator": _aggregator(ledger),
+        "key_holder": _key_holder(ledger),
+        "client": _everybody(
+            ledger, "peer",
+            "a client sees the sums and subtracts its own upload from them; this covers one client that "
+            "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
+        ),
+        "client_and_aggregator": _collusion(ledger),
+        "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
+    }  # fmt: skip
+
+
+def headline_voided(ledger: Ledger, *, records: bool = False) -> str:
+    """What takes the guarantee of somebody toward whom the headline states one, as a clause; empty where nothing does.
+
+    Whoever is trusted, or reads values without noise, has no guarantee to lose.
+
+    Args:
+        ledger: of the run.
+        records: whether the headline is that of single records, which holds toward everybody.
+    """
+    for name, view in _of_values(ledger).items():
+        if (records or isinstance(view, Guarantee)) and (why := _voided(ledger, name)):
+            return f"{SEERS[name]} {why}" if _unsaid(ledger) != why else why
+    return ""
+
+
+def _voided(ledger: Ledger, name: Party) -> str:
     """Why a view has no guarantee whatever the noise is: what nobody stated, or what gives too much away."""
+    if unsaid := _unsaid(ledger):
+        return unsaid
+    voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, channel.to)]
+    return f"sees {voiding[0].what}: {voiding[0].note}" if voiding else ""
+
+
+def _unsaid(ledger: Ledger) -> str:
+    """What nobody stated, so that no view has a guarantee; empty where all is stated."""
     unstated = dict.fromkeys(
         f"{link} in zone {zone}"
         for entry in ledger.log
@@ -83,11 +119,9 @@ def _voided(ledger: Ledger, name: str) -> str:
     )
     if unstated:
         return f"{_list([*unstated])} states no effect, so nothing is promised behind it"
-    if ledger.uncovered and name in ("aggregator", "client_and_aggregator"):
-        return f"{ledger.uncovered[0]}, so nothing is promised to whoever reads them"
-    voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, channel.to)]
-    if voiding:
-        return f"sees {voiding[0].what}: {voiding[0].note}"
+    if ledger.uncovered:
+        # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
+        return f"{ledger.uncovered[0]}, so nothing is promised to anybody"
     return ""
 
 
@@ -113,7 +147,7 @@ def priced_part(ledger: Ledger) -> str:
     Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.
     """
     noised, bare = _noised(ledger), _bare(ledger)
-    if noised and (bare or ledger.feedback.any() or _voided(ledger, "aggregator")):
+    if noised and (bare or ledger.feedback.any() or _voided(ledger, "aggregator") or headline_voided(ledger)):
         return _list([*noised])
     return ""
 
@@ -206,6 +240,8 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "no accountant here covers samples of fixed size under zero-out adjacency"
     if ledger.sampling.get("source", "secure") == "reproducible":
         return "who takes part follows from the recipe's seed, and sampling helps only while that is secret"
+    if ledger.uncovered:
+        return f"{ledger.uncovered[0]}, and they may tell who took part"
     if ledger.accountant is None:
         return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
     if bare := _bare(ledger):

@@ -172,6 +172,7 @@ class Protocol:
         if len(asked) < self.recipe.min_clients:
             self._skip(round, asked, clock)
             return
+        self.charging.check(round)
         if round:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
@@ -179,8 +180,11 @@ class Protocol:
         if ballots := self.charging.ballots(round):
             self.on_upload(round, asked, "ballots")
             self.charging.charge_ballots(round, asked, ballots)
-        with clock("negotiate"):
-            self._negotiate(cohort, ctx)
+        try:
+            with clock("negotiate"):
+                self._negotiate(cohort, ctx)
+        finally:
+            self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
         if self.metrics.evaluated() == len(asked):
             self.metrics.complete(groups)
         self.office.require(len(cohort))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.attack_scope import scope_problems
 from fedplug.composition import hook_problems, instantiate
 from fedplug.context import Context, Server
+from fedplug.curves import Stated, curve_problems, curves_of, stated_in
 from fedplug.effects import Seal
 from fedplug.errors import PluginError
 from fedplug.links import Link, chain, fold, misplaced_links
@@ -33,8 +34,8 @@ def find_problems(draft: Draft) -> list[Complaint]:
     """Everything that is wrong between the parts of a recipe, with its place."""
     rules = _Rules(draft)
     found = [
-        *rules.hooks(), *rules.clients(), *rules.profiles(), *rules.zones(), *rules.order(), *rules.undo(),
-        *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.attacks(),
+        *rules.hooks(), *rules.clients(), *rules.profiles(), *rules.zones(), *rules.order(), *rules.curves(),
+        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.attacks(),
     ]  # fmt: skip
     if not found and not rules.failed:
         found += rules.own_checks()
@@ -173,6 +174,23 @@ class _Rules:
                 yield from ((link.path, message) for link, message in found)
                 if found:
                     break
+
+    def curves(self) -> Iterator[Complaint]:
+        """Every mechanism that only a plugin knows has one cost, in the first round and the last."""
+        if self.failed:
+            return
+        last = self.draft.general.rounds - 1 if self.draft.general else 0
+        stated: list[Stated] = []
+        paths: dict[str, KeyPath] = {}
+        for round in dict.fromkeys((0, last)):
+            ctx = self.context(round)
+            chains = [fold(ctx.links[zone], ctx, lambda link, message: None) for zone in self.readable()]
+            found = stated_in(chains)
+            steps = (step for chain in chains for step in chain)
+            paths |= {who: step.link.path for (who, _), step in zip(found, steps, strict=True)}
+            stated += found
+        for who, message in dict(curve_problems(stated, curves_of(stated))).items():
+            yield paths[who], message
 
     def undo(self) -> Iterator[Complaint]:
         """What closes a zone is undone by the same zone's postprocess, last first."""

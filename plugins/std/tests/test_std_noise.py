@@ -11,7 +11,7 @@ import fedplug.effects
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Noise, Seal, Server
-from fedplug.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.effects import Misplaced, Release
 from fedplug.errors import ProtectionError, RecipeError
 from fedplug.recipe import Recipe
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
-from toy_components import recipe_of, toy_catalog
+from toy_components import recipe_of, run_protocol, toy_catalog
 
 SIZE = 20_000
 
@@ -310,6 +310,29 @@ def test_release_names_norm_source_and_trust() -> None:
     assert "delta grows by less than (1 + e^epsilon)" in release.note
     seeded = gaussian(noise_multiplier=2, source="reproducible")
     assert "subtract" in stated(seeded, context(), known(0.5)).note
+
+
+def test_exact_noise_takes_of_delta_for_the_samples_of_all_clients() -> None:
+    (noise,) = gaussian(noise_multiplier=1, source="exact").effects(known(1.0), context())
+    assert noise.slack == exact_slack(1.0 / noise.grid, SIZE * 10 * 4) == 2 * exact_slack(1.0 / noise.grid, SIZE * 10)
+
+
+def test_a_sum_of_exact_noises_is_stated_at_the_delta_that_all_of_them_leave() -> None:
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1.0, "source": "exact"}]
+    chain[1]["grid"] = grid = 2.0**-15
+    data = {"use": "std.digits", "clients": 8, "partition": {"use": "std.iid"}}
+    aggregate = {"use": "std.mean", "weighting": "uniform"}
+    plain = recipe_of("noised", chain, rounds=1, delta=1e-7, data=data, aggregate=aggregate)
+    protocol = run_protocol(plain).protocol
+    size = protocol.server.ctx.layout.size
+    slack = exact_slack(1 / grid, float(size) * 8)
+    (release,) = protocol.ledger.log[0]["zones"]["noised"]["releases"]
+    assert release["slack"] == slack
+    released = protocol.ledger.to_json()["views"]["released_model"]["zero_out"]["epsilon_exact"]
+    true = epsilon_with_slack(lambda left: gaussian_epsilon(math.sqrt(8), left), 1e-7, slack)
+    claimed = epsilon_with_slack(lambda left: gaussian_epsilon(math.sqrt(8), left), 1e-7, exact_slack(1 / grid, size))
+    assert released == pytest.approx(true, rel=1e-9)
+    assert released > 1.001 * claimed  # what was claimed while the noise of seven others was taken for exact
 
 
 def test_noise_follows_a_clip_and_comes_once() -> None:

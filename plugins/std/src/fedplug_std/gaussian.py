@@ -285,7 +285,8 @@ def _stated(
             "out the rounding inside the sampler"
         )
     elif options.source == "exact" and std > 0:
-        slack = exact_slack(std / grid, float(ctx.layout.size) * ctx.rounds)
+        # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
+        slack = exact_slack(std / grid, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
         mechanism = "discrete_gaussian"
         note = f"discrete Gaussian; over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
     elif options.source == "reproducible":
