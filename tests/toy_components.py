@@ -113,9 +113,9 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
         self._fail(client)
         return np.zeros(ctx.layout.size, np.float32)
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """It leaves values as they are."""
-        return ()
+    def effects(self, known: Known, ctx: Context) -> Effects | None:
+        """It leaves values as they are; what is stated of a block is compared, so an odd one comes without."""
+        return None if self.options.how == "send_object" else ()
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:

@@ -502,7 +502,7 @@ class Metric(Component):
 
 
 class Extension(Component):
-    """Wraps hooks: methods named after a hook, marked `@hookimpl(wrapper=True)`."""
+    """Looks on: methods named after a hook, marked `@hookimpl(wrapper=True)`; changing what they see stops the run."""
 
 
 ROLES: dict[str, type[Component]] = {
