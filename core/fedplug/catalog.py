@@ -109,11 +109,15 @@ class Catalog:
 
         groups: dict[str, dict[str, Entry]] = {}
         strays, clashes = [], []
+        named: dict[int, tuple[str, str]] = {}
         for point in entry_points():
             if not point.group.startswith(_PREFIX):
                 continue
             group = point.group.removeprefix(_PREFIX)
-            distribution, version = (point.dist.name, point.dist.version) if point.dist else ("unknown", "unknown")
+            dist: Any = point.dist
+            if id(dist) not in named:  # both properties parse the whole METADATA file
+                named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
+            distribution, version = named[id(dist)]
             if group not in GROUPS:
                 strays.append(f"{point.group} {point.name} ({distribution})")
                 continue
