@@ -541,6 +541,13 @@ _MEANT = {
 }  # fmt: skip
 """Words that people reach for, and what says it here."""
 
+_PROMISES = (
+    "effects", "sums", "opens", "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
+    "client_weight", "record_release", "record_epsilon", "add_blocks", "open_upload", "open_reply",
+)  # fmt: skip
+"""Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
+which are free in the roles that lack them."""
+
 
 @functools.cache
 def members(role: type) -> dict[str, Any]:
@@ -595,6 +602,13 @@ def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterabl
     if meant in known:
         of = " and ".join(role.__name__ for role in roles_of(cls)[:-1]) or "component"
         yield f"{called} is no member of a {of}; did you mean {meant}?"
+    elif name in _PROMISES and len(roles_of(cls)) > 1:  # a base without a role may be meant for any
+        others = [role.__name__ for role in dict.fromkeys(ROLES.values()) if name in members(role)]
+        others = others or [role.__name__ for role in (Sealer, RecordTrainer) if name in members(role)]
+        yield (
+            f"{called} is a member of a {' and a '.join(others)}, which {cls.__name__} does not inherit from: nobody "
+            f"asks for it; write class {cls.__name__}(fedplug.{others[0]}), or another name"
+        )
 
 
 def _wrong_shape(found: Any, name: str, called: str, expected: Any) -> Iterable[str]:
