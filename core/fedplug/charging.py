@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.composition import Composition
 from fedplug.context import Server
-from fedplug.effects import Effects, Known, Release
+from fedplug.effects import Effects, Known, Noise, Release, Reveals
 from fedplug.links import released
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, Negotiation
 
 if TYPE_CHECKING:
+    from fedplug.context import Context
     from fedplug.ledger import Ledger
+    from fedplug.roles import Component
 
 
 class Charging:
@@ -166,6 +168,29 @@ class Charging:
         ctx = dataclasses.replace(self.server.ctx, round=round)
         found = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
         return {zone: known for zone, known in found.items() if known is not None}
+
+
+def believed(component: Component, ctx: Context) -> list[Reveals]:
+    """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all.
+
+    Args:
+        component: of the recipe.
+        ctx: of a round at the server.
+    """
+    noisy = any(
+        step.link.name == component.name and any(isinstance(effect, Noise) for effect in step.effects or ())
+        for zone in ctx.links
+        for step in ctx.steps(zone)
+    ) or (
+        isinstance(component, Groups | Negotiation)
+        and any(component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds))
+    )
+    why = f"not covered by epsilon, as {component.name} says: it states no noise in a link and no ballots"
+    return [
+        shown if noisy or shown.covered_by != "epsilon" or not shown.asked
+        else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
+        for shown in component.reveals(ctx)
+    ]  # fmt: skip
 
 
 def releases_of(name: str, effects: Effects) -> list[Release]:

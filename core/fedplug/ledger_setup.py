@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedplug.charging import believed
 from fedplug.context import Server
 from fedplug.effects import Noise, Party, Reveals
 from fedplug.ledger import Ledger
@@ -55,7 +56,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
     """What the components say that they show, and what the protocol itself shows."""
-    found = [shown for component in composition.components.values() for shown in component.reveals(ctx)]
+    found = [shown for component in composition.components.values() for shown in believed(component, ctx)]
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
     found += _divisors(composition, ctx)
