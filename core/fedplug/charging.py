@@ -67,7 +67,7 @@ class Charging:
             contributors=contributors,
             weights={client_id: weights[client_id] for client_id in uploads},
             secret_cohort=secret,
-            records=self.records(charged),
+            records=self.records(round, charged),
             unstated=self.unstated(round),
         )
         self.owed = None
@@ -108,7 +108,7 @@ class Charging:
         """
         releases = self.releases(round)
         noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
-        if noise_is_new or self.records(charged):
+        if noise_is_new or self.records(round, charged):
             self._unseen(self.ledger, round, charged, releases)
 
     def ledger_at_failure(self) -> Ledger:
@@ -140,14 +140,14 @@ class Charging:
             contributors={},
             weights={},
             secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
-            records=self.records(charged),
+            records=self.records(round, charged),
             unstated=self.unstated(round),
         )
 
-    def records(self, charged: Iterable[int]) -> dict[int, Any]:
-        """What one round's training does for single records of these clients; empty where no trainer protects any."""
+    def records(self, round: int, charged: Iterable[int]) -> dict[int, Any]:
+        """What a round's training does for single records of these clients; empty where no trainer protects any."""
         told = self.server.state["fedplug"].get("records", {})
-        return {client_id: told[client_id] for client_id in charged if client_id in told}
+        return {client_id: told[client_id][round] for client_id in charged if client_id in told}
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""

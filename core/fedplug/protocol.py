@@ -116,10 +116,11 @@ class Protocol:
         wants_key = wants_secret or wants_answers
         wants_records = isinstance(self.composition.trainer, RecordTrainer)
         weights = dict.fromkeys(self.client_ids, 1.0)
-        records: dict[int, list[float]] = {}
+        records: dict[int, list[list[float]]] = {}
         if wants_size or wants_key or wants_records:
             hellos = everyone.ask(self.steps.join, wants_key, wants_size, wants_records)
-            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size, wants_records))
+            told = self.recipe.rounds if wants_records else None
+            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size, told))
             self._require_all(hellos)
             if wants_records:
                 records = {client_id: hello["records"] for client_id, hello in hellos.items()}

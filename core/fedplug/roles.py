@@ -395,7 +395,7 @@ class RecordTrainer(Trainer):
 
     @abc.abstractmethod
     def record_release(self, client: Client, ctx: Context) -> tuple[float, float, float]:
-        """(noise multiplier, sampling rate, steps) of the round."""
+        """(noise multiplier, sampling rate, steps) of the round. Asked for every round before round 1."""
         raise NotImplementedError
 
     @abc.abstractmethod

@@ -87,12 +87,12 @@ class Steps:
         self, client: HostedClient, wants_secret: bool, wants_size: bool, wants_records: bool
     ) -> dict[str, Any]:
         """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
-        and what each round's training does for single records, so that it is known before anything is lost.
+        and what training does for single records in every round, so that it is known before anything is lost.
         """
         hello: dict[str, Any] = {}
         if wants_records:
-            trainer = self.composition.part(self.recipe.train.name, RecordTrainer)
-            hello["records"] = [float(number) for number in trainer.record_release(client, client.ctx)]
+            told = [self._record_release(client, round) for round in range(client.ctx.rounds)]
+            client.state["fedplug"]["records"] = hello["records"] = told
         if wants_size:
             hello["num_examples"] = client.num_examples
         if wants_secret:
@@ -160,6 +160,14 @@ class Steps:
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         trainer = self.composition.trainer
+        if isinstance(trainer, RecordTrainer) and self.probe is None:
+            said, now = memory["records"][round], self._record_release(client, round)
+            if now != said:
+                raise ProtectionError(
+                    f"component {trainer.name}, record_release: round {round + 1} is {_release(now)}, and was "
+                    f"{_release(said)} when the ledger was told before round 1; what it says may depend on the round, "
+                    "the options and the number of examples alone"
+                )
         if client.personal is None:
             self._personalise(client)
         model = client.model
@@ -301,6 +309,17 @@ class Steps:
         elif buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
 
+    def _record_release(self, client: HostedClient, round: int) -> list[float]:
+        """What training in a round does for single records of this client."""
+        trainer = self.composition.part(self.recipe.train.name, RecordTrainer)
+        here = client.ctx
+        client.ctx = dataclasses.replace(here, round=round)
+        try:
+            with of_component(trainer.name, "record_release"):
+                return [float(number) for number in trainer.record_release(client, client.ctx)]
+        finally:
+            client.ctx = here
+
     def _in_blocks(self, plan: Plan, ctx: Context) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
         for zone in self.composition.links:
@@ -407,6 +426,10 @@ class Steps:
         key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None, divisor=1.0))
         box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
         return opened.replace(values=None, ciphertexts=(box,), sealed_by=Steps.name)
+
+
+def _release(told: list[float]) -> str:
+    return f"({', '.join(f'{number:g}' for number in told)})"
 
 
 def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.float32]:
