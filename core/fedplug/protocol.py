@@ -42,7 +42,7 @@ from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, RecordTrainer, Sealer
-from fedplug.steps import Steps
+from fedplug.steps import Steps, weight_of
 from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
@@ -127,7 +127,7 @@ class Protocol:
             if wants_size:
                 sizes = {client_id: hello["num_examples"] for client_id, hello in hellos.items()}
                 most = max(sizes.values())
-                weights = {client_id: aggregator.client_weight(size, most) for client_id, size in sizes.items()}
+                weights = {client_id: weight_of(aggregator, size, most) for client_id, size in sizes.items()}
                 everyone.tell(self.steps.take_weight, most)
             keys = {client_id: hello["public_key"] for client_id, hello in hellos.items()} if wants_key else {}
             if wants_answers:

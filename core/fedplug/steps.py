@@ -19,7 +19,7 @@ from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
 from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
 from fedplug.links import locked, seal_of
-from fedplug.roles import RecordTrainer, Scorer, Trainer
+from fedplug.roles import Aggregator, RecordTrainer, Scorer, Trainer
 from fedplug.types import CLEAR, RETAINED, Block, Plan
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Steps:
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
         """Learns the largest data set's size, from which the aggregator's weight of this client follows."""
-        client.weight = float(self.composition.aggregator.client_weight(client.num_examples, max_examples))
+        client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
         client.state["fedplug"]["weight"] = client.weight
 
     @at_client
@@ -426,6 +426,22 @@ class Steps:
         key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None, divisor=1.0))
         box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
         return opened.replace(values=None, ciphertexts=(box,), sealed_by=Steps.name)
+
+
+def weight_of(aggregator: Aggregator, num_examples: int, max_examples: int) -> float:
+    """A client's weight in the sums, as the aggregator has it.
+
+    Raises:
+        ProtectionError: it is no number in (0, 1], which the cost of noise is reckoned with.
+    """
+    with of_component(aggregator.name, "client_weight"):
+        given: Any = aggregator.client_weight(num_examples, max_examples)
+    if not isinstance(given, int | float | np.integer | np.floating) or not 0 < given <= 1:
+        raise ProtectionError(
+            f"component {aggregator.name}, client_weight: it gave {given!r:.60} for {num_examples} examples, where the "
+            f"most are {max_examples}; a weight is a number in (0, 1], such as num_examples / max_examples"
+        )
+    return float(given)
 
 
 def _release(told: list[float]) -> str:
