@@ -123,6 +123,8 @@ class Scorer(Component):
     def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
         """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
 
+        Where the ledger goes by them, a client whose `score_parameters` gave others refuses to upload.
+
         Args:
             model: to try the vector with; left as it is.
             vector: float32 (P,), the global model that the round starts from.

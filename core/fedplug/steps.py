@@ -18,6 +18,7 @@ from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
 from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
+from fedplug.known_model import scores_at_server
 from fedplug.links import locked, seal_of
 from fedplug.roles import Aggregator, RecordTrainer, Scorer, Trainer
 from fedplug.types import CLEAR, RETAINED, Block, Plan
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from fedplug.links import Step
     from fedplug.parties import HostedClient
     from fedplug.recipe import Recipe
+
+_MACHINES = 1e-4
+"""By how much public scores may differ between machines, relative; whoever states noise by them leaves more room."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +193,26 @@ class Steps:
                 scorer = self.composition.part(use.name, Scorer)
                 if problem := borders.scores_problem(scores, client.ctx.layout, scorer.scoring.per):
                     raise ProtectionError(f"component {use.name}, hook score_parameters: {problem}")
+                if scorer.scoring.public and scores_at_server(self.composition):
+                    self._require_public(scorer, scores, client)
                 client.scores[use.name] = scores
+
+    def _require_public(self, scorer: Scorer, scores: NDArray[np.floating], client: HostedClient) -> None:
+        """Compares scores with those that the server works out: noise goes by the one, and the ledger by the other.
+
+        Raises:
+            ProtectionError: they differ.
+        """
+        with of_component(scorer.name, "public_scores"):
+            public = scorer.public_scores(client.model, client.vector, client.ctx).get(client.client_id)
+        if public is None:  # nor has the server any, and states a bound whatever they are
+            return
+        if public.shape != scores.shape or not np.allclose(scores, public, rtol=_MACHINES, atol=0, equal_nan=True):
+            raise ProtectionError(
+                f"component {scorer.name}, hook score_parameters: it gave client {client.client_id} other scores in "
+                f"round {client.ctx.round + 1} than public_scores gives everybody; the ledger goes by the latter: make "
+                "both the same, or state Scoring(public=False)"
+            )
 
     @at_client
     def protect(self, client: HostedClient) -> dict[str, Any]:
