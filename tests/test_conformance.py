@@ -126,6 +126,44 @@ class OtherScale(fedplug.Protector):
         return block.replace(values=(block.plain() + noise).astype(np.float32))
 
 
+class SameNoise(OtherScale):
+    """Adds what it states, and the same in every round: the difference of two uploads holds none of it."""
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        memory = client.memory(self)
+        if "noise" not in memory:
+            memory["noise"] = self.options.std * client.rng(self).standard_normal(block.size)
+        return block.replace(values=(block.plain() + memory["noise"]).astype(np.float32))
+
+
+class PartlySameNoise(OtherScale):
+    """Adds what it states, a tenth of whose variance is the same in every round."""
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        memory, new = client.memory(self), client.rng(self, "new").standard_normal(block.size)
+        if "noise" not in memory:
+            memory["noise"] = client.rng(self, "kept").standard_normal(block.size)
+        noise = self.options.std * (np.sqrt(0.9) * new + np.sqrt(0.1) * memory["noise"])
+        return block.replace(values=(block.plain() + noise).astype(np.float32))
+
+
+class SameCentralNoise(fedplug.Opener):
+    """Adds noise to every sum, and the same in every round."""
+
+    site = "server"
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        known.need_norm("put a clip before it")
+        return (Noise(mechanism="gaussian", scale=1.0, trust="central", source="reproducible"),)
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        noise = fedplug.stream(ctx.seed, self.name).standard_normal(block.size)
+        return block.replace(values=(block.plain() + noise).astype(np.float32))
+
+
 class SaysPublic(fedplug.Scorer):
     """Says that its scores follow from public facts, and takes them from the update."""
 
@@ -171,6 +209,9 @@ class Forgets(fedplug.Negotiation):
     (KeepsState, "keeps calls on itself"),
     (BreaksBound, "states an L2 norm of at most 1, and gave values of norm 2"),
     (OtherScale, r"states noise of standard deviation 1, and adds 0\.[78]"),
+    (SameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00, where chance explains 0\.1"),
+    (PartlySameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+0\.1"),
+    (SameCentralNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00"),
     (SaysPublic, "its scores are said to be public, and change with the clients' data"),
     (PublicAtFirst, "its scores are said to be public, and change with the clients' data"),
     (Forgets, "asks clients for size, and says nowhere what the answers show"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Plan, codec
+from fedplug import Block, Bound, Client, Cohort, Context, Effects, Noise, Plan, Reveals, at_client, codec, hookimpl
 from fedplug.accounting import gaussian_epsilon
 from fedplug.blocks import meet, share_divisors
 from fedplug.errors import RecipeError
@@ -17,9 +17,10 @@ from fedplug.run_command import resume, start
 from fedplug.settings import Settings
 from fedplug.state_files import read_file
 from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug_std.single_zone import SingleZone
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+from toy_components import TOYS, initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
 
 PUSH = {"use": "toy.push"}
 PERSONAL = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, postprocess={RETAINED: [{"use": "toy.keep"}]})
@@ -291,6 +292,47 @@ def test_ballots_with_noise_are_paid_for() -> None:
     assert [list(entry["zones"]) for entry in ledger.log] == [["ballots of toy.halves"], ["clear"], ["clear"]]
     assert not any("repeated" in warning for warning in ledger.to_json()["warnings"])
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+
+
+class Bare(SingleZone):
+    """Asks every client for the sign of its update, and says that epsilon covers the answers."""
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        cohort.ask(self.bit)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def bit(self, client: Client) -> bool:
+        return bool(client.update[0] > 0)
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        note = "the same for all"
+        return [Reveals("a bit", ("aggregator",), covered_by="epsilon", asked=("bit",), note=note)]
+
+
+class Charged(Bare):
+    """The same, and states the noise of its answers."""
+
+    def ballots(self, round: int, ctx: Context) -> Effects:
+        return (Bound(1.0), Noise(mechanism="gaussian", scale=2.0)) if round == 1 else ()
+
+
+def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    noised = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1.0}]
+    ledgers = {}
+    for name, found in {"toy.bare": Bare, "toy.charged": Charged}.items():
+        monkeypatch.setitem(TOYS["negotiate_mask"], name, found)
+        plain = recipe_of("noised", noised, train=PUSH, negotiate_mask={"use": name, "zone": "noised"})
+        ledgers[name] = run_protocol(plain).protocol.ledger
+    charged, bare = ({shown.what: shown for shown in ledger.reveals}["a bit"] for ledger in reversed(ledgers.values()))
+    assert charged.covered_by == "epsilon"
+    assert "a bit" not in ledgers["toy.charged"].verdict()
+    assert bare.covered_by is None
+    assert bare.note == (
+        "the same for all; not covered by epsilon, as toy.bare says: it states no noise in a link and no ballots"
+    )
+    assert "given the UNACCOUNTED a bit" in ledgers["toy.bare"].verdict()
 
 
 @pytest.mark.parametrize(("source", "times"), [("secure", 2), ("reproducible", 1)])

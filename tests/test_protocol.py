@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug.views import View
 from fedplug_std import he_keys
+from fedplug_std.mean import Mean
 from toy_components import (
+    TOYS,
     Outcome,
     build,
     calls_of,
@@ -336,6 +340,52 @@ def test_too_few_ballots_end_the_run_before_anything_is_uploaded() -> None:
 def test_a_hello_that_cannot_be_right_ends_the_set_up_with_the_reason(value: Any, reason: str) -> None:
     with pytest.raises(TooFewClients, match=f"missing: client 1: its reply cannot be used: {reason}"):
         tampered(paraaegis(), with_value(value), phase="setup", rounds=(-1,))
+
+
+class Heavy(Mean):
+    """Weighs clients by a rule of a test's own."""
+
+    rule: ClassVar[Any] = None
+
+    def client_weight(self, num_examples: int, max_examples: int) -> float:
+        return Heavy.rule(num_examples, max_examples)
+
+
+HEAVY = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], train=PUSH, aggregate={"use": "toy.heavy"}, rounds=1)
+OF_WEIGHTS = "a weight is a number in (0, 1], such as num_examples / max_examples"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda count, most: float(count), r"it gave \d+\.0 for \d+ examples, where the most are \d+"),
+        (lambda count, most: 0.0, r"it gave 0\.0 for"), (lambda count, most: -0.5, r"it gave -0\.5 for"),
+        (lambda count, most: math.nan, "it gave nan for"), (lambda count, most: math.inf, "it gave inf for"),
+        (lambda count, most: None, "it gave None for"), (lambda count, most: "1", "it gave '1' for"),
+    ],
+)  # fmt: skip
+def test_a_weight_that_is_no_share_is_refused_before_anything_runs(
+    rule: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Central noise, and the credit for that of others, are reckoned with weights in (0, 1]."""
+    monkeypatch.setitem(TOYS["aggregate"], "toy.heavy", Heavy)
+    monkeypatch.setattr(Heavy, "rule", staticmethod(rule))
+    said = rf"component toy\.heavy, client_weight: {said}.*; {re.escape(OF_WEIGHTS)}"
+    protocol, engine, _ = build(HEAVY)
+    try:
+        with pytest.raises(ProtectionError, match=said):
+            protocol.setup()
+        client = engine.clients.clients["client:0"]
+        with pytest.raises(ProtectionError, match=said):
+            protocol.steps.take_weight(client, 100_000)
+        assert client.weight == 1.0
+        monkeypatch.setattr(Heavy, "rule", staticmethod(lambda count, most: np.float32(0.5)))
+        protocol.steps.take_weight(client, 100_000)
+        assert client.weight == 0.5
+    finally:
+        engine.close()
+    sent = [message for message in protocol.wire.messages if message.sender == "server"]
+    assert not any("fedplug.take_weight" in calls_of(message) for message in sent)
 
 
 @pytest.mark.parametrize("plain", [SEALED, SEALED_FOR_KEY_SERVER], ids=["clients", "key_server"])

@@ -164,6 +164,71 @@ def test_names_of_a_components_own_are_free() -> None:
     assert Votes(None).weigh(None, "") == 2.0  # type: ignore[arg-type]
 
 
+class Says:
+    """A plain base class with a statement of its own."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("members", "meant"),
+    [({"side_channels": method("ctx")}, "reveals"), ({"effect": method("known", "ctx")}, "effects")],
+    ids=str,
+)
+def test_names_of_a_plain_base_class_are_looked_at_with_the_component(members: dict[str, Any], meant: str) -> None:
+    plain = type("Plain", (), members)
+    said = rf"^acme\.odd\.Odd: {next(iter(members))} of Plain is no member of a Protector; did you mean {meant}\?$"
+    for bases in ((plain, fedplug.Protector), (fedplug.Protector, plain), (type("Between", (plain,), {}), Passes)):
+        with pytest.raises(TypeError, match=said):
+            type("Odd", bases, {"__module__": "acme.odd", "__qualname__": "Odd"})
+
+
+def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_before_it() -> None:
+    class Right(Says, Passes):
+        """Both say the same."""
+
+    assert Right(None).effects(None, None) == ()  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Odd: effects of Says is hidden by that of Protector; write Says before"):
+        type("Odd", (fedplug.Protector, Says), {"__module__": "acme.odd", "__qualname__": "Odd"})
+    plain = type("Plain", (), {"effects": method("ctx")})
+    with pytest.raises(TypeError, match=r"effects of Plain\(self, ctx\) has other arguments; did you mean effects"):
+        type("Odd", (plain, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odd"})
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "of"),
+    [
+        (fedplug.Protector, "ballots", "Negotiation and a Groups"),
+        (fedplug.Protector, "sums", "Aggregator"),
+        (fedplug.Negotiation, "effects", "Protector"),
+        (fedplug.Aggregator, "public_scores", "Scorer"),
+        (fedplug.Opener, "client_weight", "Aggregator"),
+        (fedplug.Trainer, "record_release", "RecordTrainer"),
+        (fedplug.Extension, "learns", "Trainer"),
+        (fedplug.Protector, "add_blocks", "Sealer"),
+    ],
+)
+def test_a_promise_of_another_role_is_refused_because_nobody_asks_for_it(role: type, name: str, of: str) -> None:
+    said = rf"^acme\.odd\.Odd: {name} is a member of a {of}, which Odd does not inherit from: nobody asks for it; "
+    with pytest.raises(TypeError, match=rf"{said}write class Odd\(fedplug\.{of.split()[0]}\), or another name$"):
+        made(role, **{name: method("ctx")})
+    made(fedplug.Component, **{name: method("ctx")})  # a base for whichever role
+    with pytest.raises(TypeError, match=rf"{name} of Odd is a member of a {of}"):
+        type("Odder", (made(fedplug.Component, **{name: method("ctx")}), role), {"__module__": "acme.odd"})
+
+
+def test_everyday_names_of_other_roles_are_free() -> None:
+    for name in ("score", "train", "load", "form"):
+        made(fedplug.Negotiation, **{name: method("client")})
+
+
+def test_a_base_component_without_a_role_is_looked_at_again_with_the_role() -> None:
+    base = made(fedplug.Component, effect=method("known", "ctx"))  # no effects to misspell yet
+    with pytest.raises(TypeError, match=r"effect of Odd is no member of a Protector; did you mean effects\?"):
+        type("Odd", (base, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odder"})
+
+
 def test_the_members_of_each_role_are_unlike_the_words_that_are_refused() -> None:
     """Every role can be subclassed as it stands, and whoever overrides a member with its own signature passes."""
     import inspect

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from fedplug.composition import Composition
 from fedplug.context import Server
 from fedplug.curves import curve_problems, stated_in
-from fedplug.effects import Effects, Known, Misplaced, Release
+from fedplug.effects import Effects, Known, Misplaced, Noise, Release, Reveals
 from fedplug.links import released
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, Negotiation
 
 if TYPE_CHECKING:
+    from fedplug.context import Context
     from fedplug.ledger import Ledger
+    from fedplug.roles import Component
 
 
 class Charging:
@@ -66,7 +68,7 @@ class Charging:
             contributors=contributors,
             weights={client_id: weights[client_id] for client_id in uploads},
             secret_cohort=secret,
-            records=self.records(charged),
+            records=self.records(round, charged),
             unstated=self.unstated(round),
         )
         self.owed = None
@@ -121,7 +123,7 @@ class Charging:
         """
         releases = self.releases(round)
         noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
-        if noise_is_new or self.records(charged):
+        if noise_is_new or self.records(round, charged):
             self._unseen(self.ledger, round, charged, releases)
 
     def ledger_at_failure(self) -> Ledger:
@@ -153,14 +155,14 @@ class Charging:
             contributors={},
             weights={},
             secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
-            records=self.records(charged),
+            records=self.records(round, charged),
             unstated=self.unstated(round),
         )
 
-    def records(self, charged: Iterable[int]) -> dict[int, Any]:
-        """What one round's training does for single records of these clients; empty where no trainer protects any."""
+    def records(self, round: int, charged: Iterable[int]) -> dict[int, Any]:
+        """What a round's training does for single records of these clients; empty where no trainer protects any."""
         told = self.server.state["fedplug"].get("records", {})
-        return {client_id: told[client_id] for client_id in charged if client_id in told}
+        return {client_id: told[client_id][round] for client_id in charged if client_id in told}
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
@@ -181,6 +183,29 @@ class Charging:
         ctx = dataclasses.replace(self.server.ctx, round=round)
         found = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
         return {zone: known for zone, known in found.items() if known is not None}
+
+
+def believed(component: Component, ctx: Context) -> list[Reveals]:
+    """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all.
+
+    Args:
+        component: of the recipe.
+        ctx: of a round at the server.
+    """
+    noisy = any(
+        step.link.name == component.name and any(isinstance(effect, Noise) for effect in step.effects or ())
+        for zone in ctx.links
+        for step in ctx.steps(zone)
+    ) or (
+        isinstance(component, Groups | Negotiation)
+        and any(component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds))
+    )
+    why = f"not covered by epsilon, as {component.name} says: it states no noise in a link and no ballots"
+    return [
+        shown if noisy or shown.covered_by != "epsilon" or not shown.asked
+        else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
+        for shown in component.reveals(ctx)
+    ]  # fmt: skip
 
 
 def releases_of(name: str, effects: Effects) -> list[Release]:

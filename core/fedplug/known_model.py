@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 def wants_model(composition: Composition) -> bool:
     """Whether a component of the recipe needs a model at the server: to weigh updates, or to work out public scores."""
-    if composition.aggregator.wants.model:
-        return True
+    return composition.aggregator.wants.model or scores_at_server(composition)
+
+
+def scores_at_server(composition: Composition) -> bool:
+    """Whether the server works out public scores, because what the ledger states of a protector follows from them."""
     parts = composition.components.values()
     scored = any(isinstance(part, Scorer) and part.scoring.public for part in parts)
     return scored and any(isinstance(part, Protector) and part.reads and part.reads.at_server for part in parts)

@@ -155,8 +155,8 @@ class Ledger:
             weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
             secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
                 earns credit only then.
-            records: by client, what its training in one round does for single records: (noise multiplier, sampling
-                rate, steps). Clients tell it before round 1, so that every charged client is there.
+            records: by client, what its training in this round does for single records: (noise multiplier, sampling
+                rate, steps). Clients tell it for all rounds before round 1, so that every charged client is there.
             unstated: for each zone, the links that state no effect.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})

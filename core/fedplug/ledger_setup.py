@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedplug.charging import believed
 from fedplug.context import Server
 from fedplug.curves import curve_problems, curves_of, stated_in
 from fedplug.effects import Misplaced, Party, Reveals
@@ -54,7 +55,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
     """What the components say that they show, and what the protocol itself shows."""
-    found = [shown for component in composition.components.values() for shown in component.reveals(ctx)]
+    found = [shown for component in composition.components.values() for shown in believed(component, ctx)]
     found += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))

@@ -42,7 +42,7 @@ from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, RecordTrainer, Sealer
-from fedplug.steps import Steps
+from fedplug.steps import Steps, weight_of
 from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
@@ -116,17 +116,18 @@ class Protocol:
         wants_key = wants_secret or wants_answers
         wants_records = isinstance(self.composition.trainer, RecordTrainer)
         weights = dict.fromkeys(self.client_ids, 1.0)
-        records: dict[int, list[float]] = {}
+        records: dict[int, list[list[float]]] = {}
         if wants_size or wants_key or wants_records:
             hellos = everyone.ask(self.steps.join, wants_key, wants_size, wants_records)
-            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size, wants_records))
+            told = self.recipe.rounds if wants_records else None
+            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size, told))
             self._require_all(hellos)
             if wants_records:
                 records = {client_id: hello["records"] for client_id, hello in hellos.items()}
             if wants_size:
                 sizes = {client_id: hello["num_examples"] for client_id, hello in hellos.items()}
                 most = max(sizes.values())
-                weights = {client_id: aggregator.client_weight(size, most) for client_id, size in sizes.items()}
+                weights = {client_id: weight_of(aggregator, size, most) for client_id, size in sizes.items()}
                 everyone.tell(self.steps.take_weight, most)
             keys = {client_id: hello["public_key"] for client_id, hello in hellos.items()} if wants_key else {}
             if wants_answers:

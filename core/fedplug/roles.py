@@ -2,8 +2,8 @@
 
 A component subclasses the role, or the roles, that it serves, and overrides what it needs. What it declares is one
 frozen record a role. A class with a public name close to one of the role's, or with another signature, is refused when
-it is imported, with the nearest name: a misspelt statement must never count as a statement that was not made. This is
-the only module of the core that looks members up by name.
+it is imported, with the nearest name, and so is one that has such a name from a plain base class: a misspelt statement
+must never count as a statement that was not made. This is the only module of the core that looks members up by name.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class Scorer(Component):
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
         """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
+
+        Where the ledger goes by them, a client whose `score_parameters` gave others refuses to upload.
 
         Args:
             model: to try the vector with; left as it is.
@@ -395,7 +397,7 @@ class RecordTrainer(Trainer):
 
     @abc.abstractmethod
     def record_release(self, client: Client, ctx: Context) -> tuple[float, float, float]:
-        """(noise multiplier, sampling rate, steps) of the round."""
+        """(noise multiplier, sampling rate, steps) of the round. Asked for every round before round 1."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -541,6 +543,13 @@ _MEANT = {
 }  # fmt: skip
 """Words that people reach for, and what says it here."""
 
+_PROMISES = (
+    "effects", "sums", "opens", "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
+    "client_weight", "record_release", "record_epsilon", "add_blocks", "open_upload", "open_reply",
+)  # fmt: skip
+"""Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
+which are free in the roles that lack them."""
+
 
 @functools.cache
 def members(role: type) -> dict[str, Any]:
@@ -562,38 +571,60 @@ def roles_of(cls: type) -> list[type]:
 
 
 def misspelt(cls: type) -> Iterable[str]:
-    """What is wrong with the public names of a component class, as half sentences."""
+    """What is wrong with the public names of a component class, as half sentences.
+
+    Names of its bases count as its own, whether these are components or plain classes: nobody else looks at those.
+    """
     known: dict[str, Any] = {}
     for role in reversed(roles_of(cls)):
         known |= members(role)
-    own = [name for name in (*vars(cls), *vars(cls).get("__annotations__", {})) if not name.startswith("_")]
-    inherited = {name for base in cls.__mro__[1:] if base.__module__ != __name__ for name in vars(base)}
-    for name in dict.fromkeys(own):
-        if name in known:
-            yield from _wrong_shape(cls, name, known[name])
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        if base.__module__ == __name__ or base is object:
             continue
-        if name in inherited:
-            continue
-        close = next(iter(difflib.get_close_matches(name, {**known, **_MEANT}, n=1, cutoff=_CLOSE)), name)
-        meant = _MEANT.get(close, close)
-        if meant in known:
-            of = " and ".join(role.__name__ for role in roles_of(cls)[:-1]) or "component"
-            yield f"{name} is no member of a {of}; did you mean {meant}?"
+        own = {name for name in (*vars(base), *vars(base).get("__annotations__", {})) if not name.startswith("_")}
+        for name in sorted(own - seen):
+            yield from _misused(cls, base, name, known)
+        seen |= own
 
 
-def _wrong_shape(cls: type, name: str, expected: Any) -> Iterable[str]:
+def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterable[str]:
+    """What is wrong with one public name that a class has from `base`, which may be the class itself."""
+    called = name if base is cls else f"{name} of {base.__qualname__}"
+    if name in known:
+        first = next(each for each in cls.__mro__ if name in vars(each) or each is base)
+        if first is not base:  # a role's own member comes first: what is written here is never asked
+            remedy = f"write {base.__name__} before it in class {cls.__name__}"
+            yield f"{called} is hidden by that of {first.__name__}; {remedy}"
+            return
+        yield from _wrong_shape(vars(base).get(name), name, called, known[name])
+        return
+    close = next(iter(difflib.get_close_matches(name, {**known, **_MEANT}, n=1, cutoff=_CLOSE)), name)
+    meant = _MEANT.get(close, close)
+    if meant in known:
+        of = " and ".join(role.__name__ for role in roles_of(cls)[:-1]) or "component"
+        yield f"{called} is no member of a {of}; did you mean {meant}?"
+    elif name in _PROMISES and len(roles_of(cls)) > 1:  # a base without a role may be meant for any
+        others = [role.__name__ for role in dict.fromkeys(ROLES.values()) if name in members(role)]
+        others = others or [role.__name__ for role in (Sealer, RecordTrainer) if name in members(role)]
+        yield (
+            f"{called} is a member of a {' and a '.join(others)}, which {cls.__name__} does not inherit from: nobody "
+            f"asks for it; write class {cls.__name__}(fedplug.{others[0]}), or another name"
+        )
+
+
+def _wrong_shape(found: Any, name: str, called: str, expected: Any) -> Iterable[str]:
     """A method with other arguments than the role's, or a record of another type."""
-    found = vars(cls).get(name)
     if inspect.isfunction(expected):
         if not inspect.isfunction(found):
-            yield f"{name} must be a method; did you mean def {name}{_shown(expected)}?"
+            yield f"{called} must be a method; did you mean def {name}{_shown(expected)}?"
             return
         wanted, given = list(inspect.signature(expected).parameters), list(inspect.signature(found).parameters)
         rest = list(inspect.signature(found).parameters.values())[len(wanted):]
         if given[: len(wanted)] != wanted or any(p.default is p.empty for p in rest):
-            yield f"{name}({', '.join(given)}) has other arguments; did you mean {name}({', '.join(wanted)})?"
+            yield f"{called}({', '.join(given)}) has other arguments; did you mean {name}({', '.join(wanted)})?"
     elif name in RECORDS and found is not None and not isinstance(found, property | RECORDS[name]):
-        yield f"{name} must be a {RECORDS[name].__name__}, not {type(found).__name__}"
+        yield f"{called} must be a {RECORDS[name].__name__}, not {type(found).__name__}"
 
 
 def record_problems(component: Component) -> Iterable[str]:

@@ -18,8 +18,9 @@ from fedplug.client_data import slice_of_test
 from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
 from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
+from fedplug.known_model import scores_at_server
 from fedplug.links import locked, seal_of
-from fedplug.roles import RecordTrainer, Scorer, Trainer
+from fedplug.roles import Aggregator, RecordTrainer, Scorer, Trainer
 from fedplug.types import CLEAR, RETAINED, Block, Plan
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from fedplug.links import Step
     from fedplug.parties import HostedClient
     from fedplug.recipe import Recipe
+
+_MACHINES = 1e-4
+"""By how much public scores may differ between machines, relative; whoever states noise by them leaves more room."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +91,12 @@ class Steps:
         self, client: HostedClient, wants_secret: bool, wants_size: bool, wants_records: bool
     ) -> dict[str, Any]:
         """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
-        and what each round's training does for single records, so that it is known before anything is lost.
+        and what training does for single records in every round, so that it is known before anything is lost.
         """
         hello: dict[str, Any] = {}
         if wants_records:
-            trainer = self.composition.part(self.recipe.train.name, RecordTrainer)
-            hello["records"] = [float(number) for number in trainer.record_release(client, client.ctx)]
+            told = [self._record_release(client, round) for round in range(client.ctx.rounds)]
+            client.state["fedplug"]["records"] = hello["records"] = told
         if wants_size:
             hello["num_examples"] = client.num_examples
         if wants_secret:
@@ -135,7 +139,7 @@ class Steps:
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
         """Learns the largest data set's size, from which the aggregator's weight of this client follows."""
-        client.weight = float(self.composition.aggregator.client_weight(client.num_examples, max_examples))
+        client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
         client.state["fedplug"]["weight"] = client.weight
 
     @at_client
@@ -160,6 +164,14 @@ class Steps:
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         trainer = self.composition.trainer
+        if isinstance(trainer, RecordTrainer) and self.probe is None:
+            said, now = memory["records"][round], self._record_release(client, round)
+            if now != said:
+                raise ProtectionError(
+                    f"component {trainer.name}, record_release: round {round + 1} is {_release(now)}, and was "
+                    f"{_release(said)} when the ledger was told before round 1; what it says may depend on the round, "
+                    "the options and the number of examples alone"
+                )
         if client.personal is None:
             self._personalise(client)
         model = client.model
@@ -181,7 +193,26 @@ class Steps:
                 scorer = self.composition.part(use.name, Scorer)
                 if problem := borders.scores_problem(scores, client.ctx.layout, scorer.scoring.per):
                     raise ProtectionError(f"component {use.name}, hook score_parameters: {problem}")
+                if scorer.scoring.public and scores_at_server(self.composition):
+                    self._require_public(scorer, scores, client)
                 client.scores[use.name] = scores
+
+    def _require_public(self, scorer: Scorer, scores: NDArray[np.floating], client: HostedClient) -> None:
+        """Compares scores with those that the server works out: noise goes by the one, and the ledger by the other.
+
+        Raises:
+            ProtectionError: they differ.
+        """
+        with of_component(scorer.name, "public_scores"):
+            public = scorer.public_scores(client.model, client.vector, client.ctx).get(client.client_id)
+        if public is None:  # nor has the server any, and states a bound whatever they are
+            return
+        if public.shape != scores.shape or not np.allclose(scores, public, rtol=_MACHINES, atol=0, equal_nan=True):
+            raise ProtectionError(
+                f"component {scorer.name}, hook score_parameters: it gave client {client.client_id} other scores in "
+                f"round {client.ctx.round + 1} than public_scores gives everybody; the ledger goes by the latter: make "
+                "both the same, or state Scoring(public=False)"
+            )
 
     @at_client
     def protect(self, client: HostedClient) -> dict[str, Any]:
@@ -301,6 +332,17 @@ class Steps:
         elif buffers is not None:
             client.state["fedplug"]["buffers"] = buffers
 
+    def _record_release(self, client: HostedClient, round: int) -> list[float]:
+        """What training in a round does for single records of this client."""
+        trainer = self.composition.part(self.recipe.train.name, RecordTrainer)
+        here = client.ctx
+        client.ctx = dataclasses.replace(here, round=round)
+        try:
+            with of_component(trainer.name, "record_release"):
+                return [float(number) for number in trainer.record_release(client, client.ctx)]
+        finally:
+            client.ctx = here
+
     def _in_blocks(self, plan: Plan, ctx: Context) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
         for zone in self.composition.links:
@@ -407,6 +449,26 @@ class Steps:
         key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None, divisor=1.0))
         box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
         return opened.replace(values=None, ciphertexts=(box,), sealed_by=Steps.name)
+
+
+def weight_of(aggregator: Aggregator, num_examples: int, max_examples: int) -> float:
+    """A client's weight in the sums, as the aggregator has it.
+
+    Raises:
+        ProtectionError: it is no number in (0, 1], which the cost of noise is reckoned with.
+    """
+    with of_component(aggregator.name, "client_weight"):
+        given: Any = aggregator.client_weight(num_examples, max_examples)
+    if not isinstance(given, int | float | np.integer | np.floating) or not 0 < given <= 1:
+        raise ProtectionError(
+            f"component {aggregator.name}, client_weight: it gave {given!r:.60} for {num_examples} examples, where the "
+            f"most are {max_examples}; a weight is a number in (0, 1], such as num_examples / max_examples"
+        )
+    return float(given)
+
+
+def _release(told: list[float]) -> str:
+    return f"({', '.join(f'{number:g}' for number in told)})"
 
 
 def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.float32]:

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from fedplug.recipe import Recipe
 
 
-def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, wants_records: bool = False) -> str:
-    """What is wrong with a client's hello; empty if nothing."""
+def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, record_rounds: int | None = None) -> str:
+    """What is wrong with a client's hello; empty if nothing.
+
+    Args:
+        hello: what the client sent.
+        wants_secret, wants_size: whether it must hold a public key, and the number of examples.
+        record_rounds: for how many rounds it must say what training does for single records; None: for none.
+    """
     if not isinstance(hello, dict):
         return f"its hello is {shown(hello)}, not a dictionary"
     size, key = hello.get("num_examples"), hello.get("public_key")
@@ -27,13 +33,14 @@ def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, wants_record
         return f"num_examples is {shown(size)}, not a whole number > 0"
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
         return f"public_key is {shown(key)}, not 32 bytes"
+    if record_rounds is None:
+        return ""
     records = hello.get("records")
-    if wants_records and not (
-        isinstance(records, list)
-        and len(records) == 3
-        and all(isinstance(number, int | float) and number >= 0 for number in records)
-    ):
-        return f"records is {shown(records)}, not noise multiplier, sampling rate and steps"
+    if not isinstance(records, list) or len(records) != record_rounds:
+        return f"records is {shown(records)}, not one statement for each of {record_rounds} rounds"
+    for told in records:
+        if not isinstance(told, list) or len(told) != 3 or not all(type(n) is float and n >= 0 for n in told):
+            return f"records holds {shown(told)}, not noise multiplier, sampling rate and steps"
     return ""
 
 

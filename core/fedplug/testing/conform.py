@@ -50,11 +50,11 @@ def conformance(
 
     It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
     checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
-    noise lies on the stated grid and has the stated scale (a statistical test, wrong once in millions); sums of closed
-    blocks equal sums of plain values; a plan or scores that are said to be public are the same for other data, in every
-    round that starts from the same model; an update follows from data as stated; nothing is kept on the
-    component, and built anew it gives the same; every answer it asks of clients is covered by a statement; messages
-    hold plain data alone.
+    noise lies on the stated grid, has the stated scale, and is new in every round (statistical tests, wrong once in
+    millions); sums of closed blocks equal sums of plain values; a plan or scores that are said to be public are the
+    same for other data, in every round that starts from the same model; an update follows from data as stated; nothing
+    is kept on the component, and built anew it gives the same; every answer it asks of clients is covered by a
+    statement; messages hold plain data alone.
 
     Args:
         component: the name of an installed component, or a class that is not installed.

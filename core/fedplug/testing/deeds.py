@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
     from fedplug.links import Step
     from fedplug.roles import Trainer
+    from fedplug.testing.parts import Seen
     from fedplug.testing.world import World
 
 _DEVIATIONS = 6.0
 """Standard errors by which an estimate may miss what is stated: by chance once in five hundred million tries."""
 
 
-def _steps(world: World, name: str, hook: str) -> list[Step]:
-    """The component's links, with what is known in round 1."""
+def _steps(world: World, name: str, hook: str, round: int = 0) -> list[Step]:
+    """The component's links, with what is known in a round."""
     protocol = world.protocol
-    ctx = dataclasses.replace(protocol.server.ctx, round=0)
+    ctx = dataclasses.replace(protocol.server.ctx, round=round)
     return [
         step for zone in protocol.composition.links for step in ctx.steps(zone)
         if step.link.name == name and step.link.hook == hook
@@ -72,12 +73,14 @@ def _within(values: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
     return (values * factor).astype(np.float32)
 
 
-def _protected(world: World, step: Step, client_id: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What the link makes of values that fill the whole model, at a client, in round 1."""
+def _protected(
+    world: World, step: Step, client_id: int, values: NDArray[np.float32], round: int = 0
+) -> NDArray[np.float32]:
+    """What the link makes of values that fill the whole model, at a client, in a round."""
     client = list(world.clients.clients.values())[client_id]
     zones = client.ctx.zones
     held, client.plan = client.plan, Plan.single(step.link.zone, len(values), zones)
-    client.ctx = dataclasses.replace(client.ctx, round=0)
+    client.ctx = dataclasses.replace(client.ctx, round=round)
     update, client.update = client.update, np.zeros(len(values), np.float32)
     try:
         block = Block(step.link.zone, len(values), values, divisor=client.weight)
@@ -87,7 +90,7 @@ def _protected(world: World, step: Step, client_id: int, values: NDArray[np.floa
 
 
 def _noise_problems(world: World, step: Step, noise: Noise) -> Iterator[str]:
-    """Whether the noise of two clients on the same values has the stated scale."""
+    """Whether the noise of two clients on the same values has the stated scale, and that of two rounds is new."""
     if noise.scale is None or noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
         return
     size = world.protocol.layout.size
@@ -95,11 +98,15 @@ def _noise_problems(world: World, step: Step, noise: Noise) -> Iterator[str]:
     first.scores = first.scores or {}
     second.scores = dict(first.scores)  # so that scales that follow from scores are alike
     zeros = np.zeros(size, np.float32)
+    later = next(each for each in _steps(world, step.link.name, "protect", 1) if each.link == step.link)
     try:
-        apart = _protected(world, step, 0, zeros).astype(np.float64) - _protected(world, step, 1, zeros)
+        noise_of_first = _protected(world, step, 0, zeros).astype(np.float64)
+        apart = noise_of_first - _protected(world, step, 1, zeros)
+        again = _protected(world, later, 0, zeros, 1).astype(np.float64)
     except FedplugError as error:
         yield f"given zeros: {error}"
         return
+    yield from _repeated_problem(noise_of_first, again)
     variance = 2.0 if noise.mechanism == "laplace" else 1.0
     layers = world.protocol.layout.per_scalar(np.arange(len(world.protocol.layout.layers)))
     scales = noise.scale if isinstance(noise.scale, tuple) else (noise.scale,)
@@ -123,20 +130,43 @@ def _scale_problem(noise: NDArray[np.float64], std: float, mechanism: str, in_la
         )
 
 
+def _repeated_problem(first: NDArray[np.float64], second: NDArray[np.float64]) -> Iterator[str]:
+    """Whether the noises of two rounds are alike: the ledger adds up rounds whose noises know nothing of each other.
+
+    Each product is its own measure of what chance does, so values may have noise of different scales.
+    """
+    products, size = first * second, float(np.linalg.norm(first) * np.linalg.norm(second))
+    found, chance = float(products.sum()), _DEVIATIONS * float(np.linalg.norm(products))
+    if abs(found) > chance:
+        yield (
+            f"its noise of round 2 follows that of round 1: a correlation of {found / size:+.2f}, where chance "
+            f"explains {chance / size:.2f}; whoever has both subtracts what they share: draw it anew in each round"
+        )
+
+
 # -- openers -----------------------------------------------------------------------------------------------------------
 
 
 def opener_problems(world: World, name: str) -> Iterator[str]:
-    """The scale of noise that is added to a sum."""
+    """The scale of noise that is added to a sum, and whether that of two rounds is new."""
     for step in _steps(world, name, "postprocess"):
         noises = [effect for effect in step.effects or () if isinstance(effect, Noise)]
-        calls = [seen for seen in world.seen if seen.hook == "postprocess" and seen.link == name and seen.round == 0]
-        for seen in calls[:1] if noises and isinstance(noises[-1].scale, float) else ():
-            added = seen.after.plain().astype(np.float64) - seen.before.plain()
+        calls = [seen for seen in world.seen if seen.hook == "postprocess" and seen.link == name]
+        first, second = ([seen for seen in calls if seen.round == round][:1] for round in (0, 1))
+        for seen in first if noises and isinstance(noises[-1].scale, float) else ():
+            added = _added(seen)
+            if second and second[0].after.size == seen.after.size:
+                yield from _repeated_problem(added, _added(second[0]))
             factor = 2.0 if noises[-1].mechanism == "laplace" else 1.0
             scale = noises[-1].scale
             assert isinstance(scale, float)
             yield from _scale_problem(added, scale * math.sqrt(factor), noises[-1].mechanism, False)
+
+
+def _added(seen: Seen) -> NDArray[np.float64]:
+    """What a link added to a sum."""
+    added: NDArray[np.float64] = seen.after.plain().astype(np.float64) - seen.before.plain()
+    return added
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

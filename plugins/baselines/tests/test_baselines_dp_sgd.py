@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fedplug import ClientData, Examples, run_command
 from fedplug.accounting import gaussian_epsilon
-from fedplug.errors import ProtectionError, SetupError
+from fedplug.errors import ProtectionError, SetupError, TooFewClients
 from fedplug.per_sample import per_sample_gradients
 from fedplug.recipe import load_recipe
 from fedplug.settings import Settings
@@ -25,7 +25,7 @@ from fedplug_baselines.dp_sgd_accounting import (
     steps_of_a_round,
 )
 from fedplug_std.models import Cnn, LeNet5, Mlp
-from toy_components import build, recipe_of, run_protocol
+from toy_components import TOYS, build, recipe_of, run_protocol
 
 RECIPE = Path(__file__).parents[3] / "recipes/baselines/dp-sgd.yaml"
 
@@ -241,6 +241,42 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["record_level"] is not None
     assert "NO DP for clients" in ledger["verdict"]
+
+
+class Decaying(DpSgd):
+    """Less noise in every round."""
+
+    def record_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
+        sigma, rate, steps = super().record_release(client, ctx)
+        return sigma * 0.1**ctx.round, rate, steps
+
+
+class Forgetful(DpSgd):
+    """Less noise than it said before it had a memory."""
+
+    def record_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
+        sigma, rate, steps = super().record_release(client, ctx)
+        return sigma - len(client.memory(self)), rate, steps
+
+    def train(self, client: Any, ctx: Any) -> dict[str, float]:
+        client.memory(self)[str(ctx.round)] = 1
+        return super().train(client, ctx)
+
+
+def test_every_round_is_charged_what_the_trainer_says_of_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("trainer", {}), "toy.decaying", Decaying)
+    protocol = run_protocol(recipe_of(train={"use": "toy.decaying", "noise_multiplier": 2.0}, rounds=3)).protocol
+    told = protocol.server.state["fedplug"]["records"][0]
+    assert [multiplier for multiplier, _, _ in told] == pytest.approx([2.0, 0.2, 0.02])
+    assert protocol.ledger.records[0] == [tuple(release) for release in told]
+    assert protocol.ledger.record_epsilon() >= min(record_epsilons([tuple(told[2])], 1e-5).values())
+
+
+def test_a_trainer_that_does_other_than_it_said_before_round_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("trainer", {}), "toy.forgetful", Forgetful)
+    said = r"component toy\.forgetful, record_release: round 2 is \(1, [^)]*\), and was \(2, [^)]*\) when the ledger"
+    with pytest.raises(TooFewClients, match=said):
+        run_protocol(recipe_of(train={"use": "toy.forgetful", "noise_multiplier": 2.0}, rounds=3))
 
 
 @pytest.mark.parametrize("release", [(0.02, 1.0, 1), (0.01, 1.0, 1), (0.02, 0.2, 1), (0.02, 1.0, 1000)])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from attack_toys import Runs, observed
@@ -17,17 +18,20 @@ from fedplug import (
     Bound,
     Client,
     Context,
+    Field,
     Known,
     Layout,
     Misplaced,
     Noise,
     Plan,
+    Scoring,
     Server,
     gaussian_epsilon,
+    hookimpl,
     pictures,
 )
 from fedplug.effects import Release
-from fedplug.errors import ProtectionError, RecipeError
+from fedplug.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.ledger import Ledger
 from fedplug.recipe import Recipe
 from fedplug.testing import check_component
@@ -36,7 +40,7 @@ from fedplug_fedre.budgets import budgets, floored, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
 from fedplug_std.gaussian import CentralGaussian
-from toy_components import recipe_of, run_protocol
+from toy_components import TOYS, recipe_of, run_protocol
 
 DELTA = 1e-5
 LAYOUT = Layout.of([("a.weight", (3000,)), ("b.weight", (2000,)), ("a.bias", (1000,)), ("c.weight", (4000,))])
@@ -470,6 +474,44 @@ def test_whoever_reads_uploads_knows_the_noise_of_each_layer(tmp_path: Path, rou
     for sigma, layer in zip((0.1 * share.sigmas).tolist(), known.update.layout.layer_slices().values(), strict=True):
         for part in layer:
             assert known.update.sigma[part] == pytest.approx(sigma, rel=1e-5)
+
+
+class TwoFaced(fedplug.Scorer):
+    """Says that all layers count alike; and scores them so unless it is told otherwise."""
+
+    scoring = Scoring(per="layer", public=True)
+
+    class Options(fedplug.Options):
+        """What the clients use."""
+
+        first: float = Field(1.0, description="the first layer's score at the clients")
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Any:
+        scores = np.ones(len(ctx.layout.layers), np.float32)
+        scores[0] = self.options.first
+        return scores
+
+    def public_scores(self, model: Any, vector: Any, ctx: Context) -> dict[int, Any]:
+        return dict.fromkeys(range(ctx.num_clients), np.ones(len(ctx.layout.layers), np.float32))
+
+
+def test_clients_refuse_to_upload_under_other_scores_than_the_ledger_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("score_parameters", {}), "toy.two_faced", TwoFaced)
+
+    def run(first: float, allocation: str) -> float:
+        chain = [{"use": "fedre.layer_budgets", "epsilon": 8, "delta": DELTA, "norm": 1.0, "allocation": allocation}]
+        scorers = [{"use": "toy.two_faced", "first": first}]
+        model = {"use": "std.mlp", "hidden": [8]}
+        plain = recipe_of("noised", chain, score_parameters=scorers, rounds=1, model=model)
+        epsilon = run_protocol(plain).protocol.ledger.epsilon()
+        assert epsilon is not None
+        return epsilon
+
+    bound = run(1e-6, "exact")  # which holds whatever the scores are
+    assert run(1.0, "sum") < bound
+    with pytest.raises(TooFewClients, match=r"component toy\.two_faced, hook score_parameters: it gave client 0 other"):
+        run(1e-6, "sum")
 
 
 def test_private_scores_leave_the_bound() -> None:
