@@ -174,7 +174,7 @@ class Says:
 @pytest.mark.parametrize(
     ("members", "meant"),
     [({"side_channels": method("ctx")}, "reveals"), ({"effect": method("known", "ctx")}, "effects")],
-    ids=str,
+    ids=["side_channels", "effect"],
 )
 def test_names_of_a_plain_base_class_are_looked_at_with_the_component(members: dict[str, Any], meant: str) -> None:
     plain = type("Plain", (), members)
