@@ -118,7 +118,6 @@ class Scorer(Component):
     @abc.abstractmethod
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
         """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; it is not sent anywhere by itself."""
-        raise NotImplementedError
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
         """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
@@ -180,7 +179,6 @@ class Negotiation(Component):
     @abc.abstractmethod
     def plans(self) -> Plans:
         """What its plans are."""
-        raise NotImplementedError
 
     @property
     def reads(self) -> Reads | None:
@@ -190,7 +188,6 @@ class Negotiation(Component):
     @abc.abstractmethod
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
         """Runs at the server, once a group, and drives the clients with methods marked `@at_client`."""
-        raise NotImplementedError
 
     def open_reply(self, client: Client, method: str, asked: tuple[Any, ...], reply: Any) -> Any:
         """What a reply says, as anybody reads it who has the clients' secret: for the views of attacks. None: as it is.
@@ -222,7 +219,6 @@ class Groups(Component):
 
         May ask the clients and, in round 1, call `cohort.regroup({name: [client ids]})`, which stays in force.
         """
-        raise NotImplementedError
 
     def ballots(self, round: int, ctx: Context) -> Effects:
         """What clients send with noise so that groups can be formed, as a bound and a noise; the ledger charges it."""
@@ -243,7 +239,6 @@ class Protector(Component):
     @abc.abstractmethod
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         """The block to hand on; that of the last link is sent to the server. `ctx.known` says what is known of it."""
-        raise NotImplementedError
 
     def effects(self, known: Known, ctx: Context) -> Effects | None:
         """What `protect` does to the values. None, the default: nothing is said, and nothing is promised behind it.
@@ -284,7 +279,6 @@ class Aggregator(Component):
     @abc.abstractmethod
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         """The weighted sum, with `divisor` and `contributors` set; `fedplug.add_blocks` does it for all blocks."""
-        raise NotImplementedError
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """A client's weight, in (0, 1]; asked where `wants.num_examples`."""
@@ -306,7 +300,6 @@ class Opener(Component):
     @abc.abstractmethod
     def postprocess(self, block: Block, ctx: Context) -> Block:
         """The block with plain values, or with whatever the next link needs; `ctx.party` is the party it runs in."""
-        raise NotImplementedError
 
     def opens(self, known: Known, ctx: Context) -> Effects | None:
         """What `postprocess` does to the values. None, the default: nothing is said, and nothing is promised behind it.
@@ -323,7 +316,6 @@ class Sealer(Protector, Opener):
     @abc.abstractmethod
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """The sum of blocks that this component sealed; at the server."""
-        raise NotImplementedError
 
     def opens(self, known: Known, ctx: Context) -> Effects | None:
         """It undoes its own seal."""
@@ -343,7 +335,6 @@ class DataSource(Component):
     @abc.abstractmethod
     def load(self, root: str | None) -> Dataset:
         """The data set. `root` is the folder of data sets, or None where the user named none."""
-        raise NotImplementedError
 
 
 class Partition(Component):
@@ -352,7 +343,6 @@ class Partition(Component):
     @abc.abstractmethod
     def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """For each client, the indices of its examples: disjoint, and none empty."""
-        raise NotImplementedError
 
     def categories(self, num_clients: int) -> Sequence[int] | None:
         """The true category of each client, for `assess`; None where clients have none."""
@@ -365,7 +355,6 @@ class ModelSource(Component):
     @abc.abstractmethod
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """The model, with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
-        raise NotImplementedError
 
 
 class Trainer(Component):
@@ -378,7 +367,6 @@ class Trainer(Component):
         `loss` is the mean training loss of the last epoch. Randomness comes from `client.rng(self, ...)` alone, so that
         engines agree bit for bit.
         """
-        raise NotImplementedError
 
     def learns(self, ctx: Context) -> Learns | None:
         """How an update of that round follows from data. None, the default: no attack can read gradients off it."""
@@ -398,12 +386,10 @@ class RecordTrainer(Trainer):
     @abc.abstractmethod
     def record_release(self, client: Client, ctx: Context) -> tuple[float, float, float]:
         """(noise multiplier, sampling rate, steps) of the round. Asked for every round before round 1."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
         """Epsilons of one record after these rounds, by method, the headline first."""
-        raise NotImplementedError
 
 
 # -- accounts, attacks, metrics, engines, extensions -------------------------------------------------------------------
@@ -417,7 +403,6 @@ class Accountant(Component):
         """Epsilon of Gaussian releases, one (noise_multiplier, sampling_rate) a round; one value a method, the headline
         first, such as `{"pld": 5.91, "rdp": 6.61}`. `adjacency` is `zero_out` or `replace_one`.
         """
-        raise NotImplementedError
 
     def compose(
         self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
@@ -450,7 +435,6 @@ class Attack(Component):
     @abc.abstractmethod
     def finds(self) -> Finds:
         """What it looks for."""
-        raise NotImplementedError
 
     @property
     def form(self) -> Literal["adaptive", "naive"] | None:
@@ -460,7 +444,6 @@ class Attack(Component):
     @abc.abstractmethod
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """What it found: `AttackReport("finished", ...)`, or `diverged` or `not_applicable` with a reason."""
-        raise NotImplementedError
 
     def in_form(self, form: Literal["adaptive", "naive"]) -> Self | None:
         """The same attack in another form; None where it has but one."""
@@ -491,7 +474,6 @@ class Metric(Component):
     @abc.abstractmethod
     def measures(self) -> Measures:
         """What it compares, and how to read it."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
@@ -500,7 +482,6 @@ class Metric(Component):
         Raises:
             MetricError: it is not defined for these images, counts or scores.
         """
-        raise NotImplementedError
 
 
 class Extension(Component):
