@@ -26,6 +26,7 @@ from fedplug import (
     Reveals,
     Rounding,
     Seal,
+    Shifts,
     hookimpl,
 )
 from fedplug.composition import hook_problems
@@ -292,6 +293,8 @@ def test_changes_behind_the_noise_end_the_credit_for_others_noise() -> None:
     for clamp in (Bound(0.01, math.inf, "scalar"), Bound(0.01, order=math.inf)):
         (release,) = before.after((clamp,)).releases
         assert release.range == 0.01
+    (release,) = before.after((Shifts(),)).releases  # by public numbers, the same for all
+    assert not release.uncredited
     # A server that works on the sum of noised uploads takes nothing of their noise away.
     (release,) = before.after((Adds(), Changes())).releases
     assert not release.uncredited
@@ -303,6 +306,7 @@ def test_behind_a_sum_words_are_about_how_far_two_sums_lie_apart() -> None:
     assert total.after((Changes("kept"),)).sensitivity() is None
     assert total.after((Bound(1.0),)).sensitivity() == 2.0  # from one end of the ball to the other
     assert PLAIN.after((Adds(), Bound(1.0))).sensitivity() == 2.0
+    assert total.after((Shifts(),)).sensitivity() == 1.0
     assert total.after((Rounding(1.0),)).sensitivity() == pytest.approx(1.0 + math.sqrt(10))
 
 

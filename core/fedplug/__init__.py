@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fedplug.effects import Scales as Scales
     from fedplug.effects import Scramble as Scramble
     from fedplug.effects import Seal as Seal
+    from fedplug.effects import Shifts as Shifts
     from fedplug.effects import Uncredited as Uncredited
     from fedplug.errors import FedplugError as FedplugError
     from fedplug.errors import MetricError as MetricError
@@ -130,6 +131,7 @@ _HOME = {
     "Scales": "fedplug.effects",
     "Scramble": "fedplug.effects",
     "Seal": "fedplug.effects",
+    "Shifts": "fedplug.effects",
     "Uncredited": "fedplug.effects",
     "Accountant": "fedplug.roles",
     "Aggregator": "fedplug.roles",

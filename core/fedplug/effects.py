@@ -119,6 +119,11 @@ class Scales:
 
 
 @dataclasses.dataclass(frozen=True)
+class Shifts:
+    """To every value a public number is added, so that two clients' values lie apart as they did."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Rounding(_Checked):
     """Every value goes to the nearest multiple of a step.
 
@@ -242,7 +247,7 @@ class Adds:
 
 
 Effect = (
-    Bound | Scales | Rounding | Changes | CoversSupport | Uncredited | Noise | Seal | Scramble | Opens | Adds
+    Bound | Scales | Shifts | Rounding | Changes | CoversSupport | Uncredited | Noise | Seal | Scramble | Opens | Adds
 )
 Effects = tuple[Effect, ...]
 """In the order in which they happen. Empty: the values leave as they came."""
@@ -511,6 +516,8 @@ class Known:
                     factor=self.factor * factor,
                     releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
                 )  # fmt: skip
+            case Shifts():
+                return replace(self, grid=0.0, bounds=(), beneath=self.bounds or self.beneath)
             case Rounding(step):
                 return self._rounded(step)
             case Changes(norms, why):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Bound, Changes, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
+from fedplug import Block, Bound, Changes, Client, Context, Effects, Field, Known, Misplaced, Noise, Shifts, hookimpl
 from fedplug.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise, default_grid
 
@@ -70,7 +70,8 @@ class NbAFL(fedplug.Protector):
     def effects(self, known: Known, ctx: Context) -> Effects:
         """The update becomes the client's weights, which are clipped and noised, and then a difference again.
 
-        The bound is one of the weights: a client moves its upload by at most C against one whose weights are zero.
+        The bound is one of the weights: a client moves its upload by at most C against one whose weights are zero. What
+        is taken off again is the global model, which everybody has.
 
         Raises:
             Misplaced: there is noise already, or a clip of the update, or the values are encrypted.
@@ -92,7 +93,7 @@ class NbAFL(fedplug.Protector):
             mechanism="gaussian", scale=std, source=options.source, grid=default_grid(options.norm, std), literal=True,
             note=note,
         )  # fmt: skip
-        return (Changes(), Bound(options.norm), noise, Changes())
+        return (Changes(), Bound(options.norm), noise, Shifts())
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
