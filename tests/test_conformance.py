@@ -129,6 +129,8 @@ class OtherScale(fedplug.Protector):
 class SameNoise(OtherScale):
     """Adds what it states, and the same in every round: the difference of two uploads holds none of it."""
 
+    effects = OtherScale.effects
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
         memory = client.memory(self)
@@ -139,6 +141,8 @@ class SameNoise(OtherScale):
 
 class PartlySameNoise(OtherScale):
     """Adds what it states, a tenth of whose variance is the same in every round."""
+
+    effects = OtherScale.effects
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
