@@ -264,6 +264,29 @@ def test_nothing_travels_beside_the_values_of_an_upload(found: type, field: str,
         run_protocol(noised(CLIP, {"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}))
 
 
+class Growing(fedplug.Protector):
+    """Clip to what it keeps, which grows at the clients alone."""
+
+    def _norm(self, party: Any) -> float:
+        return float(party.memory(self).get("norm", 1.0))
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (Bound(self._norm(ctx.party)),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        norm, values = self._norm(client), block.plain()
+        client.memory(self)["norm"] = 5.0
+        return block.replace(values=(values * min(1.0, norm / np.linalg.norm(values) / 1.001)).astype(np.float32))
+
+
+def test_bounds_that_a_client_alone_keeps_are_none(toys: Any) -> None:
+    toys("protect", Growing)
+    plain = noised({"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}, rounds=2)
+    with pytest.raises(FedplugError, match="its noised block keeps other bounds than the server goes by"):
+        run_protocol(plain)
+
+
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
 

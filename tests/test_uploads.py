@@ -136,7 +136,7 @@ def test_one_clients_meta_is_not_that_of_the_sum() -> None:
 
     def edit(reply: dict[str, Any]) -> dict[str, Any]:
         blocks = {zone: block.replace(meta={"fewest": "many"}) for zone, block in reply["value"]["blocks"].items()}
-        return {**reply, "value": {"blocks": blocks}}
+        return {**reply, "value": {**reply["value"], "blocks": blocks}}
 
     plain["train"] = {"use": "toy.push", "scale": 0.01}
     outcome = run_edited(plain, edit)

@@ -7,6 +7,7 @@ with the same folded effects. Nobody else works out who comes after whom.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -299,6 +300,19 @@ def uploaded(steps: Iterable[Step]) -> Known | None:
         elif found is None:
             found = step.before
     return found
+
+
+def stated_bounds(steps: Iterable[Step]) -> bytes:
+    """A fingerprint of the bounds that a zone's uploads are promised to keep, and that its noise is measured by.
+
+    Statements may follow from what a party keeps. A client that keeps other bounds than the server goes by would not
+    have the privacy that the ledger claims for it.
+    """
+    known = uploaded(steps)
+    assert known is not None  # a zone that is sent has an aggregator
+    bounds = [(clip.link, clip.bound, clip.factor) for clip in known.clips]
+    text = repr((bounds, [(release.link, release.clipping_norm) for release in known.releases]))
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 def released(steps: Iterable[Step]) -> Known | None:

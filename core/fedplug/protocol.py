@@ -37,7 +37,7 @@ from fedplug.errors import (
     of_component,
 )  # fmt: skip
 from fedplug.known_model import KnownModel, wants_model
-from fedplug.links import locked, seal_of
+from fedplug.links import locked, seal_of, stated_bounds
 from fedplug.metrics import Clock, Metrics
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
@@ -203,7 +203,8 @@ class Protocol:
         shares_buffers = self.recipe.buffers == "mean"
         exposed = shares_buffers or not self.composition.negotiation.plans.public
         members = {group: cohort.group(group) for group in cohort.groups}
-        self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id]))
+        stated = {zone: stated_bounds(ctx.steps(zone)) for zone in self.composition.links}
+        self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id], stated))
         for client_id, upload in uploads.items():
             if unasked := self.rules.unasked(upload):
                 self.watch.note(f"round {round + 1}: the upload of client {client_id} holds {unasked}; it is ignored")

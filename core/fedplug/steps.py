@@ -19,7 +19,7 @@ from fedplug.component import at_client, at_key_server
 from fedplug.context import KeyServer, stream
 from fedplug.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
 from fedplug.known_model import scores_at_server
-from fedplug.links import locked, seal_of
+from fedplug.links import locked, seal_of, stated_bounds
 from fedplug.roles import Aggregator, RecordTrainer, Scorer, Trainer
 from fedplug.types import CLEAR, RETAINED, Block, Plan
 
@@ -245,7 +245,7 @@ class Steps:
         if problem := borders.plan_problem(client.plan, client.ctx.layout, client.ctx.zones, held):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.ctx)
-        blocks, sizes = {}, plan.sizes()
+        blocks, sizes, stated = {}, plan.sizes(), {}
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
             memory["retained"] = {"positions": where, "values": client.local[where]}
@@ -260,8 +260,8 @@ class Steps:
                 for step in steps:
                     if step.link.hook == "protect":
                         block = borders.run(self.composition, step, block, client.ctx, client=client)
-                blocks[zone] = block
-        upload: dict[str, Any] = {"blocks": blocks}
+                blocks[zone], stated[zone] = block, stated_bounds(steps)
+        upload: dict[str, Any] = {"blocks": blocks, "stated": stated}
         if self.recipe.buffers == "mean":
             upload["buffers"] = client.state["fedplug"]["buffers"]
         client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}

@@ -70,12 +70,13 @@ class UploadRules:
             sealing = [link.name for link in protecting if isinstance(link.component, Sealer)]
             self._sealers[zone] = [*sealing[-1:]] or [None]
 
-    def problem(self, upload: Any, weight: float) -> str:
+    def problem(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> str:
         """What is wrong with one client's upload; empty if nothing.
 
         Args:
             upload: what the client sent.
             weight: the client's weight, as the server knows it.
+            stated: by zone, the fingerprint of the bounds that the server goes by.
         """
         if not isinstance(upload, dict) or not isinstance(upload.get("blocks"), dict):
             return f"it is {shown(upload)}, not blocks by zone"
@@ -90,14 +91,20 @@ class UploadRules:
                 return f"its zone {zone} holds a block of {block.zone[:40]}"
             if problem := self._block_problem(block, weight):
                 return f"its {zone} block {problem}"
-        if self._buffers is None:
-            return ""
-        problem = buffers_problem(upload.get("buffers"), self._buffers)
-        return f"its {problem}" if problem else ""
+        if self._buffers is not None and (problem := buffers_problem(upload.get("buffers"), self._buffers)):
+            return f"its {problem}"
+        kept = upload.get("stated")
+        for zone in upload["blocks"]:
+            if not isinstance(kept, dict) or kept.get(zone) != stated[zone]:
+                return (
+                    f"its {zone} block keeps other bounds than the server goes by; a bound may follow from options and "
+                    "from what everybody was told, not from what a client alone keeps"
+                )
+        return ""
 
     def unasked(self, upload: Mapping[Any, Any]) -> str:
         """What an upload without a problem holds that the recipe does not ask for, and that is ignored; often empty."""
-        asked = {"blocks", "buffers"} if self._buffers is not None else {"blocks"}
+        asked = {"blocks", "stated", *(["buffers"] if self._buffers is not None else [])}
         others = [shown(name) for name in upload if name not in asked]
         if not others:
             return ""
