@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/attacks plugins-contrib/borda
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
-.PHONY: run test check bench setup clean
+.PHONY: run test test-all check bench setup clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
@@ -15,6 +15,9 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-all: setup
+	$(BIN)/pytest -n 2 --dist loadgroup -m ''
 
 bench: setup
 	$(BIN)/python benchmarks/he.py

@@ -20,7 +20,7 @@ from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug_std.single_zone import SingleZone
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import TOYS, initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+from toy_components import TOYS, WIDTH, initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
 
 PUSH = {"use": "toy.push"}
 PERSONAL = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, postprocess={RETAINED: [{"use": "toy.keep"}]})
@@ -202,14 +202,14 @@ def test_parts_that_are_divided_by_all_clients_are_so_once(answer: str) -> None:
 
 
 def test_positions_that_only_one_client_encrypts_are_not_opened() -> None:
-    # Two clients encrypt each pair of positions; three are wanted.
+    # Two clients encrypt each ten of positions; three are wanted.
     plain = MASKS | {"min_clients": 3, "rounds": 1}
     outcome = run_protocol(plain)
     vector, weights = initial_vector(plain), weights_of(outcome)
     size = len(vector)
     total, divisor = np.zeros(size), np.zeros(size)
     for client_id, weight in weights.items():
-        clear = ~np.isin((np.arange(size) // 2 - client_id) % 4, (0, 1))
+        clear = ~np.isin((np.arange(size) // WIDTH - client_id) % 4, (0, 1))
         total[clear] += weight * pushed(vector, 7, client_id, 0)[clear].astype(np.float64)
         divisor[clear] += weight
     assert np.allclose(outcome.vector, vector + total / divisor, atol=1e-6)

@@ -161,16 +161,20 @@ class Keep(Toy, fedplug.Opener):
         return block
 
 
+WIDTH = 10
+"""Neighbouring positions that the masks of `toy.masks` and the ciphertexts of `toy.narrow_bfv` take together."""
+
+
 class NarrowBfv(Bfv):
-    """BFV with two positions a ciphertext, so that masks are hardly widened."""
+    """BFV with few positions a ciphertext, so that masks are hardly widened."""
 
     name = "toy.narrow_bfv"
-    slots = 2
-    position_block = 2
+    slots = 1 + WIDTH // 2  # two positions a slot, and one slot counts the clients
+    position_block = WIDTH
 
 
 class Masks(Toy, fedplug.Negotiation):
-    """Client k encrypts the pairs of positions whose number modulo K is k or k+1; the rest is clear."""
+    """Client k encrypts the tens of positions whose number modulo K is k or k+1; the rest is clear."""
 
     class Options(fedplug.Options):
         """Where the rest goes."""
@@ -191,7 +195,7 @@ class Masks(Toy, fedplug.Negotiation):
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
         size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
-        mine = np.isin((np.arange(size) // 2 - client.client_id) % count, (0, 1))
+        mine = np.isin((np.arange(size) // WIDTH - client.client_id) % count, (0, 1))
         client.plan = Plan.of(self.options.rest, size, zones, **{ENCRYPTED: mine})
 
 

@@ -271,11 +271,11 @@ def test_one_bad_upload_costs_its_client_the_round_and_nobody_else() -> None:
         def prepare(protocol: Any, engine: Any) -> None:
             original = protocol.rules.problem
 
-            def problem(upload: Any, weight: float) -> str:
+            def problem(upload: Any, *facts: Any) -> str:
                 calls.append(1)
                 if len(calls) == 2:
                     upload["blocks"]["noised"] = how(upload["blocks"]["noised"])
-                return str(original(upload, weight))
+                return str(original(upload, *facts))
 
             calls: list[int] = []
             protocol.rules.problem = problem

@@ -103,7 +103,7 @@ class PdaPam(fedplug.Aggregator):
             "{use: std.mean}"
         )
         alone = f"by the weights of {self.name}, one client's noise may be almost all that a sum has"
-        return Changes(why=unbounded), Uncredited(alone), Adds()
+        return Uncredited(alone), Changes(why=unbounded), Adds()
 
     def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
         """Refuses public examples that cannot be scored, before anything is trained.
