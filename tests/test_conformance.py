@@ -52,7 +52,10 @@ RECIPES: dict[str, dict[str, Any]] = {
 SHAPES = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64)}
 
 
-@pytest.mark.parametrize("name", NAMES)
+SLOW = ("sensecrypt.paillier",)  # std.paillier is the same scheme
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NAMES])
 def test_a_component_does_what_it_says(name: str) -> None:
     conformance(name, OPTIONS.get(name, {}), recipe=RECIPES.get(name), shape=SHAPES.get(name, (1, 28, 28)))
 

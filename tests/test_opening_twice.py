@@ -407,7 +407,7 @@ def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, folder
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_second_process_is_told_who_writes_and_gets_in_when_that_ends(end: signal.Signals, tmp_path: Path) -> None:
     process, folder = long_run(tmp_path)
     try:

@@ -11,12 +11,10 @@ Norms and scales are in units of the update, before the client's weight, which l
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from fedplug.checked import Checked, at_least
 from fedplug.errors import FedplugError
 
 if TYPE_CHECKING:
@@ -48,56 +46,8 @@ class Curve(Protocol):
 # -- the vocabulary ----------------------------------------------------------------------------------------------------
 
 
-class _Checked:
-    """Refuses words that are no words of the vocabulary, and numbers that cannot be: nothing is promised from those."""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError, naming the field, the value and what it must be."""
-        kind: type = type(self)
-        hints = _hints(kind)
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            problem = _word_problem(value, hints[field.name]) or _number_problem(value, field.metadata)
-            if problem:
-                raise ValueError(f"{type(self).__name__}({field.name}={value!r}): it must be {problem}")
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, {**globals(), "Curve": Any})
-
-
-def _word_problem(value: Any, hint: Any) -> str:
-    """What a field must hold whose type lists words; empty if it does, or if its type lists none."""
-    kinds = get_args(hint) if get_origin(hint) in (types.UnionType, Union) else (hint,)
-    if get_origin(hint) is tuple and get_origin(get_args(hint)[0]) is Literal:
-        wrong = not isinstance(value, tuple) or not set(value) <= set(get_args(get_args(hint)[0]))
-        return "a tuple of " + ", ".join(map(repr, get_args(get_args(hint)[0]))) if wrong else ""
-    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    if not words or value in words or (value is None and type(None) in kinds):
-        return ""
-    return "one of " + ", ".join(map(repr, words))
-
-
-def _number_problem(value: Any, rules: Mapping[str, Any]) -> str:
-    if "least" not in rules or value is None:
-        return ""
-    numbers = value if isinstance(value, tuple) else (value,)
-    if all(isinstance(n, int | float) and (n >= rules["least"] or (math.isnan(n) and rules["nan"])) for n in numbers):
-        return ""
-    return f"a number >= {rules['least']:g}"
-
-
-def _at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
-    """A number of at least so much, or several; NaN only where that says that it is unknown."""
-    rules = {"least": least, "nan": nan}
-    return dataclasses.field(metadata=rules) if default is dataclasses.MISSING else dataclasses.field(
-        default=default, metadata=rules
-    )
-
-
 @dataclasses.dataclass(frozen=True)
-class Bound(_Checked):
+class Bound(Checked):
     """From here on, one client's values are at most this long, whatever they were (a clip).
 
     Attributes:
@@ -106,8 +56,8 @@ class Bound(_Checked):
         per: of the whole zone (`update`), of each layer's values in it, or of each scalar.
     """
 
-    norm: float | tuple[float, ...] = _at_least(0)
-    order: float = _at_least(1, 2)
+    norm: float | tuple[float, ...] = at_least(0)
+    order: float = at_least(1, 2)
     per: Literal["update", "layer", "scalar"] = "update"
 
 
@@ -124,18 +74,18 @@ class Shifts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rounding(_Checked):
+class Rounding(Checked):
     """Every value goes to the nearest multiple of a step.
 
     It moves by at most step/2, and at most doubles, since what is shorter than step/2 becomes 0. So a norm over n
     scalars grows by at most step/2 * n^(1/order), and at most doubles.
     """
 
-    step: float = _at_least(0)
+    step: float = at_least(0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Changes(_Checked):
+class Changes(Checked):
     """Values change, as a function of the block, of public facts and (before any noise) of the client alone.
 
     Attributes:
@@ -160,7 +110,7 @@ class Uncredited:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Noise(_Checked):
+class Noise(Checked):
     """Random noise, independent for each scalar, or another mechanism with a known cost.
 
     Attributes:
@@ -185,12 +135,12 @@ class Noise(_Checked):
     """
 
     mechanism: str
-    scale: float | tuple[float, ...] | None = _at_least(0, None)
-    multiplier: float | None = _at_least(0, None, nan=True)
+    scale: float | tuple[float, ...] | None = at_least(0, None)
+    multiplier: float | None = at_least(0, None, nan=True)
     trust: Literal["local", "central", "distributed"] = "local"
     source: Literal["secure", "exact", "reproducible"] = "secure"
-    grid: float = _at_least(0, 0.0)
-    slack: float = _at_least(0, 0.0)
+    grid: float = at_least(0, 0.0)
+    slack: float = at_least(0, 0.0)
     calibrated_delta: float | None = None
     scored: bool = False
     literal: bool = False
@@ -199,7 +149,7 @@ class Noise(_Checked):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seal(_Checked):
+class Seal(Checked):
     """The client's weight is multiplied in, and values become ciphertexts that can be added and not read.
 
     Attributes:
@@ -214,14 +164,14 @@ class Seal(_Checked):
 
     scheme: str
     opened_by: Literal["clients", "key_server", "shares"]
-    range: float = _at_least(0, nan=True)
-    step: float = _at_least(0, nan=True)
+    range: float = at_least(0, nan=True)
+    step: float = at_least(0, nan=True)
     answers: Literal["server", "clients"] = "server"
     position_block: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Scramble(_Checked):
+class Scramble(Checked):
     """Values become bytes that parties with a key turn back; no encryption whose sums stay closed to a server.
 
     Attributes:
@@ -232,8 +182,8 @@ class Scramble(_Checked):
 
     known_to: tuple[Party, ...]
     hides: Literal["values", "nothing proved"]
-    range: float = _at_least(0, nan=True)
-    step: float = _at_least(0, nan=True)
+    range: float = at_least(0, nan=True)
+    step: float = at_least(0, nan=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,7 +204,7 @@ Effects = tuple[Effect, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Reveals(_Checked):
+class Reveals(Checked):
     """Something that follows from clients' data and is visible to somebody beside the protected values.
 
     Attributes:

@@ -162,12 +162,14 @@ def test_the_bare_vectors_of_sense_crypt_name_every_clients_classes(runs: Runs) 
     assert found == [1.0] * 20
 
 
+@pytest.mark.slow
 def test_noise_on_the_vectors_hides_them(runs: Runs) -> None:
     quiet = "{use: sensecrypt.clusters, epsilon: 1, source: reproducible}"
     found = areas(runs, RECIPES / "sensecrypt.yaml", f"groups={quiet}")["server"]
     assert np.mean(found) == pytest.approx(0.5, abs=0.15)
 
 
+@pytest.mark.slow
 def test_masks_name_classes_where_no_ballot_is_sent(runs: Runs) -> None:
     """The sensitivities stay at the clients, but positions of what is encrypted travel with the ciphertexts."""
     found = areas(runs, RECIPES / "selectiveshield.yaml", *FEW_CLASSES, sets=["attack.attacks.0.read=masks"])["server"]

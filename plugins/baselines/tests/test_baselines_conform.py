@@ -57,7 +57,11 @@ def test_all_are_here() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options", "recipe"),
-    [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in CASES.items() for i, case in enumerate(cases)],
+    [
+        pytest.param(name, *case, id=f"{name}-{i}", marks=pytest.mark.slow if (name, i) == ("batchcrypt", 1) else ())
+        for name, cases in CASES.items()
+        for i, case in enumerate(cases)
+    ],
 )
 def test_conforms(name: str, options: dict[str, Any], recipe: dict[str, Any]) -> None:
     conformance(f"baselines.{name}", options, recipe=recipe)

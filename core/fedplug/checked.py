@@ -1,0 +1,61 @@
+"""Records that refuse words and numbers which their fields cannot hold, when they are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+class Checked:
+    """Refuses words that are no words of the vocabulary, and numbers that cannot be: nothing is promised from those."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the field, the value and what it must be."""
+        kind: type = type(self)
+        for name, rule in _rules(kind):
+            value = getattr(self, name)
+            if problem := rule(value):
+                raise ValueError(f"{kind.__name__}({name}={value!r}): it must be {problem}")
+
+
+@functools.cache
+def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
+    """For each field whose type lists words, or that has a least value, what tells what is wrong with a value."""
+    found: list[tuple[str, Callable[[Any], str]]] = []
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, parts = hints[field.name], get_args(hints[field.name])
+        several = get_origin(hint) is tuple and get_origin(parts[0]) is Literal
+        kinds = parts[:1] if several else parts if get_origin(hint) in (types.UnionType, Union) else (hint,)
+        words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
+        if words:
+            found.append((field.name, functools.partial(_word_problem, words, several, type(None) in kinds)))
+        elif rules := field.metadata:
+            found.append((field.name, functools.partial(_number_problem, rules["least"], rules["nan"])))
+    return found
+
+
+def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: Any) -> str:
+    listed = ", ".join(map(repr, words))
+    if several:
+        return "" if isinstance(value, tuple) and all(one in words for one in value) else f"a tuple of {listed}"
+    return "" if value in words or (may_lack and value is None) else f"one of {listed}"
+
+
+def _number_problem(least: float, nan: bool, value: Any) -> str:
+    numbers = value if isinstance(value, tuple) else () if value is None else (value,)
+    if all(isinstance(n, int | float) and (n >= least or (nan and math.isnan(n))) for n in numbers):
+        return ""
+    return f"a number >= {least:g}"
+
+
+def at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
+    """A number of at least so much, or several; NaN only where that says that it is unknown."""
+    rules = {"least": least, "nan": nan}
+    return dataclasses.field(metadata=rules) if default is dataclasses.MISSING else dataclasses.field(
+        default=default, metadata=rules
+    )
