@@ -25,6 +25,7 @@ from fedplug import (
     Opens,
     Reveals,
     Rounding,
+    Scales,
     Seal,
     Shifts,
     hookimpl,
@@ -34,6 +35,7 @@ from fedplug.effects import Misplaced
 from fedplug.errors import FedplugError, RecipeError
 from fedplug.links import Link, fold
 from fedplug.recipe import Recipe
+from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_std.gaussian import CentralGaussian, Gaussian
 from fedplug_std.mean import Mean
 from toy_components import recipe_of, run_protocol, toy_catalog
@@ -146,6 +148,13 @@ class Half(Gaussian):
         return block
 
 
+class Bareback(DpSgd):
+    """Train without noise."""
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        return {}
+
+
 class Ten(Mean):
     """Add up ten times."""
 
@@ -165,6 +174,8 @@ class TenThatSays(Ten):
 def test_a_class_that_does_something_else_states_it_itself() -> None:
     (problem,) = hook_problems(Half, "protect")
     assert problem.startswith("overrides protect of Gaussian and inherits its effects, which says what that one does")
+    (problem,) = hook_problems(Bareback, "trainer")
+    assert problem.startswith("overrides train of DpSgd and inherits its record_release")
     (problem,) = hook_problems(Ten, "aggregate")
     assert "or write sums = Mean.sums if all of it still holds" in problem
     assert hook_problems(TenThatSays, "aggregate") == []
@@ -222,7 +233,15 @@ class Seeded(fedplug.Protector):
 
 
 class Secret(Seeded):
-    """Draw it from the system."""
+    """Draw it from the system, under a rotation of signs that everybody knows."""
+
+    effects = Seeded.effects
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        signs = ctx.public_rng("signs").choice([-1.0, 1.0], block.size)
+        noise = signs * self.draw(client, block.size)
+        return block.replace(values=block.plain() + noise.astype(np.float32))
 
     def draw(self, client: Client, size: int) -> Any:
         return np.random.default_rng(list(os.urandom(32))).normal(0, 1, size)
@@ -280,11 +299,54 @@ class Growing(fedplug.Protector):
         return block.replace(values=(values * min(1.0, norm / np.linalg.norm(values) / 1.001)).astype(np.float32))
 
 
-def test_bounds_that_a_client_alone_keeps_are_none(toys: Any) -> None:
-    toys("protect", Growing)
-    plain = noised({"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}, rounds=2)
-    with pytest.raises(FedplugError, match="its noised block keeps other bounds than the server goes by"):
+class Fading(fedplug.Protector):
+    """Add noise that halves from round to round, at the clients alone."""
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        known.need_norm("clip first")
+        return (Noise(mechanism="gaussian", scale=0.5 ** ctx.party.memory(self).get("round", 0)),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        client.memory(self)["round"] = ctx.round + 1
+        noise = np.random.default_rng(list(os.urandom(32))).normal(0, 0.5**ctx.round, block.size)
+        return block.replace(values=block.plain() + noise.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "chain", [(Growing, {"use": "std.gaussian", "noise_multiplier": 1.0}), (CLIP, Fading)], ids=["bound", "noise"]
+)
+def test_bounds_and_noise_that_a_client_alone_keeps_are_none(chain: Any, toys: Any) -> None:
+    toys("protect", next(part for part in chain if isinstance(part, type)))
+    plain = noised(*({"use": "toy.odd"} if isinstance(part, type) else part for part in chain), rounds=2)
+    with pytest.raises(FedplugError, match="its noised block keeps other bounds, or has other noise, than the server"):
         run_protocol(plain)
+
+
+class Told(fedplug.Protector):
+    """Clip to what the server works out and tells."""
+
+    def setup(self, cohort: Any, key_server: Any, ctx: Context) -> None:
+        norm = ctx.party.memory(self)["norm"] = np.quantile([0.5, 1.5], 0.5)
+        cohort.tell(self.learn, float(norm))
+
+    @fedplug.at_client
+    def learn(self, client: Client, norm: float) -> None:
+        client.memory(self)["norm"] = norm
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        return (Bound(ctx.party.memory(self).get("norm", 1.0)),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        norm, values = client.memory(self)["norm"], block.plain()
+        return block.replace(values=(values * min(1.0, norm / np.linalg.norm(values) / 1.001)).astype(np.float32))
+
+
+def test_bounds_that_everybody_was_told_hold(toys: Any) -> None:
+    toys("protect", Told)
+    outcome = run_protocol(noised({"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}))
+    assert outcome.rows[-1]["clients"]["dropped"] == {}
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
@@ -299,6 +361,7 @@ def test_bounds_that_a_client_alone_keeps_are_none(toys: Any) -> None:
         (lambda: Noise(mechanism="x", scale=-1.0), "Noise(scale=-1.0): it must be a number >= 0"),
         (lambda: Bound(math.nan), "Bound(norm=nan): it must be a number >= 0"),
         (lambda: Bound(1.0, per="tensor"), "Bound(per='tensor'): it must be one of 'update', 'layer', 'scalar'"),  # type: ignore[arg-type]
+        (lambda: Scales(math.nan), "Scales(factor=nan): it must be a number >= -inf"),
         (lambda: Changes("keep"), "Changes(norms='keep'): it must be one of 'kept', 'lost'"),  # type: ignore[arg-type]
     ],
 )
@@ -330,6 +393,8 @@ def test_behind_a_sum_words_are_about_how_far_two_sums_lie_apart() -> None:
     assert total.after((Bound(1.0),)).sensitivity() == 2.0  # from one end of the ball to the other
     assert PLAIN.after((Adds(), Bound(1.0))).sensitivity() == 2.0
     assert total.after((Shifts(),)).sensitivity() == 1.0
+    # Of bare uploads the sum of all shifts would show how many there were.
+    assert PLAIN.after((Bound(1.0), Shifts(), Adds())).sensitivity() is None
     assert total.after((Rounding(1.0),)).sensitivity() == pytest.approx(1.0 + math.sqrt(10))
 
 
@@ -349,6 +414,11 @@ def test_behind_a_sum_words_are_about_how_far_two_sums_lie_apart() -> None:
 def test_no_more_is_believed_of_noise_than_its_size_bears_out(chain: Effects, multiplier: float) -> None:
     (release,) = PLAIN.after(chain).releases
     assert release.noise_multiplier == pytest.approx(multiplier)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert PLAIN.after((Bound(np.float32(2)),)).norm() == 2.0  # type: ignore[arg-type]
+    assert Noise(mechanism="x", scale=tuple(np.ones(2, np.float32))).scale == (1.0, 1.0)
 
 
 def test_norms_are_one_a_layer() -> None:

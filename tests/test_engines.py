@@ -77,6 +77,15 @@ def test_both_engines_give_the_same_model_and_the_same_messages() -> None:
     assert not multiprocessing.active_children()
 
 
+def test_two_workers_draw_apart() -> None:
+    """Noise from a global generator that began alike in two workers would cancel between two uploads."""
+    outcome = run_protocol(recipe_of(score_parameters=["toy.draws"], rounds=1), "processes")
+    log = outcome.rows[0]["log"]
+    for library in ("numpy", "torch"):
+        first, second = (log[f"toy.draws.{library}.{client_id}"] for client_id in (0, 1))  # one in each worker
+        assert first != second
+
+
 def test_workers_that_die_cost_their_clients_a_round_at_most(tmp_path: Path) -> None:
     """Four deaths, one after another: while training, before and after a checkpoint is written, between two questions
     of a round. Every time the clients are restored, catch up, and agree in the end."""

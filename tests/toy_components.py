@@ -126,6 +126,19 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
         return block
 
 
+class Draws(Toy, fedplug.Scorer):
+    """Log a draw from each generator that all of a process shares."""
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+        """Scores are all 0."""
+        import torch
+
+        draws = {"numpy": float(np.random.standard_normal()), "torch": float(torch.randn(()))}
+        client.log.update({f"{self.name}.{library}.{client.client_id}": drawn for library, drawn in draws.items()})
+        return np.zeros(ctx.layout.size, np.float32)
+
+
 class Own(Toy, fedplug.Negotiation):
     """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
 
@@ -461,7 +474,7 @@ TOYS: dict[str, dict[str, type]] = {
     "dataset": {"toy.stripes": Stripes, "toy.tiny_digits": TinyDigits},
     "model": {"toy.pixelwise": Pixelwise},
     "trainer": {"toy.push": Push, "toy.offset": Offset},
-    "score_parameters": {"toy.fail": Fail},
+    "score_parameters": {"toy.fail": Fail, "toy.draws": Draws},
     "protect": {"toy.fail": Fail, "toy.narrow_bfv": NarrowBfv},
     "aggregate": {"toy.peek": Peek},
     "postprocess": {"toy.keep": Keep, "toy.narrow_bfv": NarrowBfv, "toy.ask_again": AskAgain},

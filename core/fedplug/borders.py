@@ -48,19 +48,20 @@ def run(composition: Composition, step: Step, block: Block, ctx: Context, **argu
     ctx = dataclasses.replace(ctx, known=step.before)
     with watch_streams() as drawn:
         given: Any = composition.one(link.hook, link.name, block=block, ctx=ctx, **arguments)
-    if problem := (_seed_problem(step) if drawn() else "") or block_problem(given, block, step, ctx):
+    if problem := (seed_problem(step) if drawn() else "") or block_problem(given, block, step, ctx):
         raise ProtectionError(f"component {link.name}, hook {link.hook}, zone {link.zone}: {problem}")
     return given  # type: ignore[no-any-return]
 
 
-def _seed_problem(step: Step) -> str:
+def seed_problem(step: Step) -> str:
     """What is wrong with a link that drew from the recipe's seed, as a sentence; empty if nothing."""
     noises = [effect for effect in step.effects or () if isinstance(effect, Noise)]
     if not noises or any(noise.source == "reproducible" for noise in noises):
         return ""
     return (
         f"it states {noises[0].source} noise, and draws from the recipe's seed, which others know; draw secret noise "
-        "(fedplug_std.noise_sources, os.urandom), or state source='reproducible', which protects nobody"
+        "(fedplug_std.noise_sources, os.urandom), or state source='reproducible', which protects nobody. What hides "
+        "nothing comes from ctx.public_rng"
     )
 
 
@@ -94,10 +95,15 @@ def _besides_problem(given: Block, before: Block, step: Step) -> str:
     if CoversSupport() not in (step.effects or ()):
         fields.append("positions")
     for name in fields:
-        one, other = getattr(before, name), getattr(given, name)
-        if one is not other and (type(one) is not type(other) or not np.array_equal(one, other)):
+        if not _same(getattr(before, name), getattr(given, name)):
             return f"it changed the block's {name}, which travel in the clear; a link that seals nothing changes values"
     return ""
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    return one is other or ((one is None) == (other is None) and np.array_equal(one, other))
 
 
 def sum_problem(
@@ -116,14 +122,17 @@ def sum_problem(
     if step.effects == (Adds(),) and total.values is not None and (apart := _apart(total, blocks, weights)):
         return (
             f"it states that it adds the weighted uploads up, and gave values up to {apart:.3g} away from their sum; "
-            "state what else it does in its `sums`",
+            "give the sum, with the total weight as its divisor, or state what else it does in its `sums`",
             None,
         )
     return "", None
 
 
 def _apart(total: Block, blocks: Mapping[int, Block], weights: Mapping[int, float]) -> float:
-    """How far a plain sum lies from the weighted uploads, at up to 4096 places; 0 where rounding explains it."""
+    """How far a plain sum lies from the weighted uploads, at some thousands of places; 0 where rounding explains it.
+
+    Sums of blocks with positions of their own are not compared.
+    """
     if any(b.positions is not None or b.values is None or b.size != total.size for b in blocks.values()):
         return 0.0
     at = slice(None, None, max(1, total.size // 4096))

@@ -13,6 +13,7 @@ from fedplug.composition import Composition
 from fedplug.context import Server
 from fedplug.curves import curve_problems, stated_in
 from fedplug.effects import Effects, Known, Misplaced, Noise, Release, Reveals
+from fedplug.errors import of_component
 from fedplug.links import released
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, Negotiation
@@ -192,13 +193,14 @@ def believed(component: Component, ctx: Context) -> list[Reveals]:
         component: of the recipe.
         ctx: of a round at the server.
     """
-    noisy = any(
+    with of_component(component.name, "ballots"):
+        ballots = isinstance(component, Groups | Negotiation) and any(
+            component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds)
+        )
+    noisy = ballots or any(
         step.link.name == component.name and any(isinstance(effect, Noise) for effect in step.effects or ())
         for zone in ctx.links
         for step in ctx.steps(zone)
-    ) or (
-        isinstance(component, Groups | Negotiation)
-        and any(component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds))
     )
     why = f"not covered by epsilon, as {component.name} says: it states no noise in a link and no ballots"
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import numbers
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -47,8 +48,8 @@ def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: An
 
 
 def _number_problem(least: float, nan: bool, value: Any) -> str:
-    numbers = value if isinstance(value, tuple) else () if value is None else (value,)
-    if all(isinstance(n, int | float) and (n >= least or (nan and math.isnan(n))) for n in numbers):
+    given = value if isinstance(value, tuple) else () if value is None else (value,)
+    if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
         return ""
     return f"a number >= {least:g}"
 

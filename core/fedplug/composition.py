@@ -275,8 +275,10 @@ def hook_problems(component_class: type, group: str) -> list[str]:
 
 
 def _stale_statements(component_class: type) -> Iterator[str]:
-    """Hooks that a class overrides while it inherits what another class said of its own."""
-    for hook, statement in {"protect": "effects", "aggregate": "sums", "postprocess": "opens"}.items():
+    """Methods that a class overrides while it inherits what another class said of its own."""
+    said = {"protect": "effects", "aggregate": "sums", "postprocess": "opens", "train": "record_release",
+            "score_parameters": "public_scores"}  # fmt: skip
+    for hook, statement in said.items():
         says = _home(component_class, statement)
         if says is None or _home(says, hook) in (None, _home(component_class, hook)):
             continue
@@ -287,9 +289,10 @@ def _stale_statements(component_class: type) -> Iterator[str]:
 
 
 def _home(component_class: type, name: str) -> type | None:
-    """The class that defines a member; None where none below the roles does."""
+    """The class that defines a member; None where none below the roles does, or leaves it open."""
     mine = (base for base in component_class.__mro__ if base.__module__ != Component.__module__)
-    return next((base for base in mine if name in vars(base)), None)
+    found = next((base for base in mine if name in vars(base)), None)
+    return None if found is None or name in getattr(found, "__abstractmethods__", ()) else found
 
 
 def _a(role: type) -> str:

@@ -277,3 +277,11 @@ class Context:
     def rng(self, *purpose: object) -> np.random.Generator:
         """Reproducible stream for this round and purpose."""
         return stream(self.seed, "server", self.round, *purpose)
+
+    def public_rng(self, *purpose: object) -> np.random.Generator:
+        """The same for what hides nothing: a link with secret noise may draw rotations or samples from it."""
+        token = _watched.set(None)
+        try:
+            return self.rng("public", *purpose)
+        finally:
+            _watched.reset(token)

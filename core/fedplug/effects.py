@@ -62,10 +62,10 @@ class Bound(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scales:
+class Scales(Checked):
     """Values are multiplied by a public number."""
 
-    factor: float
+    factor: float = at_least(-math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -467,7 +467,9 @@ class Known:
                     releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
                 )  # fmt: skip
             case Shifts():
-                return replace(self, grid=0.0, bounds=(), beneath=self.bounds or self.beneath)
+                # Without noise beneath, the sum of the shifts would show how many took part.
+                beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
+                return replace(self, grid=0.0, bounds=(), beneath=beneath)
             case Rounding(step):
                 return self._rounded(step)
             case Changes(norms, why):
@@ -604,6 +606,8 @@ class Known:
         norms = self.layer_norms(order)
         if norms is None:
             return min(scale, default=0.0) / norm if norm > 0 else math.inf
+        if len(norms) != len(scale):
+            return 0.0  # before the model is known nobody can say which belongs to which
         # One release of all layers together: (sum of (C_l / s_l)^2)^(-1/2); of Laplace noise (sum of C_l / b_l)^(-1).
         if any(s == 0 for s in scale):
             return 0.0

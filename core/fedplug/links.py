@@ -303,16 +303,26 @@ def uploaded(steps: Iterable[Step]) -> Known | None:
 
 
 def stated_bounds(steps: Iterable[Step]) -> bytes:
-    """A fingerprint of the bounds that a zone's uploads are promised to keep, and that its noise is measured by.
+    """A fingerprint of the bounds and the noise that a zone's uploads are promised to have.
 
-    Statements may follow from what a party keeps. A client that keeps other bounds than the server goes by would not
-    have the privacy that the ledger claims for it.
+    Statements may follow from what a party keeps. A client that goes by others than the server would not have the
+    privacy that the ledger claims for it.
     """
     known = uploaded(steps)
     assert known is not None  # a zone that is sent has an aggregator
-    bounds = [(clip.link, clip.bound, clip.factor) for clip in known.clips]
-    text = repr((bounds, [(release.link, release.clipping_norm) for release in known.releases]))
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+    stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
+    for release, scale in zip(known.releases, known.scales, strict=True):
+        # Scales that follow from scores, or that differ between clients, are not known to all.
+        same = [] if release.scored or scale is None else [scale, release.noise_multiplier]
+        stated.append([release.link, release.clipping_norm, *same])
+    return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
+
+
+def _rounded(found: Any) -> Any:
+    """With numbers as text of nine digits: those of other types, or of another machine, may differ in the last bits."""
+    if isinstance(found, list | tuple):
+        return [_rounded(one) for one in found]
+    return found if isinstance(found, str) else f"{float(found):.9g}"
 
 
 def released(steps: Iterable[Step]) -> Known | None:

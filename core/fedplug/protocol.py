@@ -25,7 +25,7 @@ from fedplug.buffers import mean_of_buffers
 from fedplug.charging import Charging
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
-from fedplug.context import Context, Server, stream
+from fedplug.context import Context, Server, stream, watch_streams
 from fedplug.engines.base import Engine
 from fedplug.errors import (
     ClientError,
@@ -290,8 +290,10 @@ class Protocol:
                             step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
                             known = dataclasses.replace(ctx, known=step.before)
                             arguments = {"blocks": blocks, "weights": weights, "ctx": known}
-                            total = self.composition.one("aggregate", step.link.name, **arguments)
+                            with watch_streams() as drawn:
+                                total = self.composition.one("aggregate", step.link.name, **arguments)
                             problem, spoilt = borders.sum_problem(total, blocks, weights, step)
+                            problem = problem or (borders.seed_problem(step) if drawn() else "")
                             if spoilt is not None:
                                 raise ProtectionError(problem).blame(spoilt)
                             if problem:

@@ -485,7 +485,7 @@ class Metric(Component):
 
 
 class Extension(Component):
-    """Looks on: methods named after a hook, marked `@hookimpl(wrapper=True)`; changing what they see stops the run."""
+    """Looks on: methods named after a hook, marked `@hookimpl(wrapper=True)`, which change no block and no score."""
 
 
 ROLES: dict[str, type[Component]] = {

@@ -76,7 +76,7 @@ class UploadRules:
         Args:
             upload: what the client sent.
             weight: the client's weight, as the server knows it.
-            stated: by zone, the fingerprint of the bounds that the server goes by.
+            stated: by zone, the fingerprint of the bounds and the noise that the server goes by.
         """
         if not isinstance(upload, dict) or not isinstance(upload.get("blocks"), dict):
             return f"it is {shown(upload)}, not blocks by zone"
@@ -97,8 +97,8 @@ class UploadRules:
         for zone in upload["blocks"]:
             if not isinstance(kept, dict) or kept.get(zone) != stated[zone]:
                 return (
-                    f"its {zone} block keeps other bounds than the server goes by; a bound may follow from options and "
-                    "from what everybody was told, not from what a client alone keeps"
+                    f"its {zone} block keeps other bounds, or has other noise, than the server goes by; both may "
+                    "follow from options and from what everybody was told, not from what a client alone keeps"
                 )
         return ""
 

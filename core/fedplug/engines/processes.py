@@ -21,6 +21,8 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import numpy as np
+
 from fedplug import codec
 from fedplug.calls import describe
 from fedplug.engines.base import Job
@@ -169,7 +171,7 @@ class ProcessEngine:
 
 def _context() -> ForkServerContext | SpawnContext:
     """How workers are started. The first call in a process starts the server that they are forked from."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if sys.platform != "linux":  # elsewhere libraries of the system do not survive a fork
         return multiprocessing.get_context("spawn")
     from multiprocessing.forkserver import ensure_running
 
@@ -193,7 +195,7 @@ class Worker:
         self.pipe, theirs = context.Pipe()
         name = "key-server" if number == KEY_SERVER_WORKER else f"worker-{number}"
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, job, number, client_ids), name=name, daemon=True
+            target=serve, args=(theirs, job, number, client_ids, dict(os.environ)), name=name, daemon=True
         )
         self.process.start()
         theirs.close()
@@ -218,13 +220,26 @@ class Worker:
             raise SetupError(f"{self.process.name} could not {command}: {failure}")
 
 
-def serve(pipe: Connection, job: Job, number: int, client_ids: list[int]) -> None:
+def _draw_apart() -> None:
+    """Seeds the global generators from the system: a fork copies their state, and torch begins with the same anywhere.
+
+    Noise that a plugin draws from them would otherwise be the same in every worker, and cancel between two uploads.
+    """
+    import torch
+
+    np.random.seed()
+    torch.seed()
+
+
+def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], environ: dict[str, str]) -> None:
     """The life of a worker: build the parties, then answer until the pipe closes.
 
     Ctrl-C is for the parent to handle; it closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(environ)  # the server that workers are forked from has that of its own start
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _draw_apart()
     host: ClientHost | KeyServerHost
     try:
         recipe, composition = job.build()
