@@ -209,7 +209,12 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("missing", sorted(a_result()))
+DRAWN = ("forms", "found", "truth")  # what pictures are made of; the rest is captions
+
+
+@pytest.mark.parametrize(
+    "missing", [pytest.param(key, marks=() if key in DRAWN else pytest.mark.slow) for key in sorted(a_result())]
+)
 def test_a_result_that_lacks_something_is_still_drawn(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,7 +192,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     # Scalar Paillier takes 15 ms a scalar.
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
-        "fedre": ["data.test_count=16"],  # a U-Net
+        "fedre": ["data.test_count=16", "data.train_count=112"],  # a U-Net
     }.get(path.stem, ["model.hidden=[32]"])
     assert_sound(*run_small(path, tmp_path, *few))
 
@@ -210,7 +210,8 @@ def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
 
 
 def test_the_task_of_fedre_runs_without_a_data_folder(tmp_path: Path) -> None:
-    _, rows = run_small(ROOT / "recipes/paper/fedre/documents.yaml", tmp_path, "data.test_count=16")
+    small = ["data.test_count=16", "data.train_count=112"]
+    _, rows = run_small(ROOT / "recipes/paper/fedre/documents.yaml", tmp_path, *small)
     assert set(rows[-1]["segmentation"]) == {"iou", "precision", "recall", "f_score"}  # type: ignore[call-overload]
 
 
