@@ -81,7 +81,10 @@ CONSOLES = [block for block in BLOCKS if block.language == "console"]
 
 
 def params(blocks: list[Fenced]) -> Any:
-    return [pytest.param(block, id=block.id) for block in blocks]
+    # Attacks and sweeps have tests of their own.
+    costly = re.compile(r"fedplug run recipes/leakage|fedplug sweep (?!.*--dry-run)")
+    slow = [block for block in blocks if costly.search(block.text)]
+    return [pytest.param(block, id=block.id, marks=pytest.mark.slow if block in slow else ()) for block in blocks]
 
 
 # ---- a place in which a page's commands run

@@ -209,7 +209,15 @@ def combinations() -> Iterator[tuple[str, str, str, str]]:
 # -- the matrix --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("negotiation", "plain", "sealed", "aggregator"), list(combinations()))
+def with_marks() -> Iterator[Any]:
+    """With the other aggregators, most chains of the plain zone are left to `make test-all`: the mean runs them all."""
+    for names in combinations():
+        _, plain, _, aggregator = names
+        often = aggregator == "std.mean" or plain in ("nothing", "std.gaussian", "fedre.layer_budgets")
+        yield pytest.param(*names, marks=() if often else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("negotiation", "plain", "sealed", "aggregator"), list(with_marks()))
 def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, sealed: str, aggregator: str) -> None:
     recipe = recipe_of(negotiation, plain, sealed, aggregator)
     names = {"negotiation": negotiation, "plain": plain, "sealed": sealed, "aggregator": aggregator}

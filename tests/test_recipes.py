@@ -202,7 +202,13 @@ def test_baselines_run(path: Path, tmp_path: Path) -> None:
     assert_sound(*run_small(path, tmp_path, "model.hidden=[16]"))
 
 
-@pytest.mark.parametrize("path", [*SMALL, *FAS, *(path for path in SHIELD if "." not in path.stem)], ids=ids)
+ON_DIGITS = [*SMALL, *FAS, *(path for path in SHIELD if "." not in path.stem)]
+ATTACKED = [path for path in ON_DIGITS if re.search("attack|insider", path.stem)]  # attacks have tests of their own
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=pytest.mark.slow if path in ATTACKED else (), id=ids(path)) for path in ON_DIGITS]
+)
 def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
     data = "data={use: std.digits, clients: 3, train_size: 300, partition: {use: std.iid}}"
     small = "model={use: std.mlp, hidden: [16]}"

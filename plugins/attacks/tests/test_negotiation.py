@@ -176,6 +176,7 @@ def test_masks_name_classes_where_no_ballot_is_sent(runs: Runs) -> None:
     assert np.mean(found) > 0.95
 
 
+@pytest.mark.slow
 def test_a_key_on_the_ballots_hides_them_from_the_server_and_not_from_a_server_with_a_client(runs: Runs) -> None:
     """ParaAegis' vote on the very scores that give SelectiveShield's clients away."""
     sets = ("score_parameters=[{use: selectiveshield.fisher}]", *FEW_CLASSES)
