@@ -49,6 +49,8 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+pytestmark = pytest.mark.xdist_group("docs")  # several tests share one whole run, which takes ten seconds and more
+
 
 @dataclasses.dataclass(frozen=True)
 class Fenced:
