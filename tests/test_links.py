@@ -27,8 +27,8 @@ class Says(fedplug.Protector):
         return self.stated
 
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Not run here."""
-        raise NotImplementedError
+        """Not called: links are folded here."""
+        raise AssertionError("links are folded here, and not run")
 
 
 class Refuses(Says):
@@ -52,8 +52,8 @@ class Sums(fedplug.Aggregator):
         return (Adds(),)
 
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """Not run here."""
-        raise NotImplementedError
+        """Not called: links are folded here."""
+        raise AssertionError("links are folded here, and not run")
 
 
 def context() -> Context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -18,7 +18,7 @@ from fedplug.catalog import HOOK_GROUPS, Catalog
 from fedplug.component import hookimpl
 from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.links import Link, chains
-from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, undecided
+from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, stale_statements, undecided
 
 if TYPE_CHECKING:
     from fedplug.recipe import Recipe, Use
@@ -266,33 +266,12 @@ def hook_problems(component_class: type, group: str) -> list[str]:
         if (group == "extension") != bool(options.get("wrapper") or options.get("hookwrapper")):
             rule = "must be" if group == "extension" else "must not be"
             problems.append(f"implements {hook}, which in the group {group} {rule} a wrapper: @hookimpl(wrapper=True)")
-    problems += _stale_statements(component_class)
+    problems += stale_statements(component_class)
     if group in HOOK_GROUPS and group not in hooks and not problems:
         problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
     elif group == "extension" and not hooks:
         problems.append("wraps no hook; mark a method with @hookimpl(wrapper=True)")
     return problems
-
-
-def _stale_statements(component_class: type) -> Iterator[str]:
-    """Methods that a class overrides while it inherits what another class said of its own."""
-    said = {"protect": "effects", "aggregate": "sums", "postprocess": "opens", "train": "record_release",
-            "score_parameters": "public_scores"}  # fmt: skip
-    for hook, statement in said.items():
-        says = _home(component_class, statement)
-        if says is None or _home(says, hook) in (None, _home(component_class, hook)):
-            continue
-        yield (
-            f"overrides {hook} of {says.__name__} and inherits its {statement}, which says what that one does; define "
-            f"{statement} as well, or write {statement} = {says.__name__}.{statement} if all of it still holds"
-        )
-
-
-def _home(component_class: type, name: str) -> type | None:
-    """The class that defines a member; None where none below the roles does, or leaves it open."""
-    mine = (base for base in component_class.__mro__ if base.__module__ != Component.__module__)
-    found = next((base for base in mine if name in vars(base)), None)
-    return None if found is None or name in getattr(found, "__abstractmethods__", ()) else found
 
 
 def _a(role: type) -> str:

@@ -645,6 +645,32 @@ def remote_method(component: Any, name: str, site: str) -> Callable[..., Any] | 
     return method if site_of(method) == site else None
 
 
+_SAID_IN = {
+    "protect": "effects", "aggregate": "sums", "postprocess": "opens", "train": "record_release",
+    "score_parameters": "public_scores",
+}  # fmt: skip
+"""Which member states what a method does."""
+
+
+def stale_statements(cls: type) -> Iterable[str]:
+    """Methods that a class overrides while it inherits what another class said of its own, as half sentences."""
+    for method, statement in _SAID_IN.items():
+        says = _home(cls, statement)
+        if says is None or _home(says, method) in (None, _home(cls, method)):
+            continue
+        yield (
+            f"overrides {method} of {says.__name__} and inherits its {statement}, which says what that one does; "
+            f"define {statement} as well, or write {statement} = {says.__name__}.{statement} if all of it still holds"
+        )
+
+
+def _home(cls: type, name: str) -> type | None:
+    """The class that defines a member; None where none below the roles does, or leaves it open."""
+    mine = (base for base in cls.__mro__ if base.__module__ != __name__)
+    found = next((base for base in mine if name in vars(base)), None)
+    return None if found is None or name in getattr(found, "__abstractmethods__", ()) else found
+
+
 def undecided(cls: type) -> list[tuple[type, str]]:
     """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
     found = {}
@@ -660,5 +686,5 @@ __all__ = [
     "ROLES", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension", "Finds", "Groups",
     "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector", "Reads",
     "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named",
-    "record_problems", "remote_method", "roles_of", "site_of", "undecided",
+    "record_problems", "remote_method", "roles_of", "site_of", "stale_statements", "undecided",
 ]  # fmt: skip
