@@ -182,7 +182,7 @@ class _Rules:
         last = self.draft.general.rounds - 1 if self.draft.general else 0
         stated: list[Stated] = []
         paths: dict[str, KeyPath] = {}
-        for round in dict.fromkeys((0, last)):
+        for round in (0, last):  # also where both are one: a curve must equal itself when it is stated again
             ctx = self.context(round)
             chains = [fold(ctx.links[zone], ctx, lambda link, message: None) for zone in self.readable()]
             found = stated_in(chains)
