@@ -14,11 +14,11 @@ from fedplug.charging import Charging
 from fedplug.checkpoint import Checkpoints
 from fedplug.engines.base import Engine
 from fedplug.errors import CheckpointError, TooFewClients
-from fedplug.protocol import Protocol
+from fedplug.events import Released
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug.state_files import read_file, write_file
-from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, toy_catalog
+from toy_components import UNANIMOUS, Watched, build, paraaegis, read_saved, recipe_of, toy_catalog
 
 
 class Nobody:
@@ -152,8 +152,8 @@ class Stopped(Exception):
     """Ends a run as if by a power cut."""
 
 
-def stop_after(protocol: Protocol, engine: Engine, folder: Path, rounds: int) -> None:
-    """Writes a checkpoint after every round, and stops after some."""
+def stop_after(protocol: Watched, engine: Engine, folder: Path, rounds: int) -> None:
+    """Sets up and runs, writes a checkpoint before round 1 and after every round, and stops after some."""
     checkpoints = Checkpoints(folder)
 
     def on_round(done: int) -> None:
@@ -161,11 +161,9 @@ def stop_after(protocol: Protocol, engine: Engine, folder: Path, rounds: int) ->
         if done == rounds:
             raise Stopped
 
-    protocol.on_round = on_round
-
-
-def run_from_checkpoint_0(protocol: Protocol) -> None:
-    protocol.on_round(0)
+    protocol.after_each_round(on_round)
+    protocol.setup()
+    on_round(0)
     protocol.run()
 
 
@@ -209,10 +207,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path) ->
     for stop in (0, 3) if case == "paraaegis" else (2,):
         run = tmp_path / f"stopped-{stop}"
         first, engine, _ = build(plain)
-        stop_after(first, engine, run, stop)
-        first.setup()
         with pytest.raises(Stopped):
-            run_from_checkpoint_0(first)
+            stop_after(first, engine, run, stop)
         second, engine, watch = build(plain)
         found = Checkpoints(run).read()
         assert found is not None
@@ -351,16 +347,16 @@ def start_and_kill(
 ) -> Path:
     """Starts a run that is cut off in round `kill_in[0]`, resumes it, cuts it off again, ..., until it ends."""
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    charge = Charging.round
+    charge = Charging._released
     kills = list(kill_in)
 
-    def killed(self: Charging, round: int, *rest: Any) -> None:
-        if kills and round == kills[0]:
+    def killed(self: Charging, event: Released) -> None:
+        if kills and event.round == kills[0]:
             kills.pop(0)
             raise Killed  # the uploads have arrived, and nothing has been written since
-        charge(self, round, *rest)
+        charge(self, event)
 
-    monkeypatch.setattr(Charging, "round", killed)
+    monkeypatch.setattr(Charging, "_released", killed)
     with pytest.raises(Killed):
         run_command.start(Recipe.from_plain(plain or noised(), catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()

@@ -11,6 +11,7 @@ from fedplug.calls import Receiver
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice, alike, listed
 from fedplug.context import Party, Server
 from fedplug.errors import ClientError, PartyLost, TooFewClients
+from fedplug.events import Events
 from fedplug.views import KEY_SERVER, Wire, client_address
 
 
@@ -55,7 +56,7 @@ class World:
         self.component, self.wire = Component(), Wire()
         self.parties = {client_address(c): Fake(c) for c in range(clients)}
         self.lost: set[str] = set()
-        self.office = PostOffice(self, self.wire, "digest", list(range(clients)), min_clients)
+        self.office = PostOffice(self, self.wire, "digest", list(range(clients)), min_clients, Events())
         self.server = Server()
         self.ids = list(range(clients))
         self.key_server = Fake()

@@ -13,6 +13,7 @@ from fedplug import Block, Bound, Changes, Client, Context, Effects, Known, Reve
 from fedplug.accounting import composed_epsilon, gaussian_epsilon
 from fedplug.catalog import Catalog, Entry
 from fedplug.errors import FedplugError, RecipeError
+from fedplug.events import Asking
 from fedplug.recipe import Recipe
 from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog
 
@@ -322,7 +323,7 @@ def test_an_answer_that_nobody_states_is_entered_before_the_uploads_are_asked_fo
     protocol, engine, _ = build(plain)
     try:
         protocol.setup()
-        protocol.on_upload = lambda round, charged, what: seen.append(list(protocol.ledger.uncovered))
+        protocol.events.subscribe(Asking, lambda event: seen.append(list(protocol.ledger.uncovered)))
         seen: list[list[str]] = []
         protocol.round(0)
     finally:
@@ -414,7 +415,7 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
     finally:
         engine.close()
     assert len(protocol.ledger.log) == 1
-    assert protocol.charging.owed is None
+    assert protocol.books.charging.owed is None
 
 
 def test_a_ledger_is_set_up_for_one_cost_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

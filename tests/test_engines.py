@@ -16,6 +16,7 @@ from fedplug.checkpoint import Checkpoints
 from fedplug.engines.base import Job
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.errors import SetupError
+from fedplug.events import Asking
 from fedplug.recipe import Recipe
 from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
 
@@ -107,11 +108,12 @@ def test_workers_that_die_cost_their_clients_a_round_at_most(tmp_path: Path) -> 
         if done == 4:
             kill_worker(1)
 
-    def on_upload(round: int, charged: list[int], what: str) -> None:
-        if round == 5:
+    def on_upload(event: Asking) -> None:
+        if event.round == 5 and event.what == "upload":
             kill_worker(0)  # after the ballots, before the uploads
 
-    protocol.on_round, protocol.on_upload = on_round, on_upload
+    protocol.after_each_round(on_round)
+    protocol.events.subscribe(Asking, on_upload)
     try:
         protocol.setup()
         on_round(0)

@@ -36,7 +36,7 @@ class Story:
         def save(rounds: int) -> None:
             self.folder = self.checkpoints.write(rounds, self.protocol.state(), self.engine)
 
-        self.protocol.on_round = save
+        self.protocol.after_each_round(save)
         self.protocol.setup()
         self.protocol.run()
 

@@ -26,11 +26,11 @@ from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.errors import CheckpointError, FedplugError, OpenedBefore, SetupError
+from fedplug.events import Events, Released
 from fedplug.openings import Openings
 from fedplug.recipe import Recipe
 from fedplug.run_folder import locked
 from fedplug.settings import Settings
-from fedplug.testing.world import Notes
 from toy_components import recipe_of, toy_catalog
 
 ENGINES = ("local", "processes")
@@ -60,15 +60,15 @@ def start_and_die(
     plain: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch, round: int
 ) -> Path:
     """A run that ends in a round (0-based) after its sums were opened, and before its checkpoint."""
-    charge = Charging.round
+    charge = Charging._released
 
-    def killed(self: Charging, now: int, *rest: Any) -> None:
-        if now == round:
+    def killed(self: Charging, event: Released) -> None:
+        if event.round == round:
             raise Killed
-        charge(self, now, *rest)
+        charge(self, event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Charging, "round", killed)
+        patch.setattr(Charging, "_released", killed)
         with pytest.raises(Killed):
             run_command.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
     (folder,) = settings.output.iterdir()
@@ -164,7 +164,6 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
 def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
     from fedplug.client_data import load_data
-    from fedplug.ledger import Ledger
     from fedplug.views import Wire
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
@@ -173,8 +172,7 @@ def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     started: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     data, public = load_data(recipe, composition.components, None)
     model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
-    ledger, wire = Ledger("toy", 4, 1, 2, 1e-5), Wire(keep=True)
-    arguments = (recipe, composition, started, model.layout, wire, ledger, Notes(), model, public)
+    arguments = (recipe, composition, started, model.layout, Wire(keep=True), Events(), model, public)
     return run_command.Protocol(*arguments), started
 
 
@@ -265,7 +263,7 @@ def test_clients_open_the_same_bytes_again_after_a_kill_and_end_as_if_nothing_ha
 
 def test_a_client_whose_process_dies_opens_the_last_sum_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row of round 1 is there when the clients have opened its sum, before the checkpoint of round 2."""
-    write, victims = run_command.Run._write_row, list[Any]()
+    write, victims = run_command.Run._write_metrics, list[Any]()
 
     def killing(self: run_command.Run, *arguments: Any) -> None:
         write(self, *arguments)
@@ -274,7 +272,7 @@ def test_a_client_whose_process_dies_opens_the_last_sum_again(tmp_path: Path, mo
             victims[0].kill()
             victims[0].join()
 
-    monkeypatch.setattr(run_command.Run, "_write_row", killing)
+    monkeypatch.setattr(run_command.Run, "_write_metrics", killing)
     folder = start(sealed("clients", min_clients=2), settings_of(tmp_path, "processes"))
     assert len(victims) == 1
     assert not any("unopened" in row for row in rows_of(folder))
@@ -454,7 +452,7 @@ def test_of_two_resumes_at_once_one_runs(tmp_path: Path) -> None:
 def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(Charging, "round", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        patch.setattr(Charging, "_released", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         recipe = Recipe.from_plain(recipe_of(), toy_catalog())
         code, folder = run_command.start(recipe, settings, toy_catalog())
     assert code == run_command.INTERRUPTED

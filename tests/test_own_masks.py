@@ -267,7 +267,7 @@ def test_groups_cannot_change_once_their_models_differ() -> None:
             with pytest.raises(ValueError, match="groups cannot change in round 2"):
                 cohort.regroup({"even": [0, 1], "odd": [2, 3]})
 
-        protocol.on_round = at_end
+        protocol.after_each_round(at_end)
 
     run_protocol(recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=1), prepare=move)
 

@@ -239,14 +239,14 @@ def test_a_repeated_round_is_charged_for_records_too() -> None:
     recipe = recipe_of(train={"use": "baselines.dp_sgd", "noise_multiplier": 2.0, "clipping_norm": 1.0})
     protocol, engine, _ = build(recipe)
     protocol.ledger.record_accountant = protocol.composition.components["baselines.dp_sgd"]
-    protocol.charging.ledger = protocol.ledger
+    protocol.books.charging.ledger = protocol.ledger
     try:
         protocol.setup()
         assert set(protocol.server.state["fedplug"]["records"]) == {0, 1, 2, 3}
         protocol.run()
         before = protocol.ledger.record_epsilon()
         assert {client: len(rounds) for client, rounds in protocol.ledger.records.items()} == dict.fromkeys(range(4), 2)
-        protocol.charging.lost_round(1, [0, 1, 2, 3])
+        protocol.books.charging.lost_round(1, [0, 1, 2, 3])
     finally:
         engine.close()
     assert protocol.ledger.record_epsilon() > before

@@ -43,12 +43,15 @@ from fedplug import (
     codec,
     hookimpl,
 )  # fmt: skip
+from fedplug.bookkeeping import Bookkeeping
 from fedplug.catalog import Catalog, Entry
 from fedplug.client_data import load_data
 from fedplug.composition import Composition
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
+from fedplug.events import Events, RoundClosed
+from fedplug.ledger import Ledger
 from fedplug.ledger_setup import ledger_of
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
@@ -549,11 +552,36 @@ def paraaegis(
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
+class Watched(Protocol):
+    """A protocol with the books that are kept of it."""
+
+    books: Bookkeeping
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.books.ledger
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.books.rows
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), **self.books.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self.books.restore(state)
+
+    def after_each_round(self, call: Callable[[int], None]) -> None:
+        """Calls with how many rounds are done."""
+        self.events.subscribe(RoundClosed, lambda event: call(event.round + 1))
+
+
 @dataclasses.dataclass(eq=False)
 class Outcome:
     """A finished run: everything that a test may want to look at."""
 
-    protocol: Protocol
+    protocol: Watched
     wire: Wire
     notes: list[str]
     vectors: dict[int, NDArray[np.float32]]
@@ -583,7 +611,7 @@ class Outcome:
 
 def build(
     plain: Mapping[str, Any], engine: str = "local", *, workers: int = 2, server_plain: Mapping[str, Any] | None = None
-) -> tuple[Protocol, Engine, Notes]:
+) -> tuple[Watched, Engine, Notes]:
     """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
     catalog = toy_catalog()
     recipe = Recipe.from_plain(server_plain or plain, catalog)
@@ -596,9 +624,11 @@ def build(
     data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger = ledger_of(recipe, composition, model.layout)
-    watch = Notes()
-    wire = Wire(keep=True)
-    return Protocol(recipe, composition, running, model.layout, wire, ledger, watch, model, public), running, watch
+    events = Events()
+    watch = Notes(events)
+    protocol = Watched(recipe, composition, running, model.layout, Wire(keep=True), events, model, public)
+    protocol.books = Bookkeeping(protocol, ledger)
+    return protocol, running, watch
 
 
 def run_protocol(
@@ -607,7 +637,7 @@ def run_protocol(
     *,
     workers: int = 2,
     server_plain: Mapping[str, Any] | None = None,
-    prepare: Callable[[Protocol, Engine], None] | None = None,
+    prepare: Callable[[Watched, Engine], None] | None = None,
 ) -> Outcome:
     """Runs a recipe from set-up to end.
 

@@ -6,7 +6,7 @@ Whoever is asked for an upload pays, also if the upload is lost, the round cut o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.composition import Composition
@@ -14,7 +14,8 @@ from fedplug.context import Server
 from fedplug.curves import curve_problems, stated_in
 from fedplug.effects import Effects, Known, Misplaced, Noise, Release, Reveals
 from fedplug.errors import of_component
-from fedplug.links import released
+from fedplug.events import Asking, Events, MessageUncovered, Released, RoundStarted, SumWithheld
+from fedplug.links import amplified, released
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, Negotiation
 
@@ -42,64 +43,58 @@ class Charging:
         self.ledger, self.size = ledger, size
         self.owed: tuple[int, list[int]] | None = None
 
-    def round(
-        self,
-        round: int,
-        charged: list[int],
-        uploads: dict[int, Any],
-        contributors: dict[str, int],
-        weights: dict[int, float],
-        exposed: bool,
-    ) -> None:
+    def subscribe(self, events: Events) -> None:
+        """From here on, enters what happens into the ledger."""
+        events.subscribe(RoundStarted, self._check)
+        events.subscribe(Asking, self._asking)
+        events.subscribe(Released, self._released)
+        events.subscribe(MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.method))
+        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone))
+
+    def _asking(self, event: Asking) -> None:
+        """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
+        if event.what == "ballots":
+            self.charge_ballots(event.round, event.clients, self.ballots(event.round))
+        else:
+            self.owed = event.round, list(event.clients)
+
+    def _released(self, event: Released) -> None:
         """Enters into the ledger what each zone's chain released this round."""
-        sizes = {
-            zone: sum(upload["blocks"][zone].size for upload in uploads.values() if zone in upload["blocks"])
-            / len(uploads)
-            for zone in self.recipe.zones
-        }
-        sent = {zone for zone, size in sizes.items() if size}
-        secret = not exposed and sent <= self.amplified(round)
-        self.server.state["fedplug"].update(zone_sizes=sizes, secret_cohort=secret)
+        sent = {zone for zone, size in event.zone_sizes.items() if size}
+        secret = not event.exposed and sent <= self.amplified(event.round)
+        self.server.state["fedplug"].update(zone_sizes=dict(event.zone_sizes), secret_cohort=secret)
         self.ledger.record(
-            round,
-            charged=charged,
-            zone_sizes=sizes,
+            event.round,
+            charged=event.charged,
+            zone_sizes=event.zone_sizes,
             total=self.size,
-            releases=self.releases(round),
-            contributors=contributors,
-            weights={client_id: weights[client_id] for client_id in uploads},
+            releases=self.releases(event.round),
+            contributors=event.contributors,
+            weights=event.weights,
             secret_cohort=secret,
-            records=self.records(round, charged),
-            unstated=self.unstated(round),
+            records=self.records(event.round, event.charged),
+            unstated=self.unstated(event.round),
         )
         self.owed = None
 
-    def check(self, round: int) -> None:
+    def _check(self, event: RoundStarted) -> None:
         """Checks that what a round is about to release costs what the ledger takes it for; before anybody is asked.
 
         Raises:
             Misplaced: a mechanism has another curve than before round 1.
         """
-        ctx = dataclasses.replace(self.server.ctx, round=round)
+        ctx = self._at(event.round)
         stated = stated_in(ctx.steps(zone) for zone in self.composition.links)
-        stated += [(f"the ballots of {name}", effects) for name, effects in self._ballots(round)]
+        stated += [(f"the ballots of {name}", effects) for name, effects in self.composition.ballots(ctx)]
         for _, problem in curve_problems(stated, self.ledger.curves):
-            raise Misplaced(f"round {round + 1}: {problem}")
+            raise Misplaced(f"round {event.round + 1}: {problem}")
 
     def ballots(self, round: int) -> dict[str, list[Release]]:
         """What clients send with noise before their uploads, by the name under which the ledger keeps it."""
-        return {f"ballots of {name}": releases_of(name, effects) for name, effects in self._ballots(round)}
+        found = self.composition.ballots(self._at(round))
+        return {f"ballots of {name}": releases_of(name, effects) for name, effects in found}
 
-    def _ballots(self, round: int) -> list[tuple[str, Effects]]:
-        """Who asks clients for ballots in a round, with what their noise does."""
-        ctx, found = dataclasses.replace(self.server.ctx, round=round), []
-        for use in (self.recipe.groups, self.recipe.negotiate_mask):
-            component = self.composition.components[use.name] if use else None
-            if use and isinstance(component, Groups | Negotiation) and (effects := component.ballots(round, ctx)):
-                found.append((use.name, effects))
-        return found
-
-    def charge_ballots(self, round: int, charged: list[int], releases: dict[str, list[Release]]) -> None:
+    def charge_ballots(self, round: int, charged: Sequence[int], releases: dict[str, list[Release]]) -> None:
         """Enters ballots with noise into the ledger; whoever is asked for one pays."""
         self.ledger.record(
             round,
@@ -167,10 +162,7 @@ class Charging:
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
-        if self.recipe.sampling is None or self.recipe.sampling.scheme != "poisson":
-            return set()
-        found = self.releases(round).items()
-        return {zone for zone, releases in found if any(release.trust == "central" for release in releases)}
+        return amplified(self.recipe.sampling, self._at(round))
 
     def releases(self, round: int) -> dict[str, list[Release]]:
         """The noises of each zone's links in a round that count, as the fold of their effects has them."""
@@ -181,9 +173,12 @@ class Charging:
         return {zone: known.unstated for zone, known in self._behind(round).items()}
 
     def _behind(self, round: int) -> dict[str, Known]:
-        ctx = dataclasses.replace(self.server.ctx, round=round)
+        ctx = self._at(round)
         found = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
         return {zone: known for zone, known in found.items() if known is not None}
+
+    def _at(self, round: int) -> Context:
+        return dataclasses.replace(self.server.ctx, round=round)
 
 
 def believed(component: Component, ctx: Context) -> list[Reveals]:

@@ -29,6 +29,13 @@ Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), c
 Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
 Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
 RecordWire = Annotated[bool | None, typer.Option("--record-wire/--no-record-wire", help="Keep every message.")]
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="NAME", help="An extension that hears it: NAME, or '{use: NAME, option: value}'"),
+]
+Without = Annotated[
+    list[str] | None, typer.Option("--without", metavar="NAME", help="An extension that is not to hear it.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, and what it came to at the end.")]
 
 
@@ -58,12 +65,15 @@ def run_recipe(
     output: Output = None,
     data: Data = None,
     record_wire: RecordWire = None,
+    listeners: With = None,
+    muted: Without = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a protocol and write what happened to a new folder."""
     settings = _settings(
-        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet
-    )
+        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet,
+        listeners=listeners, muted=muted,
+    )  # fmt: skip
     from fedplug import run_command
 
     raise typer.Exit(run_command.run(recipe, sets or [], settings))
@@ -80,12 +90,15 @@ def resume(
     device: Device = None,
     data: Data = None,
     record_wire: RecordWire = None,
+    listeners: With = None,
+    muted: Without = None,
     quiet: Quiet = False,
 ) -> None:
     """Continue a run that was interrupted, from its last checkpoint."""
     settings = _settings(
-        engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet
-    )
+        engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet,
+        listeners=listeners, muted=muted,
+    )  # fmt: skip
     from fedplug import run_command
 
     raise typer.Exit(run_command.resume(run, settings, round))
@@ -95,7 +108,11 @@ def _settings(**changes: Any) -> Any:
     from fedplug.errors import SetupError
     from fedplug.settings import Settings
 
-    settings = Settings.load().replace(changes)
+    settings = Settings.load()
+    for key in ("listeners", "muted"):  # beside those of the config file
+        if changes.get(key) is not None:
+            changes[key] = (*getattr(settings, key), *changes[key])
+    settings = settings.replace(changes)
     if changes["workers"] is not None and settings.engine == "local":
         raise SetupError(f"--workers {changes['workers']} changes nothing with --engine local; add --engine processes")
     return settings

@@ -17,6 +17,7 @@ from fedplug import calls
 from fedplug.calls import Call
 from fedplug.context import Server
 from fedplug.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
+from fedplug.events import Events, ReplyArrived
 from fedplug.roles import named
 from fedplug.views import KEY_SERVER, SERVER, Wire, client_address
 
@@ -37,16 +38,17 @@ class PostOffice:
         digest: of the recipe.
         client_ids: every client of the run.
         min_clients: the fewest answers with which a round goes on.
+        events: told of every reply of a client.
     """
 
     def __init__(
-        self, transport: Transport, wire: Wire, digest: str, client_ids: list[int], min_clients: int
+        self, transport: Transport, wire: Wire, digest: str, client_ids: list[int], min_clients: int, events: Events
     ) -> None:
         self.transport, self.wire, self.digest, self.min_clients = transport, wire, digest, min_clients
+        self.events = events
         self.client_ids = client_ids
         self.round, self.phase = -1, "setup"
         self.waited = 0.0  # seconds in the hands of other parties
-        self.on_reply: Callable[[int, dict[str, Any], int, int], None] = lambda *_: None  # id, reports, k, n
         self.dropped: dict[int, str] = {}
         self._asked: set[int] = set()  # in this round
         self.told: set[tuple[str, str]] = set()  # component and method of every question that clients answered at all
@@ -97,7 +99,10 @@ class PostOffice:
                     if value is not None and value is not True:
                         self.told.add((component.name, name))
                 answered += 1
-                self.on_reply(client_id, reply.get("reports", {}), answered, len(client_ids))
+                reports = reply.get("reports", {})
+                self.events.tell(
+                    ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
+                )
         lost = "its process was started again, and what it has missed is no longer known"
         self.dropped |= dict.fromkeys(behind, lost)
         return dict(sorted(values.items()))

@@ -18,9 +18,21 @@ from fedplug.catalog import HOOK_GROUPS, Catalog
 from fedplug.component import hookimpl
 from fedplug.errors import FedplugError, PluginError, cause_of
 from fedplug.links import Link, chains
-from fedplug.roles import ROLES, Aggregator, Component, Negotiation, Trainer, stale_statements, undecided
+from fedplug.roles import (
+    ROLES,
+    Aggregator,
+    Component,
+    Extension,
+    Groups,
+    Negotiation,
+    Trainer,
+    stale_statements,
+    undecided,
+)  # fmt: skip
 
 if TYPE_CHECKING:
+    from fedplug.context import Context
+    from fedplug.effects import Effects
     from fedplug.recipe import Recipe, Use
     from fedplug.types import Block
 
@@ -89,6 +101,15 @@ class Composition:
     def aggregator(self) -> Aggregator:
         """The recipe's aggregator."""
         return self.part(self.recipe.aggregate.name, Aggregator)
+
+    def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
+        """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""
+        found = []
+        for use in (self.recipe.groups, self.recipe.negotiate_mask):
+            part = self.components[use.name] if use else None
+            if isinstance(part, Groups | Negotiation) and (effects := part.ballots(ctx.round, ctx)):
+                found.append((part.name, effects))
+        return found
 
     def add(self, component: Any, name: str) -> None:
         """One more component, such as an attack in another form; before any of its hooks is called.
@@ -269,8 +290,8 @@ def hook_problems(component_class: type, group: str) -> list[str]:
     problems += stale_statements(component_class)
     if group in HOOK_GROUPS and group not in hooks and not problems:
         problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
-    elif group == "extension" and not hooks:
-        problems.append("wraps no hook; mark a method with @hookimpl(wrapper=True)")
+    elif group == "extension" and not hooks and vars_of(component_class)["observe"] is Extension.observe:
+        problems.append("hears nothing and wraps no hook; define observe, or mark a method @hookimpl(wrapper=True)")
     return problems
 
 

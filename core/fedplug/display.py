@@ -1,7 +1,7 @@
 """What a person sees while a run goes on: a live picture in a terminal, plain lines everywhere else.
 
-The protocol talks to a `Display`. This module holds the one for logs and pipes, and what both say of a row; the live
-one is in `fedplug.display_live`.
+A `Display` hears the events of a run. This module holds the one for logs and pipes, and what both say of a row; the
+live one is in `fedplug.display_live`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from fedplug import units
+from fedplug.events import Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 
 Row = Mapping[str, Any]
 
@@ -35,14 +36,41 @@ class Display(Protocol):
     def note(self, text: str) -> None:
         """A warning that should stay visible, such as a client that dropped out."""
 
-    def finish(self, rows: Sequence[Row], verdict: str, report: Path, run_dir: Path) -> None:
-        """The run is complete."""
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+        """The run is complete; `pages` show it."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
         """The run was stopped; says how to go on. `round` is the last round in the checkpoint, 0 if none is."""
 
     def close(self) -> None:
         """Gives the terminal back. May be called more than once, also after an error."""
+
+
+def show(display: Display, events: Events) -> None:
+    """Has a display show what happens from here on."""
+    rounds = 0
+
+    def start(event: RunStarted) -> None:
+        nonlocal rounds
+        rounds = int(event.facts["rounds"])
+        display.start(event.plan, event.facts)
+
+    def phase(event: ReplyArrived) -> None:
+        display.phase(min(event.round + 1, rounds), event.phase, event.answered, event.asked)
+
+    def stop(event: RunStopped) -> None:
+        if event.error is None:
+            display.interrupted(event.round, event.folder)
+
+    def finish(event: RunFinished) -> None:
+        display.finish(event.rows, event.verdict, sorted(event.folder.glob("*.html")), event.folder)
+
+    events.subscribe(RunStarted, start)
+    events.subscribe(ReplyArrived, phase)
+    events.subscribe(RowComplete, lambda event: display.round_done(event.row))
+    events.subscribe(Note, lambda event: display.note(event.text))
+    events.subscribe(RunStopped, stop)
+    events.subscribe(RunFinished, finish)
 
 
 def make_display(quiet: bool) -> Display:
@@ -91,12 +119,13 @@ class PlainDisplay:
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
 
-    def finish(self, rows: Sequence[Row], verdict: str, report: Path, run_dir: Path) -> None:
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
         for label, value in totals(rows).items():
             self._print(f"{label}: {value}")
         self._print(f"verdict: {verdict}")
         self._print(f"run folder: {run_dir}")
-        self._print(f"report: {report}")
+        for page in pages:
+            self._print(f"{page.stem}: {page}")
 
     def interrupted(self, round: int, run_dir: Path) -> None:
         self._print(f"{interruption(round)} To go on: {resume_command(run_dir)}")

@@ -87,7 +87,7 @@ class LiveDisplay:
     def note(self, text: str) -> None:
         self._console.print(Text.assemble(("note ", "yellow"), text))
 
-    def finish(self, rows: Sequence[Row], verdict: str, report: Path, run_dir: Path) -> None:
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
         self.close()
         facts = Table.grid(padding=(0, 2))
         for label, value in totals(rows).items():
@@ -96,7 +96,8 @@ class LiveDisplay:
         self._console.print(Group(Text(), facts, Text()))
         self._console.print(Text.assemble(("Verdict  ", "bold"), verdict))
         self._path("Folder   ", str(run_dir))
-        self._path("Report   ", str(report))
+        for page in pages:
+            self._path(f"{page.stem.capitalize():9}", str(page))
 
     def interrupted(self, round: int, run_dir: Path) -> None:
         self.close()

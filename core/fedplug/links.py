@@ -30,7 +30,7 @@ from fedplug.types import RETAINED
 
 if TYPE_CHECKING:
     from fedplug.context import Context
-    from fedplug.recipe import Recipe, Use
+    from fedplug.recipe import Recipe, Sampling, Use
 
 Hook = Literal["protect", "aggregate", "postprocess"]
 
@@ -331,3 +331,11 @@ def released(steps: Iterable[Step]) -> Known | None:
     for step in steps:
         found = step.after
     return found
+
+
+def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
+    """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
+    if sampling is None or sampling.scheme != "poisson":
+        return set()
+    behind = {zone: released(ctx.steps(zone)) for zone in ctx.links}
+    return {zone for zone, known in behind.items() if known and any(r.trust == "central" for r in known.releases)}

@@ -5,19 +5,30 @@ Accuracy after a round is counted by the clients and arrives with their next mes
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplug.cohort import KeyServerLine, PostOffice, alike, listed
+from fedplug.cohort import PostOffice, alike, listed
+from fedplug.events import (
+    Events,
+    ModelDelivered,
+    Negotiated,
+    ReplyArrived,
+    RoundClosed,
+    RowComplete,
+    RowMade,
+    RowsRestored,
+    SetUpDone,
+    SumWithheld,
+    Uploaded,
+)  # fmt: skip
 from fedplug.pictures import SERVER, Pictures, party_name, take
 from fedplug.recipe import Recipe
 
 if TYPE_CHECKING:
     from fedplug.context import Party
     from fedplug.ledger import Ledger
-    from fedplug.work_log import WorkLog
+    from fedplug.server_clock import ServerClock
 
 
 class Metrics:
@@ -27,44 +38,43 @@ class Metrics:
         recipe: for zones and rounds.
         office: through which replies come.
         ledger: for epsilon so far.
-        watch: told of every reply; see `fedplug.display.Display`.
         server: whose log and pictures count beside those of the clients.
-        work: what every party does, for the simulated clock.
+        events: heard, and told of rows.
 
     Attributes:
         rows: the complete rows.
         awaiting: the row of the last round, until its accuracy is known.
         pictures: what components want shown in the report.
-        on_row: called with each row when it is complete.
     """
 
-    def __init__(
-        self, recipe: Recipe, office: PostOffice, ledger: Ledger, watch: Any, server: Party, work: WorkLog
-    ) -> None:
-        self.recipe, self.office, self.ledger, self.watch, self.work = recipe, office, ledger, watch, work
+    def __init__(self, recipe: Recipe, office: PostOffice, ledger: Ledger, server: Party, events: Events) -> None:
+        self.recipe, self.office, self.ledger, self.events = recipe, office, ledger, events
         self.rows: list[dict[str, Any]] = []
         self.awaiting: dict[str, Any] | None = None
-        self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
-        self.server, self.pictures = server, Pictures(watch.note)
+        self.server, self.pictures = server, Pictures(events.note)
         self._reports: list[tuple[int, dict[str, Any]]] = []
-        self._noted: set[int] = set()  # drop-outs of this round that the watch knows of
-        office.on_reply = self._hear
+        self._noted: set[int] = set()  # drop-outs of this round that were told of
+        events.subscribe(SetUpDone, lambda event: self.forget())
+        events.subscribe(ReplyArrived, self._hear)
+        events.subscribe(Negotiated, self._after_negotiation)
+        events.subscribe(Uploaded, lambda event: self.complete(event.groups))
+        events.subscribe(RoundClosed, self._close_round)
+        events.subscribe(ModelDelivered, self._end)
 
     def forget(self) -> None:
         """Drops what was reported during the set-up."""
         self._reports, self._noted = [], set()
-        self.work.forget()
 
     def restore(self, rows: list[dict[str, Any]], awaiting: dict[str, Any] | None) -> None:
         """Goes on from the rows of a checkpoint."""
         self.rows, self.awaiting = rows, awaiting
-        self.work.recall([*rows, awaiting])
+        self.events.tell(RowsRestored([*rows, *([awaiting] if awaiting else [])]))
 
-    def evaluated(self) -> int:
-        """How many clients have evaluated the model since the last round."""
-        return len(self._evaluations())
+    def _after_negotiation(self, event: Negotiated) -> None:
+        if len(self._evaluations()) == len(event.asked):
+            self.complete(event.groups)
 
-    def complete(self, groups: dict[str, list[int]]) -> None:
+    def complete(self, groups: Mapping[str, Sequence[int]]) -> None:
         """Adds the accuracy to the row of the round before; does nothing if no row waits."""
         row, self.awaiting = self.awaiting, None
         if row is None:
@@ -93,10 +103,11 @@ class Metrics:
         if unopened := self._unopened():
             row["unopened"] = unopened
         self.rows.append(row)
-        self.on_row(row)
+        self.events.tell(RowComplete(row))
 
-    def close_round(self, round: int, asked: list[int], answered: list[int], clock: Clock) -> None:
+    def _close_round(self, event: RoundClosed) -> None:
         """Makes the row of a round that has ended; it waits for its accuracy."""
+        self.complete({})  # of the round before, if nobody evaluated in this one
         self._note_drop_outs()  # those that nobody was waiting for
         self._noted = set()
         # In the order of ids, so that sums do not depend on who answered first.
@@ -105,40 +116,40 @@ class Metrics:
         logged = sorted({key for log in logs for key in log})
         shares = [report["zones"] for report in reports if "zones" in report]
         self.awaiting = {
-            "round": round + 1,
+            "round": event.round + 1,
             "accuracy": None,
             "loss": None,
             "train_loss": _mean(report["train"]["loss"] for report in reports if "loss" in report.get("train", {})),
             "client_accuracy": {},
             "clients": {
-                "asked": len(asked),
-                "answered": len(answered),
+                "asked": len(event.asked),
+                "answered": len(event.answered),
                 "dropped": {str(client_id): reason for client_id, reason in self.office.dropped.items()},
             },
             "zones": {zone: _mean(share[zone] for share in shares if zone in share) for zone in self.recipe.zones},
-            **self._costs(round, clock),
+            **self._costs(event.round, event.clock),
             "epsilon": self.ledger.epsilon(),
             **({"epsilon_prices": part} if (part := self.ledger.priced_part()) else {}),
             **({"record_epsilon": records} if (records := self.ledger.record_epsilon()) is not None else {}),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
             "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
         }
-        self.work.enter(self.awaiting, round, self._reports, clock.own())
+        self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.clock.own()))
         self._reports = []
         self._take_pictures(*take(self.server.figures), SERVER)
 
-    def add_end(self, clock: Clock) -> None:
-        """Adds the costs of the end of the run to its last row."""
+    def _end(self, event: ModelDelivered) -> None:
+        """Adds the costs of the end of the run to its last row, and how the final model does."""
         if self.awaiting is not None:
-            _merge(self.awaiting, self._costs(self.recipe.rounds, clock))
-            self.work.enter(self.awaiting, self.recipe.rounds, self._reports, clock.own())
+            _merge(self.awaiting, self._costs(self.recipe.rounds, event.clock))
+            self.events.tell(RowMade(self.recipe.rounds, self.awaiting, self._reports, event.clock.own()))
+        self.complete(event.groups)
 
-    def _hear(self, client_id: int, reports: dict[str, Any], answered: int, asked: int) -> None:
-        self._take_pictures(reports.pop("figures", {}), reports.pop("unpictured", {}), client_id)
-        self._reports.append((client_id, reports))
-        shown = min(self.office.round + 1, self.recipe.rounds)
-        self.watch.phase(shown, self.office.phase, answered, asked)
-        if answered == asked:
+    def _hear(self, event: ReplyArrived) -> None:
+        reports = event.reports
+        self._take_pictures(reports.pop("figures", {}), reports.pop("unpictured", {}), event.client_id)
+        self._reports.append((event.client_id, reports))
+        if event.answered == event.asked:
             self._note_drop_outs()
 
     def _take_pictures(self, good: dict[str, Any], bad: dict[str, str], client_id: int) -> None:
@@ -154,17 +165,17 @@ class Metrics:
         return {**means, **own}
 
     def _note_drop_outs(self) -> None:
-        """Tells the watch who dropped out since it was told last: one note a reason, however many clients it hit."""
+        """Tells who dropped out since that was told last: one note a reason, however many clients it hit."""
         new = {c: reason for c, reason in self.office.dropped.items() if c not in self._noted}
         self._noted.update(new)
         shown = min(self.office.round + 1, self.recipe.rounds)
         when = f"round {shown}" if shown else "set-up"
         for reason, ids in alike(new):
             who = f"client {ids[0]}" if len(ids) == 1 else f"{len(ids)} clients ({listed(ids)})"
-            self.watch.note(f"{when}: {who} dropped out: {reason}")
+            self.events.note(f"{when}: {who} dropped out: {reason}")
 
     def _unopened(self) -> list[dict[str, Any]]:
-        """Sums that clients could not open, once a reason, each with its clients; the watch is told."""
+        """Sums that clients could not open, once a reason, each with its clients, and tells it."""
         told: dict[str, dict[int, str]] = {}
         for client_id, report in self._reports:
             for zone, reason in report.get("unopened", {}).items():
@@ -172,16 +183,16 @@ class Metrics:
             for zone, rounds in report.get("opened_before", {}).items():
                 for round in rounds if zone in self.recipe.zones else ():
                     if round <= self.office.round:
-                        self.ledger.note_unopened(round, zone)
+                        self.events.tell(SumWithheld(round, zone))
         found = [(zone, reason, ids) for zone, reasons in told.items() for reason, ids in alike(reasons)]
         for _, reason, ids in found:
-            self.watch.note(f"client {listed(ids)} {reason}; the model keeps its values there")
+            self.events.note(f"client {listed(ids)} {reason}; the model keeps its values there")
         return [{"zone": zone, "reason": reason, "clients": ids} for zone, reason, ids in found]
 
     def _evaluations(self) -> dict[int, dict[str, float]]:
         return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}
 
-    def _costs(self, round: int, clock: Clock) -> dict[str, Any]:
+    def _costs(self, round: int, clock: ServerClock) -> dict[str, Any]:
         """Seconds per phase summed over the parties, bytes per direction, phase and zone, and messages to clients."""
         seconds = clock.seconds()
         for _, report in self._reports:
@@ -212,32 +223,6 @@ def segmentation(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         "iou": share(right + wrong + missed), "precision": share(right + wrong), "recall": share(right + missed),
         "f_score": share(right + (wrong + missed) / 2),
     }  # fmt: skip
-
-
-class Clock:
-    """Seconds of the server's own work; waiting for clients and the key server does not count, their work does."""
-
-    def __init__(self, office: PostOffice, key_server: KeyServerLine) -> None:
-        self._office, self._key_server = office, key_server
-        self._started, self._opened = time.perf_counter(), key_server.seconds
-        self._seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Adds the time inside to a phase."""
-        started, waited = time.perf_counter(), self._office.waited
-        yield
-        own = time.perf_counter() - started - (self._office.waited - waited)
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + own
-
-    def own(self) -> float:
-        """Seconds of the server's own work so far."""
-        return sum(self._seconds.values())
-
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each phase so far, and `wall`, the wall clock since the beginning."""
-        opened = self._key_server.seconds - self._opened
-        return {**self._seconds, **({"open": opened} if opened else {}), "wall": time.perf_counter() - self._started}
 
 
 def _merge(row: dict[str, Any], costs: dict[str, Any]) -> None:

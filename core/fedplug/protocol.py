@@ -9,7 +9,8 @@
             tell adopt                      at every client: move the global model, and merge a model of its own
             tell evaluate                   travels with the next round's first message, as does adopt
 
-What the server knows of the model is what came in messages; accuracy is counted by the clients.
+What the server knows of the model is what came in messages; accuracy is counted by the clients. What happens is told as
+events (`fedplug.events`): the ledger, the metrics, checkpoints and the console listen, and none is named here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from fedplug import borders
 from fedplug.blocks import fewest_in, share_divisors
 from fedplug.buffers import mean_of_buffers
-from fedplug.charging import Charging
 from fedplug.cohort import Cohort, KeyServerLine, PostOffice
 from fedplug.composition import Composition
 from fedplug.context import Context, Server, stream, watch_streams
@@ -36,20 +36,32 @@ from fedplug.errors import (
     TooFewClients,
     of_component,
 )  # fmt: skip
+from fedplug.events import (
+    Asking,
+    Events,
+    MessageUncovered,
+    ModelDelivered,
+    Negotiated,
+    Released,
+    RoundClosed,
+    RoundStarted,
+    SetUpDone,
+    SumWithheld,
+    Uploaded,
+    ZoneOpened,
+)  # fmt: skip
 from fedplug.known_model import KnownModel, wants_model
-from fedplug.links import locked, seal_of, stated_bounds
-from fedplug.metrics import Clock, Metrics
+from fedplug.links import amplified, locked, seal_of, stated_bounds
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
 from fedplug.roles import Groups, RecordTrainer, Sealer
+from fedplug.server_clock import ServerClock
 from fedplug.steps import Steps, weight_of
 from fedplug.types import Block, Layout
 from fedplug.uploads import UploadRules, dealt_problem, hello_problem, unlike
 from fedplug.views import Wire
-from fedplug.work_log import WorkLog
 
 if TYPE_CHECKING:
-    from fedplug.ledger import Ledger
     from fedplug.model import Model
     from fedplug.types import PublicData
 
@@ -62,8 +74,7 @@ class Protocol:
         engine: runs the other parties.
         layout: of the model, which is public.
         wire: records messages.
-        ledger: the privacy account.
-        watch: told of progress; see `fedplug.display.Display`.
+        events: told of everything that happens.
         model: of the recipe, which is public; the server keeps it where a component has `needs_model_at_server`.
         public: the examples that everybody has.
     """
@@ -75,32 +86,25 @@ class Protocol:
         engine: Engine,
         layout: Layout,
         wire: Wire,
-        ledger: Ledger,
-        watch: Any,
+        events: Events,
         model: Model,
         public: PublicData | None = None,
     ) -> None:
         self.recipe, self.composition, self.engine = recipe, composition, engine
-        self.layout, self.wire, self.ledger, self.watch = layout, wire, ledger, watch
+        self.layout, self.wire, self.events = layout, wire, events
         self.server, self.public = Server(), public
         self.known = KnownModel(self.server, model if wants_model(composition) else None)
         self.context(-1)
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
-        self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients)
+        self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients, events)
         self.key_server = KeyServerLine(self.office)
-        work = WorkLog(recipe, wire, self.server, self.key_server)
-        self.metrics = Metrics(recipe, self.office, ledger, watch, self.server, work)
         self.rules = UploadRules(recipe, composition, layout.size, model.get_buffers())
-        self.on_round: Callable[[int], None] = lambda rounds: None
-        self.on_upload: Callable[[int, list[int], str], None] = lambda round, charged, what: None
-        self.charging = Charging(recipe, composition, self.server, ledger, layout.size)
 
     def run(self, first_round: int = 0) -> None:
         """Runs the rounds from `first_round` on, and the end of the run. `setup` must have been done."""
         for round in range(first_round, self.recipe.rounds):
             self.round(round)
-            self.on_round(round + 1)
         self.finish()
 
     # -- before round 1 ------------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ class Protocol:
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
-        self.metrics.forget()
+        self.events.tell(SetUpDone())
 
     def _require_all(self, replies: dict[int, Any], expected: list[int] | None = None) -> None:
         missing = sorted(set(expected or self.client_ids) - set(replies))
@@ -165,7 +169,7 @@ class Protocol:
 
     def round(self, round: int) -> None:
         """One round of the protocol."""
-        clock = Clock(self.office, self.key_server)
+        clock = ServerClock(self.office, self.key_server)
         self.begin(round, "negotiate")
         ctx = self.context(round)
         cohort = self.cohort(self._sample(round))
@@ -173,28 +177,25 @@ class Protocol:
         if len(asked) < self.recipe.min_clients:
             self._skip(round, asked, clock)
             return
-        self.charging.check(round)
+        self.events.tell(RoundStarted(round))
         if round:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
 
-        if ballots := self.charging.ballots(round):
-            self.on_upload(round, asked, "ballots")
-            self.charging.charge_ballots(round, asked, ballots)
+        if self.composition.ballots(ctx):
+            self.events.tell(Asking(round, asked, "ballots"))
         try:
             with clock("negotiate"):
                 self._negotiate(cohort, ctx)
         finally:
             self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
-        if self.metrics.evaluated() == len(asked):
-            self.metrics.complete(groups)
+        self.events.tell(Negotiated(round, asked, groups))
         self.office.require(len(cohort))
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
-        self.charging.owed = round, charged
-        self.on_upload(round, charged, "upload")
+        self.events.tell(Asking(round, charged, "upload"))
         uploads = cohort.ask(self.steps.protect)
-        self.metrics.complete(groups)
+        self.events.tell(Uploaded(round, groups))
 
         weights: dict[int, float] = self.server.state["fedplug"]["weights"]
         contributors: dict[str, int] = {}
@@ -207,7 +208,7 @@ class Protocol:
         self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id], stated))
         for client_id, upload in uploads.items():
             if unasked := self.rules.unasked(upload):
-                self.watch.note(f"round {round + 1}: the upload of client {client_id} holds {unasked}; it is ignored")
+                self.events.note(f"round {round + 1}: the upload of client {client_id} holds {unasked}; it is ignored")
         self.server.uploads = {client_id: upload["blocks"] for client_id, upload in uploads.items()}
         sums = {}
         for group, part in members.items():
@@ -234,34 +235,39 @@ class Protocol:
                 part.tell(self.steps.adopt, opened, buffers, group, {zone: sent[zone] for zone in sorted(sealed)})
         self.server.uploads, self.server.cohort = {}, None
         self._note_uncovered(ctx)
-        self.charging.round(round, charged, uploads, contributors, weights, exposed)
+        sizes = {
+            zone: sum(upload["blocks"][zone].size for upload in uploads.values() if zone in upload["blocks"])
+            / len(uploads)
+            for zone in self.recipe.zones
+        }
+        theirs = {client_id: weights[client_id] for client_id in uploads}
+        self.events.tell(Released(round, charged, theirs, sizes, contributors, exposed))
         self.known.hide()
-        self.metrics.close_round(round, asked, sorted(uploads), clock)
+        self.events.tell(RoundClosed(round, asked, sorted(uploads), clock))
 
     def _note_uncovered(self, ctx: Context) -> None:
-        """Enters into the ledger what components had clients answer and say nowhere that it shows anything."""
+        """Tells what components had clients answer and say nowhere that it shows anything."""
         for name, method in sorted(self.office.told):
             component = self.composition.components.get(name)
             if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
-                self.ledger.message_uncovered(name, method)
+                self.events.tell(MessageUncovered(name, method))
 
-    def _skip(self, round: int, asked: list[int], clock: Clock) -> None:
+    def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
         least = self.recipe.min_clients
-        self.watch.note(f"round {round + 1}: {len(asked)} clients were drawn, min_clients is {least}; it is skipped")
-        self.metrics.complete({})
-        self.metrics.close_round(round, asked, [], clock)
+        self.events.note(f"round {round + 1}: {len(asked)} clients were drawn, min_clients is {least}; it is skipped")
+        self.events.tell(RoundClosed(round, asked, [], clock))
 
     def _note_skipped(self, what: str, why: str) -> None:
         """Says that something is left out of this round, which goes on without it."""
         least = self.recipe.min_clients
-        self.watch.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
+        self.events.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
 
     def _note_closed(self, zone: str, why: Exception, opened_before: bool) -> None:
-        """Says that a zone's sum was not opened; to the ledger too where one was in an earlier attempt at the round."""
-        self.watch.note(f"round {self.office.round + 1}: zone {zone} is skipped: {why}")
+        """Says that a zone's sum was not opened, and whether one was in an earlier attempt at the round."""
+        self.events.note(f"round {self.office.round + 1}: zone {zone} is skipped: {why}")
         if opened_before:
-            self.ledger.note_unopened(self.office.round, zone)
+            self.events.tell(SumWithheld(self.office.round, zone))
 
     def _sum(
         self,
@@ -269,7 +275,7 @@ class Protocol:
         uploads: dict[int, Any],
         weights: dict[int, float],
         ctx: Context,
-        clock: Clock,
+        clock: ServerClock,
     ) -> dict[str, Block]:
         """Sums each zone of a group; a client whose upload spoils a sum is dropped, and taken out of `uploads`."""
         mine = {client_id: uploads[client_id] for client_id in client_ids if client_id in uploads}
@@ -333,7 +339,7 @@ class Protocol:
         senders: dict[str, list[int]],
         weights: dict[int, float],
         ctx: Context,
-        clock: Clock,
+        clock: ServerClock,
         contributors: dict[str, int],
     ) -> dict[str, Block]:
         """Runs the postprocess links of the server and the key server on a group's sums; clients run the others.
@@ -355,7 +361,7 @@ class Protocol:
             for other in plain if met else []:
                 del ready[other]
         for zone, block in list(share_divisors(ready).items()):
-            if zone in self.charging.amplified(ctx.round):
+            if zone in amplified(self.recipe.sampling, ctx):
                 # The weight of the clients that took part would show who they are, and so would their number: the sum
                 # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
                 rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
@@ -367,12 +373,13 @@ class Protocol:
                 if problem := borders.mean_problem(mean, zone, last[-1] if last else None):
                     self._note_closed(zone, ProtectionError(problem), False)
                     del ready[zone]
-                else:
-                    ready[zone] = block.replace(values=mean, divisor=1.0)
+                    continue
+                ready[zone] = block.replace(values=mean, divisor=1.0)
+            self.events.tell(ZoneOpened(ctx.round, group, ready[zone]))
         return ready
 
     def _open_zone(
-        self, group: str, block: Block, senders: list[int], plain: list[Block], ctx: Context, clock: Clock
+        self, group: str, block: Block, senders: list[int], plain: list[Block], ctx: Context, clock: ServerClock
     ) -> tuple[Block, bool] | None:
         """One zone's sum as far as the server and the key server open it, and whether `plain` met it there.
 
@@ -423,7 +430,7 @@ class Protocol:
 
     def finish(self) -> None:
         """Delivers the last aggregate to every client and hears how the final model does."""
-        clock = Clock(self.office, self.key_server)
+        clock = ServerClock(self.office, self.key_server)
         self.begin(self.recipe.rounds, "finish")
         everyone = self.cohort(self.client_ids)
         self._tell_evaluate(everyone)
@@ -431,9 +438,8 @@ class Protocol:
         self._leave_out(digests, lambda _, digest: "" if isinstance(digest, bytes) else "its fingerprint is not bytes")
         for group, ids in everyone.groups.items():
             if len({digests[c] for c in ids if c in digests}) > 1:
-                self.watch.note(f"the clients of group {group} ended with different models")
-        self.metrics.add_end(clock)
-        self.metrics.complete(everyone.groups)
+                self.events.note(f"the clients of group {group} ended with different models")
+        self.events.tell(ModelDelivered(everyone.groups, clock))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -471,26 +477,13 @@ class Protocol:
             members = cohort.group(group)
             members.tell_now(self.steps.evaluate, members.client_ids)
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The complete rows of the metrics."""
-        return self.metrics.rows
-
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Everything the server needs to go on after a restart; plain data, without any key that opens ciphertexts."""
-        return {
-            "server": self.server.state,
-            "office": self.office.state(),
-            "rows": self.metrics.rows,
-            "awaiting": self.metrics.awaiting,
-            "ledger": self.ledger.state(),
-        }
+        return {"server": self.server.state, "office": self.office.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`."""
         self.server.state = state["server"]
         self.office.restore(state["office"])
-        self.metrics.restore(state["rows"], state["awaiting"])
-        self.ledger.restore(state["ledger"])

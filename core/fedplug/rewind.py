@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,10 @@ from fedplug import codec
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.context import Client
-from fedplug.display import PlainDisplay
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.errors import CheckpointError, TooFewClients
+from fedplug.events import Events
 from fedplug.model import Model
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe
@@ -153,11 +152,10 @@ class Rewound:
         _, state, folder = found
         self._engine.load(folder)
         wire = Wire(keep=True)
-        watch = PlainDisplay(_Nowhere(), quiet=True)  # type: ignore[arg-type]
+        # Nobody listens: nothing is charged or counted, since what is done here never happened.
         protocol = Protocol(
-            self.recipe, self._composition, self._engine, self.model.layout, wire, _NoLedger(), watch,  # type: ignore[arg-type]
-            self.model, self.public,
-        )  # fmt: skip
+            self.recipe, self._composition, self._engine, self.model.layout, wire, Events(), self.model, self.public
+        )
         protocol.restore(state)
         return protocol, wire
 
@@ -168,25 +166,3 @@ class Rewound:
         self._engine.save(folder)
         write_file(folder / file_name(SERVER), codec.encode({"server": protocol.server.state}))
         return folder
-
-
-class _NoLedger:
-    """Nothing is charged: what is done here never happened."""
-
-    def state(self) -> None:
-        return None
-
-    def restore(self, state: Any) -> None:
-        return None
-
-
-class _Nowhere:
-    """A stream for what nobody needs to read."""
-
-    encoding = "utf-8"
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        return None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedplug.cohort import Cohort, KeyServerLine
     from fedplug.context import Client, Context, Server
     from fedplug.effects import Known
+    from fedplug.events import Event
     from fedplug.model import Model
     from fedplug.observation import Needs
     from fedplug.recipe import Recipe
@@ -485,7 +486,19 @@ class Metric(Component):
 
 
 class Extension(Component):
-    """Looks on: methods named after a hook, marked `@hookimpl(wrapper=True)`, which change no block and no score."""
+    """Looks on: it hears the events of a run in `observe`, or wraps hooks with methods named after them, marked
+    `@hookimpl(wrapper=True)`, which change no block and no score.
+    """
+
+    every_run: ClassVar[bool] = False
+    """Whether it hears every run of whoever has it installed; `--without NAME` sends it away."""
+
+    def observe(self, event: Event) -> None:
+        """Hears every event of the run (`fedplug.events`), at the server, in order, before the run goes on.
+
+        A `FedplugError` stops the run: at `RoundStarted` or `Asking`, before anything is released. Anything else that
+        is raised is noted once, and the extension hears no more.
+        """
 
 
 ROLES: dict[str, type[Component]] = {

@@ -18,22 +18,32 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug import units, yaml_source
+from fedplug.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import KEPT, Checkpoints
 from fedplug.client_data import load_data
 from fedplug.composition import Composition
 from fedplug.context import stream
-from fedplug.display import Display, make_display
+from fedplug.display import Display, make_display, show
 from fedplug.engines.base import Engine, Job
 from fedplug.errors import CheckpointError, FedplugError, SetupError, log_error, of_component
+from fedplug.events import (
+    Asking,
+    Events,
+    ResultsWritten,
+    RoundClosed,
+    RowComplete,
+    RunFinished,
+    RunStarted,
+    RunStopped,
+)  # fmt: skip
 from fedplug.ledger_setup import ledger_of
 from fedplug.model import Model
 from fedplug.plan import plan_of
 from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
-from fedplug.report import write_report
-from fedplug.roles import ModelSource, Partition
+from fedplug.roles import Extension, ModelSource, Partition
 from fedplug.run_folder import Charges, locked, new_folder, write_text
 from fedplug.settings import Settings
 from fedplug.steps import needs_key_server
@@ -137,8 +147,15 @@ class Run:
         layout = model.layout
         wire = Wire(keep=self.keeps)
         ledger = ledger_of(recipe, composition, layout)
-        watch = self.watch or make_display(self.settings.quiet)
         plan = plan_of(recipe, composition)
+        events = Events()
+        display = self.watch or make_display(self.settings.quiet)
+        show(display, events)
+        extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
+        listen([*extensions, *self._listeners()], events, self.run_dir)
+        from fedplug.report_attacks import rewrite_report
+        events.subscribe(ResultsWritten, lambda event: rewrite_report(event.folder))
+        events.subscribe(Asking, lambda event: self.charges.note(event.round, list(event.clients), event.what))
         self.summary: dict[str, Any] = {
             "name": recipe.name,
             "digest": recipe.digest,
@@ -152,59 +169,69 @@ class Run:
             "command": shlex.join(["fedplug", *sys.argv[1:]]),
             "parameters": layout.size,
         }
-        watch.start(
-            plan,
-            {
-                "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
-                "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
-                "run folder": str(self.run_dir),
-            },
+        events.tell(
+            RunStarted(
+                plan,
+                {
+                    "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
+                    "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
+                    "run folder": str(self.run_dir),
+                },
+            )
         )  # fmt: skip
         done = 0
         engine: Engine | None = None
-        protocol: Protocol | None = None
+        books: Bookkeeping | None = None
         try:
             with terminated_like_interrupted():
                 engine = self._engine(device, composition)
-                protocol = Protocol(recipe, composition, engine, layout, wire, ledger, watch, model, public)
-                protocol.on_upload = self.charges.note
-                protocol.metrics.on_row = lambda row: self._write_row(protocol, row, watch)
+                protocol = Protocol(recipe, composition, engine, layout, wire, events, model, public)
+                books = Bookkeeping(protocol, ledger)
+                self._write_as_it_goes(books, engine)
                 if checkpoint is None:
                     protocol.setup()
-                    self._charge_again(protocol, 0)
-                    self._end_of_round(protocol, engine, 0)
+                    self._charge_again(books, 0)
+                    self._end_of_round(books, engine, 0)
                 else:
                     done, state, folder = checkpoint
                     self._check(state, folder, done)
                     self._load(engine, folder, done)
                     protocol.restore(state)
-                    protocol.metrics.pictures.load(self.run_dir / "figures.json")
-                    self._charge_again(protocol, state["charges"])
-                    self._write_metrics(protocol.rows)
-                    for row in protocol.rows[-5:]:
-                        watch.round_done(row)
-                protocol.on_round = lambda rounds: self._end_of_round(protocol, engine, rounds)
+                    books.restore(state)
+                    books.metrics.pictures.load(self.run_dir / "figures.json")
+                    self._charge_again(books, state["charges"])
+                    self._write_metrics(books.rows)
+                    for row in books.rows[-5:]:
+                        display.round_done(row)
                 protocol.run(done)
                 self._write_wire(wire, recipe.rounds)
-                self.summary["assessments"] = self._assess(composition, protocol, distribution, watch)
+                self.summary["assessments"] = self._assess(composition, protocol, distribution)
         except KeyboardInterrupt:
-            self._report_failure(protocol)
-            rounds = self.checkpoints.rounds()
-            watch.interrupted(rounds[-1] if rounds else 0, self.run_dir)
+            self._stopped(books, events, None)
             return INTERRUPTED
         except FedplugError as error:
-            self._report_failure(protocol)
+            self._stopped(books, events, error)
             log_error(self.run_dir, "server", error)
             if self.checkpoints.rounds() and not isinstance(error, CheckpointError):
-                raise type(error)(f"{error}\n{self._how_to_go_on(protocol)}") from error
+                raise type(error)(f"{error}\n{self._how_to_go_on(books)}") from error
             raise
         finally:
             if engine is not None:
                 engine.close()
-            watch.close()
-        report = self._report(protocol)
-        watch.finish(protocol.rows, ledger.verdict(), report, self.run_dir)
+            display.close()
+        self._write_results(books, events)
+        events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
         return self._attack() if recipe.attack else 0
+
+    def _write_as_it_goes(self, books: Bookkeeping, engine: Engine) -> None:
+        """Keeps the run folder up to date from here on; called once everybody else listens."""
+        events = books.protocol.events
+        events.subscribe(RowComplete, lambda event: self._write_metrics(books.rows))
+        events.subscribe(RoundClosed, lambda event: self._end_of_round(books, engine, event.round + 1))
+
+    def _listeners(self) -> list[Extension]:
+        """The extensions that hear this run without standing in its recipe."""
+        return listeners(self.catalog, self.settings.listeners, self.settings.muted)
 
     def _attack(self) -> int:
         """Makes the recipe's attacks on the finished run, which stands whatever becomes of them."""
@@ -277,9 +304,9 @@ class Run:
         except FedplugError as error:
             raise CheckpointError(f"{error}; {self.checkpoints.remedy(round)}") from error
 
-    def _how_to_go_on(self, protocol: Protocol | None) -> str:
+    def _how_to_go_on(self, books: Bookkeeping | None) -> str:
         """What to do after an error, when there is a checkpoint."""
-        if protocol is None or not protocol.office.all_failed_alike():
+        if books is None or not books.protocol.office.all_failed_alike():
             return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
         return (
             "Every client failed for the same reason, so resuming will fail again unless what caused it changes.\n"
@@ -287,50 +314,46 @@ class Run:
             f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
-    def _end_of_round(self, protocol: Protocol, engine: Engine, rounds: int) -> None:
+    def _end_of_round(self, books: Bookkeeping, engine: Engine, rounds: int) -> None:
         started = time.perf_counter()
-        state = {**protocol.state(), "digest": self.recipe.digest, "charges": len(self.charges)}
+        state = {**books.protocol.state(), **books.state(), "digest": self.recipe.digest, "charges": len(self.charges)}
         self.checkpoints.write(rounds, state, engine)
-        self._write_wire(protocol.wire, rounds - 1)
-        self._write_pictures(protocol)
-        if protocol.metrics.awaiting is not None:
-            protocol.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
+        self._write_wire(books.protocol.wire, rounds - 1)
+        self._write_pictures(books)
+        if books.metrics.awaiting is not None:
+            books.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
 
-    def _charge_again(self, protocol: Protocol, known: int) -> None:
+    def _charge_again(self, books: Bookkeeping, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
         for round, charged, what in self.charges.since(known):
-            charging = protocol.charging
-            (charging.lost_ballots if what == "ballots" else charging.lost_round)(round, charged)
+            (books.charging.lost_ballots if what == "ballots" else books.charging.lost_round)(round, charged)
 
     def _write_wire(self, wire: Wire, round: int) -> None:
         if wire.keep:
             write_wire(self.run_dir / "wire" / f"round-{round + 1:04d}.wire", wire.take())
 
-    def _write_row(self, protocol: Protocol, row: dict[str, Any], watch: Display) -> None:
-        self._write_metrics(protocol.rows)
-        watch.round_done(row)
-
     def _write_metrics(self, rows: list[dict[str, Any]]) -> None:
         write_text(self.run_dir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
-    def _write_pictures(self, protocol: Protocol) -> None:
-        if protocol.metrics.pictures.kept:
-            write_text(self.run_dir / "figures.json", protocol.metrics.pictures.to_json())
+    def _write_pictures(self, books: Bookkeeping) -> None:
+        if books.metrics.pictures.kept:
+            write_text(self.run_dir / "figures.json", books.metrics.pictures.to_json())
 
-    def _report(self, protocol: Protocol | None) -> Path:
-        """Writes ledger.json, summary.json, figures.json and report.html with what there is."""
-        ledger = protocol.charging.ledger_at_failure().to_json() if protocol else {}
+    def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
+        """Writes ledger.json, summary.json and figures.json with what there is."""
+        ledger = books.charging.ledger_at_failure().to_json() if books else {}
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
         write_text(self.run_dir / "summary.json", json.dumps(self.summary, indent=2))
-        if protocol:
-            self._write_pictures(protocol)
-        pictures = protocol.metrics.pictures.kept if protocol else {}
-        return write_report(self.run_dir, protocol.rows if protocol else [], ledger, self.summary, pictures)
+        if books:
+            self._write_pictures(books)
+        events.tell(ResultsWritten(self.run_dir))
 
-    def _report_failure(self, protocol: Protocol | None) -> None:
-        """As `_report`, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
-        if not (self.run_dir / "ledger.json").is_file() or (protocol and protocol.charging.ledger_at_failure().log):
-            self._report(protocol)
+    def _stopped(self, books: Bookkeeping | None, events: Events, error: Exception | None) -> None:
+        """Writes what there is, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
+        if not (self.run_dir / "ledger.json").is_file() or (books and books.charging.ledger_at_failure().log):
+            self._write_results(books, events)
+        rounds = self.checkpoints.rounds()
+        events.tell(RunStopped(error, rounds[-1] if rounds else 0, self.run_dir))
 
     def _versions(self) -> dict[str, str]:
         versions = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
@@ -341,7 +364,7 @@ class Run:
         return dict(sorted(versions.items()))
 
     def _assess(
-        self, composition: Composition, protocol: Protocol, distribution: dict[str, Any], watch: Display
+        self, composition: Composition, protocol: Protocol, distribution: dict[str, Any]
     ) -> dict[str, dict[str, float]]:
         """Asks the components for facts that no party has, such as how well clusters match the true ones.
 
@@ -356,7 +379,7 @@ class Run:
                 if facts := component.assess(protocol.server, truth):
                     found[name] = {str(fact): float(value) for fact, value in facts.items()}
             except Exception as error:
-                watch.note(f"the assessment of {name} is left out: {describe(error)}")
+                protocol.events.note(f"the assessment of {name} is left out: {describe(error)}")
         return found
 
 

@@ -29,6 +29,8 @@ class Settings:
         output: folder in which every run gets its own folder.
         data: folder of data sets; None where the user named none.
         record_wire: keep every message in the run folder, so that attacks can read them later.
+        listeners: extensions that hear the run without standing in its recipe; in the config file `with`.
+        muted: extensions that are for every run and are not to hear this one; in the config file `without`.
         quiet: print only warnings and the end of the run; not in the config file.
     """
 
@@ -39,6 +41,8 @@ class Settings:
     data: Path | None = None
     record_wire: bool = False
     quiet: bool = False
+    listeners: tuple[str, ...] = ()
+    muted: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path | None = None) -> Settings:
@@ -83,9 +87,11 @@ def config_path() -> Path:
 
 def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
     kinds: dict[str, type] = dict.fromkeys(("engine", "device", "output", "data"), str)
-    kinds |= {"workers": int, "record_wire": bool}
-    words = {str: "text in quotes", int: "a whole number", bool: "true or false"}
-    problems, values = [], {}
+    kinds |= {"workers": int, "record_wire": bool, "with": list, "without": list}
+    words = {str: "text in quotes", int: "a whole number", bool: "true or false", list: "a list of texts in quotes"}
+    fields = {"with": "listeners", "without": "muted"}
+    problems: list[str] = []
+    values: dict[str, Any] = {}
     for key, value in given.items():
         kind = kinds.get(key)
         if kind is None:
@@ -94,8 +100,10 @@ def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
             close = get_close_matches(key, kinds, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(kinds)}"
             problems.append(f"{origin}: unknown key {key!r}; {hint}")
-        elif type(value) is not kind:
+        elif type(value) is not kind or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
             problems.append(f"{origin}: {key}={value!r} must be {words[kind]}")
+        elif isinstance(value, list):
+            values[fields[key]] = tuple(value)
         else:
             values[key] = Path(str(value)).expanduser() if key in ("output", "data") else value
     if problems:

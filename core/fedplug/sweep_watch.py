@@ -48,7 +48,7 @@ class SweepWatch:
             self._print(f"\n  note: {text}" if self._open else f"{self._title}  note: {text}")
         self._open = False
 
-    def finish(self, rows: Any, verdict: str, report: Path, run_dir: Path) -> None:
+    def finish(self, rows: Any, verdict: str, pages: Any, run_dir: Path) -> None:
         """The sweep prints the result itself."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:

@@ -66,15 +66,17 @@ class Wire:
     Attributes:
         keep: whether `messages` keeps the bytes, for attacks and for tests.
         messages: those recorded, in order, if `keep`.
-        counts: (round, direction, phase, zone) -> bytes. Direction is `up`, `down` or `key_server`; the zone `other`
-            holds what belongs to no block, so that the zones of a phase add up to its bytes.
+        counts: round -> (direction, phase, zone) -> bytes. Direction is `up`, `down` or
+            `key_server`; the zone `other` holds what belongs to no block, so that the zones of a phase add up to its
+            bytes.
         requests: round -> messages from the server to clients.
-        traffic: round -> (party, `up` or `down`) -> bytes from or to that party, until somebody takes them.
+        traffic: round -> (party, `up` or `down`) -> bytes from or to that party, of the last two rounds, until somebody
+            takes them.
     """
 
     keep: bool = False
     messages: list[Message] = dataclasses.field(default_factory=list)
-    counts: Counter[tuple[int, str, str, str]] = dataclasses.field(default_factory=Counter)
+    counts: dict[int, Counter[tuple[str, str, str]]] = dataclasses.field(default_factory=dict)
     requests: Counter[int] = dataclasses.field(default_factory=Counter)
     traffic: dict[int, Counter[tuple[str, str]]] = dataclasses.field(default_factory=dict)
 
@@ -89,10 +91,13 @@ class Wire:
         if direction == "down":
             self.requests[round] += 1
         party = (receiver, "down") if sender == SERVER else (sender, "up")
+        if round not in self.traffic:  # of older rounds nobody asks any more
+            self.traffic = {when: counted for when, counted in self.traffic.items() if when >= round - 1}
         self.traffic.setdefault(round, Counter())[party] += len(data)
+        counts = self.counts.setdefault(round, Counter())
         for zone, size in zones.items():
-            self.counts[round, direction, phase, zone] += size
-        self.counts[round, direction, phase, "other"] += len(data) - sum(zones.values())
+            counts[direction, phase, zone] += size
+        counts[direction, phase, "other"] += len(data) - sum(zones.values())
         if self.keep:
             self.messages.append(Message(sender, receiver, round, phase, data, len(data), dict(zones)))
 
@@ -110,8 +115,8 @@ class Wire:
         table: dict[str, dict[str, Any]] = {
             direction: {"total": 0, "phases": {}, "zones": {}} for direction in ("up", "down", "key_server")
         }
-        for (when, direction, phase, zone), size in self.counts.items():
-            if when == round and size:
+        for (direction, phase, zone), size in self.counts.get(round, {}).items():
+            if size:
                 row = table[direction]
                 row["total"] += size
                 row["phases"][phase] = row["phases"].get(phase, 0) + size

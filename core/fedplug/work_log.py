@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedplug.events import Events, RowMade, RowsRestored, SetUpDone
 from fedplug.profiles import by_party
 from fedplug.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 from fedplug.views import KEY_SERVER, SERVER
@@ -23,54 +24,43 @@ _Done = Mapping[str, Sequence[float]]  # operation -> count, seconds
 
 
 class WorkLog:
-    """Counts operations and bytes by party, where the recipe has profiles; does nothing where it has none.
+    """Counts operations and bytes by party, where the recipe has profiles.
 
     Args:
         recipe: for its profiles.
         wire: counts the bytes.
         server: whose own operations are counted.
         key_server: the line over which the key server reports its own.
+        events: heard.
     """
 
-    def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine) -> None:
-        self.profiles = by_party(recipe.profiles) if recipe.profiles else {}
+    def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine, events: Events) -> None:
+        self.profiles = by_party(recipe.profiles)
         self.wire, self.server, self.key_server = wire, server, key_server
         self._opened = 0.0  # the key server's seconds that are in rows already
         self._samples: dict[str, array[float]] = {}  # operation -> count, seconds, count, seconds, ...
+        events.subscribe(SetUpDone, self._forget)
+        events.subscribe(RowsRestored, self._recall)
+        events.subscribe(RowMade, self._enter)
 
-    def forget(self) -> None:
+    def _forget(self, event: SetUpDone) -> None:
         """Drops what was done during the set-up."""
         self.wire.take_traffic(-1)
         self.server.operations.clear()
         self.key_server.operations.clear()
         self._opened = self.key_server.seconds
 
-    def recall(self, rows: Iterable[Mapping[str, Any] | None]) -> None:
+    def _recall(self, event: RowsRestored) -> None:
         """Goes on after a restart: what operations cost follows from the rows of the rounds before."""
-        found = samples_of(row for row in rows if row is not None)
-        self._samples = {name: array("d", itertools.chain(*pairs)) for name, pairs in found.items()}
+        self._samples = {name: array("d", itertools.chain(*pairs)) for name, pairs in samples_of(event.rows).items()}
 
-    def enter(
-        self,
-        row: dict[str, Any],
-        round: int,
-        reports: Iterable[tuple[int, Mapping[str, Any]]],
-        server_seconds: float,
-    ) -> None:
+    def _enter(self, event: RowMade) -> None:
         """Writes into a row what was done in a round, and how long the row's work takes on the simulated clock.
 
-        Called once more for the last row, with what the end of the run took. `row["bytes"]` must be up to date.
-
-        Args:
-            row: of the metrics; extended in place.
-            round: 0-based.
-            reports: (client, what came with a reply of it) in this round.
-            server_seconds: the server's own work.
+        Told once more for the last row, with what the end of the run took.
         """
-        traffic = self.wire.take_traffic(round)
-        if not self.profiles:
-            return
-        done = self._by_party(reports, server_seconds)
+        row, traffic = event.row, self.wire.take_traffic(event.round)
+        done = self._by_party(event.reports, event.seconds)
         clients, servers = row.setdefault("client_operations", {}), row.setdefault("server_operations", {})
         for party, table in done.items():
             for name, pair in table.items():

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.bookkeeping import Bookkeeping
 from fedplug.catalog import Catalog, Entry
 from fedplug.client_data import load_data
 from fedplug.composition import Composition, vars_of
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.errors import FedplugError, RecipeError
+from fedplug.events import Events, Note
 from fedplug.ledger_setup import ledger_of
 from fedplug.parties import ClientHost, KeyServerHost
 from fedplug.protocol import Protocol
@@ -35,17 +37,11 @@ _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip"
 
 
 class Notes:
-    """Collects what a display would show."""
+    """Collects the notes of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Events) -> None:
         self.notes: list[str] = []
-
-    def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        """Nothing to show."""
-
-    def note(self, text: str) -> None:
-        """Kept."""
-        self.notes.append(text)
+        events.subscribe(Note, lambda event: self.notes.append(event.text))
 
 
 @dataclasses.dataclass(eq=False)
@@ -151,17 +147,18 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
     return plain
 
 
-def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Protocol, LocalEngine, Notes]:
-    """Real parties in this process, ready for the set-up."""
-    composition, notes = Composition(recipe, catalog), Notes()
+def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Bookkeeping, LocalEngine, Notes]:
+    """Real parties in this process, ready for the set-up, and the books that are kept of them."""
+    composition, events = Composition(recipe, catalog), Events()
+    notes = Notes(events)
     job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog)
     engine = LocalEngine(job)
     data, public = load_data(recipe, composition.components, data_root)
     source = composition.part(recipe.model.name, ModelSource)
     model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger = ledger_of(recipe, composition, model.layout)
-    wire = Wire(keep=True)
-    return Protocol(recipe, composition, engine, model.layout, wire, ledger, notes, model, public), engine, notes
+    protocol = Protocol(recipe, composition, engine, model.layout, Wire(keep=True), events, model, public)
+    return Bookkeeping(protocol, ledger), engine, notes
 
 
 def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: str | None = None) -> World:
@@ -173,7 +170,8 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
         rebuilt: every component is built anew before each round, as after a restart.
         data_root: folder of data sets.
     """
-    protocol, engine, notes = build(recipe, catalog, data_root)
+    books, engine, notes = build(recipe, catalog, data_root)
+    protocol = books.protocol
     world = World(protocol, engine, [], [])
     before, Spy.seen[:] = [_kept(composition) for composition in world.compositions], []
     try:
@@ -189,7 +187,7 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     world.seen = list(Spy.seen)
     world.problems += _changed([] if rebuilt else before, world, "a run")
     world.problems += [note for note in notes.notes if "dropped out" in note or "is skipped" in note]
-    world.problems += [f"{note} (state it: Reveals(..., asked=(...)))" for note in protocol.ledger.uncovered]
+    world.problems += [f"{note} (state it: Reveals(..., asked=(...)))" for note in books.ledger.uncovered]
     return world
 
 

@@ -28,6 +28,7 @@ from fedplug import (
 )  # fmt: skip
 from fedplug.charging import Charging
 from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.events import Released
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
 from fedplug_baselines import lwe_exchange, lwe_numbers
@@ -376,15 +377,15 @@ def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
 ) -> None:
     """The first attempt dies before its checkpoint: every client has answered, and refuses the fresh shares."""
     settings = Settings.load().replace({"engine": engine, "workers": 1, "output": tmp_path, "quiet": True})
-    charge, catalog = Charging.round, toy_catalog()
+    charge, catalog = Charging._released, toy_catalog()
 
-    def killed(self: Charging, round: int, *rest: Any) -> None:
-        if round == 1:
+    def killed(self: Charging, event: Released) -> None:
+        if event.round == 1:
             raise ZeroDivisionError
-        charge(self, round, *rest)
+        charge(self, event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Charging, "round", killed)
+        patch.setattr(Charging, "_released", killed)
         with pytest.raises(ZeroDivisionError):
             run_command.start(Recipe.from_plain({**recipe(), "rounds": 3}, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()

@@ -1,0 +1,44 @@
+"""What other plugins add to reports and tables, such as the attacks that were made on a run."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+GROUP = "fedplug_lab.section"
+"""The entry-point group: each entry is an instance of a `Section`."""
+
+
+class Section:
+    """Something that is known of a run beside what the run itself wrote.
+
+    Attributes:
+        key: of the section in the page, a word.
+        title: its heading.
+        order: where it stands among the sections of plugins.
+    """
+
+    key: str = ""
+    title: str = ""
+    order: int = 0
+
+    def html(self, run_dir: Path) -> str:
+        """The section, escaped; empty where there is nothing to say of this run."""
+        return ""
+
+    def headline(self, run_dir: Path) -> tuple[str, str] | None:
+        """A label and a sentence for the top of the page, beside the verdict."""
+        return None
+
+    def columns(self, run_dir: Path) -> dict[str, Any]:
+        """Numbers of a run, by the name of the column that they get in the table of a sweep."""
+        return {}
+
+
+@functools.cache
+def sections() -> tuple[Section, ...]:
+    """Those of all installed plugins."""
+    from importlib_metadata import entry_points
+
+    return tuple(sorted((point.load() for point in entry_points(group=GROUP)), key=lambda section: section.order))
