@@ -18,7 +18,7 @@ from typing import Any
 from fedplug.recipe import load_recipe
 from fedplug.run_command import start
 from fedplug.settings import Settings
-from fedplug.sweep_records import result_of
+from fedplug_lab.records import result_of
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 FAMILIES: dict[str, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ from fedplug.ledger_setup import reveals_of
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
-from fedplug.sweep_grid import combinations, read_grid
+from fedplug_lab.grid import combinations, read_grid
 from fedplug.types import Layout
 
 ROOT = Path(__file__).parents[1]

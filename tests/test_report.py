@@ -15,11 +15,11 @@ import pytest
 from fedplug.effects import Release, Reveals
 from fedplug.ledger import Ledger
 from fedplug.pictures import Pictures
-from fedplug.report import write_report
-from fedplug.report_canvas import ZONE_COLOURS
-from fedplug.report_extra import picture_charts
-from fedplug.report_figures import charts
-from fedplug.report_tables import render
+from fedplug_lab.report import write_report
+from fedplug_lab.canvas import ZONE_COLOURS
+from fedplug_lab.extra import picture_charts
+from fedplug_lab.figures import charts
+from fedplug_lab.tables import render
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
@@ -457,7 +457,7 @@ def test_writes_over_an_older_report(tmp_path: Path) -> None:
 
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:
-    code = "import sys, fedplug.report, fedplug.display; print({'matplotlib', 'torch'} & set(sys.modules))"
+    code = "import sys, fedplug_lab.report, fedplug.display; print({'matplotlib', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

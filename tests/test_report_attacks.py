@@ -15,7 +15,7 @@ from fedplug import report_attacks
 from fedplug.attack_pictures import draw
 from fedplug.errors import CheckpointError
 from fedplug.pictures import Pictures
-from fedplug.report import write_report
+from fedplug_lab.report import write_report
 from fedplug.report_attacks import attacks_section, rewrite_report
 from test_report import HOSTILE, Page, a_row
 

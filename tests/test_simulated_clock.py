@@ -20,8 +20,8 @@ from fedplug.display_live import rounds_table
 from fedplug.errors import RecipeError
 from fedplug.profiles import UNLIMITED, Profile, by_party
 from fedplug.recipe import Recipe, load_recipe
-from fedplug.report import write_report
-from fedplug.report_figures import charts
+from fedplug_lab.report import write_report
+from fedplug_lab.figures import charts
 from fedplug.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import sweep as sweeps
+from fedplug_lab import sweep as sweeps
 from fedplug import yaml_source
 from fedplug.catalog import Catalog
 from fedplug.cli import main
 from fedplug.errors import RecipeError, SetupError
 from fedplug.protocol import Protocol
 from fedplug.settings import Settings
-from fedplug.sweep_grid import Choice, combinations, read_grid, short_names
-from fedplug.sweep_records import Records, at_work, result_of
-from fedplug.sweep_table import columns_of, to_csv
-from fedplug.sweep_watch import SweepWatch
+from fedplug_lab.grid import Choice, combinations, read_grid, short_names
+from fedplug_lab.records import Records, at_work, result_of
+from fedplug_lab.sweep_table import columns_of, to_csv
+from fedplug_lab.sweep_watch import SweepWatch
 from toy_components import recipe_of, toy_catalog
 
 GRID = "parameters: {train.scale: [0.01, 0.5], data.partition.alpha: [0.5, 5]}"

@@ -29,7 +29,7 @@ from fedplug.attack_words import (
     target_words,
     trivial_guesses,
 )
-from fedplug.report_canvas import STYLE
+from fedplug_lab.canvas import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

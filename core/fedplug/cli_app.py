@@ -151,7 +151,7 @@ def sweep(
 ) -> None:
     """Run a recipe with every combination of a grid of values; the same command continues an interrupted sweep."""
     settings = _settings(engine=engine, workers=workers, device=device, data=data, quiet=quiet)
-    from fedplug import sweep as sweeps
+    from fedplug_lab import sweep as sweeps
 
     folder = output or settings.output / f"sweep-{recipe.stem}-{grid.stem}"
     raise typer.Exit(sweeps.sweep(recipe, grid, settings.replace({"output": folder}), sets or [], seeds or [], dry_run))

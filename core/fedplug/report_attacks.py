@@ -38,7 +38,7 @@ from fedplug.attack_words import (
     trivial_guesses,
 )
 from fedplug.errors import CheckpointError
-from fedplug.report_tables import render, table, text
+from fedplug_lab.tables import render, table, text
 
 SHOWN, LISTED = 24, 500
 """How many pictures the page embeds, and how many forms of targets it lists."""
@@ -103,28 +103,6 @@ def _share(row: Mapping[str, Any]) -> float | None:
     return units.read(row, "succeeded") / applicable if applicable > 0 else None
 
 
-def rewrite_report(run_dir: Path) -> Path:
-    """Writes `report.html` of a finished run again, from its files, with the attacks that are there now.
-
-    Returns:
-        The path of the report.
-
-    Raises:
-        CheckpointError: a file that the report is made from is missing or damaged; the old report stays.
-    """
-    # `report` shows the section above.
-    from fedplug.pictures import Pictures
-    from fedplug.report import write_report
-
-    run_dir = Path(run_dir)
-    lines = _contents(run_dir / "metrics.jsonl").splitlines() if (run_dir / "metrics.jsonl").is_file() else []
-    rows = [_parsed(run_dir / "metrics.jsonl", line, f", line {number}") for number, line in enumerate(lines, 1)]
-    ledger, summary = (_parsed(file, _contents(file)) for file in (run_dir / "ledger.json", run_dir / "summary.json"))
-    pictures = Pictures(lambda note: None)  # what cannot be used was said when the run was
-    pictures.load(run_dir / "figures.json")
-    return write_report(run_dir, rows, ledger, summary, pictures.kept)
-
-
 # ---- reading
 
 
@@ -149,27 +127,6 @@ def _read(path: Path) -> _Folder:
         else:
             folder.damaged.append(f"{file.name} holds no result of an attack")
     return folder
-
-
-def _contents(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read ({error}); {_remedy(file)}") from error
-
-
-def _parsed(file: Path, written: str, where: str = "") -> dict[str, Any]:
-    try:
-        content = json.loads(written)
-        if not isinstance(content, dict):
-            raise ValueError("it is no object")
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}{where} is damaged ({error}); {_remedy(file)}") from error
-    return content
-
-
-def _remedy(file: Path) -> str:
-    return f"the report is made from it: put it back as it was, or resume the run: fedplug resume {file.parent}"
 
 
 # ---- all targets together
@@ -429,4 +386,4 @@ def _damage(folder: _Folder) -> str:
     return f'<h3>Damaged files</h3><ul class="warnings">{items}</ul>' if items else ""
 
 
-__all__: Sequence[str] = ["alternative", "attacks_section", "rewrite_report"]
+__all__: Sequence[str] = ["alternative", "attacks_section", "leakage_line"]

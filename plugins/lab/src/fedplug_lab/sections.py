@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 GROUP = "fedplug_lab.section"
 """The entry-point group: each entry is an instance of a `Section`."""
+
+
+Column = tuple[str, tuple[str, ...], Callable[[float], str]]
+"""Title, where in a line its number is, and the number as text."""
 
 
 class Section:
@@ -31,13 +36,17 @@ class Section:
         """A label and a sentence for the top of the page, beside the verdict."""
         return None
 
-    def columns(self, run_dir: Path) -> dict[str, Any]:
-        """Numbers of a run, by the name of the column that they get in the table of a sweep."""
+    def record(self, run_dir: Path) -> dict[str, Any]:
+        """What the line of a sweep keeps of a run under `key`, as plain data; empty where there is nothing."""
         return {}
+
+    def columns(self, lines: Sequence[Mapping[str, Any]]) -> Iterable[Column]:
+        """Columns of the table of a sweep, made from what `record` kept under `key` of each line."""
+        return ()
 
 
 @functools.cache
-def sections() -> tuple[Section, ...]:
+def sections_of_plugins() -> tuple[Section, ...]:
     """Those of all installed plugins."""
     from importlib_metadata import entry_points
 

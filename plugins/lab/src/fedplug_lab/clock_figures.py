@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from fedplug.report_canvas import (
+from fedplug_lab.canvas import (
     HALF,
     INK,
     Chart,

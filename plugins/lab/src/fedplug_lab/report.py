@@ -16,12 +16,13 @@ from typing import Any
 import yaml
 
 from fedplug import units
-from fedplug.report_accuracy import OWN, PUBLIC
-from fedplug.report_attacks import attacks_section, leakage_line
-from fedplug.report_canvas import Chart
-from fedplug.report_extra import DRAWN, assessments_table, groups_table, picture_charts
-from fedplug.report_figures import DIRECTIONS, charts
-from fedplug.report_tables import render, table, text, title_of, zone_label
+from fedplug.run_files import read_ledger, read_pictures, read_rows, read_summary
+from fedplug_lab.accuracy import OWN, PUBLIC
+from fedplug_lab.canvas import Chart
+from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
+from fedplug_lab.figures import DIRECTIONS, charts
+from fedplug_lab.sections import sections_of_plugins
+from fedplug_lab.tables import render, table, text, title_of, zone_label
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # In this order; what the ledger holds besides follows, its log last and folded away.
@@ -60,7 +61,9 @@ def write_report(
     Returns:
         The path of the report.
     """
-    recipe, leaked = summary.get("recipe") or {}, leakage_line(run_dir)
+    recipe = summary.get("recipe") or {}
+    added = [(section.key, section.title, section.html(Path(run_dir))) for section in sections_of_plugins()]
+    headlines = [found for section in sections_of_plugins() if (found := section.headline(Path(run_dir)))]
     name = str(summary.get("name") or recipe.get("name") or "run")
     sections = [
         ("figures", "Figures", _figures(charts(rows, summary.get("class_distribution")))),
@@ -69,7 +72,7 @@ def write_report(
         ("rounds", "Rounds", _rounds(rows)),
         ("groups", "Groups", groups_table(rows)),
         ("assessments", "Assessments", assessments_table(summary)),
-        ("attacks", "Attacks", attacks_section(Path(run_dir))),
+        *added,
         ("ledger", "Privacy ledger", _ledger(ledger)),
         ("run", "What ran", _what_ran(summary, recipe)),
     ]
@@ -79,13 +82,13 @@ def write_report(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<title>{text(name)} · fedplug report</title>",
-        f"<style>{files('fedplug').joinpath('report.css').read_text('utf-8')}</style>\n</head>\n<body>\n<header>",
+        f"<style>{files('fedplug_lab').joinpath('report.css').read_text('utf-8')}</style>\n</head>\n<body>\n<header>",
         f'<p class="eyebrow">fedplug report</p><h1>{text(name)}</h1>{_byline(summary, rows)}',
         f'<nav aria-label="Sections">{links}</nav></header>\n<main>',
         _banner(rows, recipe),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
         f"<p>{text(ledger.get('verdict') or 'No verdict: the ledger of this run holds none.')}</p>",
-        f"<p><strong>Attacks:</strong> {text(leaked)}</p>" if leaked else "",
+        *(f"<p><strong>{text(label)}:</strong> {text(sentence)}</p>" for label, sentence in headlines),
         "</section>",
         _key_numbers(rows, recipe, summary),
         *(f'<section id="{key}"><h2>{text(title)}</h2>\n{body}</section>' for key, title, body in sections if body),
@@ -97,6 +100,20 @@ def write_report(
     draft.write_text("\n".join(page), encoding="utf-8", errors="replace")
     os.replace(draft, path)
     return path
+
+
+def rewrite_report(run_dir: Path) -> Path:
+    """Writes `report.html` of a run from the files in its folder, with what plugins know of it by now.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        CheckpointError: a file that the report is made from is missing or damaged; the old report stays.
+    """
+    run_dir = Path(run_dir)
+    rows, ledger, summary = read_rows(run_dir), read_ledger(run_dir), read_summary(run_dir)
+    return write_report(run_dir, rows, ledger, summary, read_pictures(run_dir))
 
 
 # ---- the top of the page

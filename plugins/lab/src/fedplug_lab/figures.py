@@ -1,7 +1,7 @@
 """The figures of the report: each one an inline SVG that follows the page's light or dark colours.
 
 Legends are made in HTML, where they wrap and can be read aloud; so is the caption, which says in words what the picture
-shows. How things are drawn is in `fedplug.report_canvas`.
+shows. How things are drawn is in `fedplug_lab.canvas`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fedplug.report_accuracy import accuracy_chart, segmentation_chart
-from fedplug.report_canvas import (
+from fedplug_lab.accuracy import accuracy_chart, segmentation_chart
+from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
     INK,
@@ -36,7 +36,7 @@ from fedplug.report_canvas import (
     rounds_of,
     to_svg,
 )
-from fedplug.report_clock import chart as clock_chart
+from fedplug_lab.clock_figures import chart as clock_chart
 from fedplug.units import as_float, last, names, number, percent, read, size
 
 DIRECTIONS = {"up": "clients to server", "down": "server to clients", "key_server": "to and from the key server"}

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fedplug import units
-from fedplug.attack_results import read_result
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
 from fedplug.errors import RecipeError, SetupError
 from fedplug.recipe import load_recipe
+from fedplug.run_files import read_ledger, read_rows, read_summary
 from fedplug.run_folder import write_text
-from fedplug.sweep_grid import Combination
+from fedplug_lab.grid import Combination
+from fedplug_lab.sections import sections_of_plugins
 
 Line = dict[str, Any]
 
@@ -105,11 +106,9 @@ def result_of(run_dir: Path) -> Line:
         rounds, accuracy, loss, segmentation figures and epsilons of the last round, the best accuracy, personal
         accuracies over clients (None where there are no personal models), zone shares and logs of the last round,
         seconds per phase and bytes per direction over the run, simulated seconds (None without profiles), the verdict,
-        assessments, what attacks reached in each form and what trivial guesses do.
+        assessments, and what plugins know of the run, such as what attacks reached.
     """
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    ledger = json.loads((run_dir / "ledger.json").read_text(encoding="utf-8"))
-    summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
+    rows, ledger, summary = read_rows(run_dir), read_ledger(run_dir), read_summary(run_dir)
     last = rows[-1] if rows else {}
     measured = [accuracy for row in rows if math.isfinite(accuracy := units.read(row, "accuracy"))]
     simulated = [seconds for row in rows if math.isfinite(seconds := units.read(row, "simulated", "seconds"))]
@@ -129,27 +128,8 @@ def result_of(run_dir: Path) -> Line:
         "record_epsilon": last.get("record_epsilon"),
         "verdict": ledger.get("verdict"),
         "assessments": summary.get("assessments", {}),
-        "attacks": _attacks(run_dir),
+        **{section.key: section.record(run_dir) for section in sections_of_plugins()},
     }
-
-
-def _attacks(run_dir: Path) -> dict[str, Any]:
-    """Attack and adversary -> form, or trivial guess -> mean of each number over the targets; empty without attacks."""
-    summary = read_result(run_dir / "attacks", "summary") or {}
-    found: dict[str, Any] = {}
-    several = len({row.get("round") for row in summary.get("rows", [])}) > 1
-    for row in summary.get("rows", []):
-        size = row.get("probe_batch_size")
-        when = f" round {row['round']}" if several else ""
-        name = f"{row['attack']} {row['adversary']}{when}" + (f" probe {size}" if size else "")
-        entry = found.setdefault(name, {"headline": row["headline_metric"][0], "guess": row["baselines"]})
-        tried = row["targets"] - row["not_applicable"]
-        entry[row["form"]] = {
-            **{metric: mean for metric, (mean, _) in row["metrics"].items()},
-            "targets": row["targets"], "applicable": tried,
-            "succeeded": row["succeeded"] / tried if tried else None, "seconds": row["seconds"],
-        }  # fmt: skip
-    return found
 
 
 def _spread(row: Mapping[str, Any], key: str) -> dict[str, float] | None:

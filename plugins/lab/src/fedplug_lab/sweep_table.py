@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug import units
-from fedplug.sweep_grid import short_names
+from fedplug_lab.grid import short_names
+from fedplug_lab.sections import sections_of_plugins
 
 Line = Mapping[str, Any]
 
@@ -83,20 +84,11 @@ def _measured(lines: Sequence[Line]) -> list[tuple[str, tuple[str, ...], Callabl
         ("ledger epsilon", ("epsilon",), units.number),
         ("of a record", ("record_epsilon",), units.number),
         *((fact.replace("_", " "), ("assessments", name, fact), _few_digits) for name, fact in facts),
-        *_attack_columns(lines),
+        *(column for section in sections_of_plugins() for column in section.columns(lines)),
     ]
 
 
-def _attack_columns(lines: Sequence[Line]) -> Iterator[tuple[str, tuple[str, ...], Callable[[float], str]]]:
-    """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""
-    for name in units.names(lines, "attacks"):
-        entries = [entry for line in lines if (entry := units.mapping(line, "attacks").get(name))]
-        headline = entries[0]["headline"]
-        label = f"{name.partition('.')[2] or name} {headline}"
-        for form in ("adaptive", "naive"):
-            yield f"{label} {form}", ("attacks", name, form, headline), _few_digits
-        for guess in units.names(lines, "attacks", name, "guess"):
-            yield f"{label} {guess}", ("attacks", name, "guess", guess, headline), _few_digits
+
 
 
 def _one_digit(value: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug import units
-from fedplug.report_canvas import (
+from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
     INK,
@@ -27,7 +27,7 @@ from fedplug.report_canvas import (
     log_axis,
     to_svg,
 )
-from fedplug.report_tables import render, table, text
+from fedplug_lab.tables import render, table, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedplug.report_canvas import (
+from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
     PERSONAL_COLOUR,

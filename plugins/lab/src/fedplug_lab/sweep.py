@@ -20,10 +20,10 @@ from fedplug.errors import CheckpointError
 from fedplug.run_command import INTERRUPTED, Run, resolve_device, resume, start
 from fedplug.run_folder import write_text
 from fedplug.settings import Settings
-from fedplug.sweep_grid import Combination, combinations, read_grid
-from fedplug.sweep_records import Line, Records, at_work, result_of
-from fedplug.sweep_table import print_table, to_csv
-from fedplug.sweep_watch import SweepWatch
+from fedplug_lab.grid import Combination, combinations, read_grid
+from fedplug_lab.records import Line, Records, at_work, result_of
+from fedplug_lab.sweep_table import print_table, to_csv
+from fedplug_lab.sweep_watch import SweepWatch
 
 
 def sweep(
@@ -39,7 +39,7 @@ def sweep(
 
     Args:
         recipe: the recipe that the grid varies.
-        grid: the grid file; see `fedplug.sweep_grid`.
+        grid: the grid file; see `fedplug_lab.grid`.
         settings: of this machine; `output` is the folder of the sweep.
         sets: `path=value` for every run.
         seeds: each combination is run with each of them; with the recipe's own seed if empty.
