@@ -39,7 +39,7 @@ from unittest.mock import patch
 
 import numpy as np
 from fedplug import Client, at_client
-from fedplug.profiles import by_party
+from fedplug.profiles import by_party, profiles_of
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.run_command import start
 from fedplug.settings import Settings
@@ -208,7 +208,7 @@ def changes(protocol: str, share: float) -> list[str]:
 def price(protocol: str, found: Run, cipher: Cipher, holder: str, recipe: Recipe) -> dict[str, float]:
     """Mean simulated seconds of the rounds after the first; `compute` and `transfer` are the slowest client's."""
     costs = unit_costs(samples_of(found.rows)) | cipher.seconds
-    profiles = by_party(recipe.profiles)
+    profiles = by_party(profiles_of(recipe))
     rows = []
     for index in range(1, len(found.rows)):
         work, bytes_moved = operations(found, index, cipher, holder), traffic(protocol, found, index, cipher, holder)

@@ -398,7 +398,7 @@ def test_the_recipe_keys_are_listed() -> None:
 
     text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").partition("## Names and references")[0]
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
-    assert listed == {*General.model_fields, *SECTIONS, "extends"}
+    assert listed == {*General.model_fields, *SECTIONS, *Catalog.discover().sections, "extends"}
 
 
 def test_the_component_reference_is_fresh() -> None:

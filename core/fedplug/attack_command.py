@@ -126,7 +126,7 @@ def with_attacks(
         RecipeError: a mistake in what was said, with its place.
     """
     plain = ran.to_plain()
-    section: dict[str, Any] = dict(plain["attack"] or {})
+    section: dict[str, Any] = dict(plain.get("attack", {}))
     if attacks:
         section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
     if metrics:

@@ -1,13 +1,20 @@
-"""What the section `attack` of a recipe says besides its attacks: who attacks whom, in which rounds, on what."""
+"""The section `attack` of a recipe: which attacks, and who attacks whom, in which rounds, on what."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
 from fedplug.component import Options
+from fedplug.roles import Opener
+from fedplug.sections import Around, Section
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Use
+    from fedplug.yaml_source import KeyPath
 
 ROLES = ("server", "eavesdropper", "client", "key_server", "released")
 _ROLE = re.compile(r"server|eavesdropper|client(:\d+)?|key_server|released")
@@ -107,3 +114,50 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
     if clients < 2 and any("client" in adversary.split("+") for adversary in scope.adversaries):
         found.append("adversary client: with one client there is no other one to attack it")
     return found
+
+
+class AttackSection(Section):
+    """Attacks on what crossed the wire, after the last round.
+
+    A plain list is its `attacks`; the scope then has its defaults.
+    """
+
+    Options = AttackScope
+    lists: ClassVar = {"attacks": "attack", "metrics": "metric"}
+    example = "[{use: attacks.ilrg}]"
+
+    @property
+    def scope(self) -> AttackScope:
+        """Who attacks whom."""
+        scope: AttackScope = self.options
+        return scope
+
+    @property
+    def attacks(self) -> tuple[Use, ...]:
+        """The attacks to make."""
+        return self.uses["attacks"]
+
+    @property
+    def metrics(self) -> tuple[Use, ...]:
+        """The metrics to compute; none stand for all usual ones."""
+        return self.uses["metrics"]
+
+    def check(self, around: Around) -> Iterator[tuple[KeyPath, str]]:
+        """Adversaries, targets and rounds exist."""
+        recipe = around.recipe
+        if recipe is None:
+            return
+        opened_by = [around.parts.get(use.name) for chain in recipe.postprocess.values() for use in chain]
+        there = any(isinstance(part, Opener) and part.site == "key_server" for part in opened_by)
+        for adversary in self.scope.adversaries:
+            if "key_server" in adversary.split("+") and not there:
+                yield (), f"adversary {adversary}: this protocol has no key server; nothing is opened there"
+        for message in scope_problems(self.scope, recipe.rounds, recipe.data.clients):
+            yield (), message
+
+    def describe(self) -> str:
+        """Who attacks whom."""
+        scope = self.scope
+        probe = f", probed with batches of {scope.probe.batch_size}" if scope.probe else ""
+        targets = "every client" if scope.targets is None else f"clients {', '.join(map(str, scope.targets))}"
+        return f"by {', '.join(scope.adversaries)} on {targets}{probe}"

@@ -24,7 +24,7 @@ from fedplug.context import Client, Context, KeyServer, Party, stream
 from fedplug.errors import CheckpointError, of_component
 from fedplug.model import Model
 from fedplug.openings import Openings
-from fedplug.profiles import by_party
+from fedplug.profiles import by_party, profiles_of
 from fedplug.recipe import Recipe
 from fedplug.roles import ModelSource, Partition
 from fedplug.state_files import file_name, read_file, write_file
@@ -138,7 +138,7 @@ class ClientHost:
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
-        profiles = by_party(recipe.profiles)
+        profiles = by_party(profiles_of(recipe))
         self.clients: dict[str, HostedClient] = {}
         for client_id in client_ids:
             client = HostedClient(client_id, self)
@@ -224,7 +224,7 @@ class KeyServerHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest, run_dir)
-        self.party = HostedKeyServer(counts=bool(recipe.profiles))
+        self.party = HostedKeyServer(counts=bool(profiles_of(recipe)))
         self.party.openings = openings_of(KEY_SERVER, run_dir)
 
     @property

@@ -18,6 +18,7 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug import units, yaml_source
+from fedplug.attack_scope import AttackSection
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import KEPT, Checkpoints
@@ -117,7 +118,7 @@ class Run:
         self.injected = catalog
         self.catalog = catalog or Catalog.discover()
         # Attacks on earlier rounds need what was said in them, and what the parties had.
-        self.keeps = settings.record_wire or bool(recipe.attack)
+        self.keeps = settings.record_wire or AttackSection.of(recipe) is not None
         self.checkpoints = Checkpoints(run_dir, None if self.keeps else KEPT)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
         self.charges = Charges(run_dir)
@@ -204,7 +205,7 @@ class Run:
             watch.close()
         report = self._report(protocol)
         watch.finish(protocol.rows, ledger.verdict(), report, self.run_dir)
-        return self._attack() if recipe.attack else 0
+        return self._attack() if AttackSection.of(recipe) else 0
 
     def _attack(self) -> int:
         """Makes the recipe's attacks on the finished run, which stands whatever becomes of them."""
@@ -338,6 +339,8 @@ class Run:
             entry = self.catalog.get(use.group, use.use)
             if entry is not None:
                 versions[entry.distribution] = entry.version
+        for entry in (self.catalog.sections[key] for key in self.recipe.sections):
+            versions[entry.distribution] = entry.version
         return dict(sorted(versions.items()))
 
     def _assess(

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplug.profiles import by_party
+from fedplug.profiles import by_party, profiles_of
 from fedplug.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 from fedplug.views import KEY_SERVER, SERVER
 
@@ -33,7 +33,8 @@ class WorkLog:
     """
 
     def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine) -> None:
-        self.profiles = by_party(recipe.profiles) if recipe.profiles else {}
+        profiles = profiles_of(recipe)
+        self.profiles = by_party(profiles) if profiles else {}
         self.wire, self.server, self.key_server = wire, server, key_server
         self._opened = 0.0  # the key server's seconds that are in rows already
         self._samples: dict[str, array[float]] = {}  # operation -> count, seconds, count, seconds, ...

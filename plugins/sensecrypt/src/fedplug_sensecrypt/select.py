@@ -8,6 +8,7 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.errors import ProtectionError
+from fedplug.profiles import profiles_of
 from fedplug.scores import unknown_scorer
 from fedplug.types import CLEAR, ENCRYPTED, RETAINED
 from pydantic import field_validator
@@ -77,7 +78,7 @@ class Select(fedplug.Negotiation):
             found.append("the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
         elif problem := unknown_scorer(recipe, options.by):
             found.append(problem)
-        if options.budget is None and not recipe.profiles:  # where there are some, every client must have one
+        if options.budget is None and not profiles_of(recipe):  # where there are some, every client must have one
             found.append(
                 "budgets follow from bandwidth and CPUs; add profiles, such as [{of: [0, 1], cpus: 8, bandwidth: 30}], "
                 "or set budget for all clients"
