@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from fedplug import Attacker, AttackReport, Context, Examples, Meaning, Truth, View, stream
 from fedplug.observation import all_clear
-from fedplug.scorer import Scorer
 from fedplug.torch_model import TorchModel, to_tensor
 from fedplug.types import PublicData
 from fedplug.views import FINISHED
 from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
+from fedplug_attacks.workshop.scorer import Scorer
 from fedplug_std.datasets import FashionMnist, Mnist
 from fedplug_std.models import ResNet50
 from numpy.typing import NDArray

@@ -7,7 +7,7 @@ come the masks, as each client chose them before they are widened to whole block
 scores and selects. The rounds are then priced for three ciphers, whose costs are measured in the same process: phe with
 one scalar a ciphertext, as in the paper; packed `std.paillier`, also with 2048 bits; and `std.bfv`. What is assumed:
 
-* the simulated clock's assumptions (`fedplug.simulated_clock`), and its prices: medians over the rounds of each run;
+* the assumptions of `fedplug_sensecrypt.simulated_clock`, and its prices: medians over the rounds of each run;
 * the server and the key server have the 32 CPUs and 1,000 MB/s of the recipes, which are ours;
 * round 1, in which clusters form, is left out: the mean of the others is given;
 * masks are those of the first rounds of training on few examples, with the paper's B, C and bound on the information;
@@ -39,13 +39,13 @@ from unittest.mock import patch
 
 import numpy as np
 from fedplug import Client, at_client
-from fedplug.profiles import by_party
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.run_command import start
 from fedplug.settings import Settings
-from fedplug.simulated_clock import Party, round_seconds, samples_of, unit_costs, work_of
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
+from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select
+from fedplug_sensecrypt.simulated_clock import Party, round_seconds, samples_of, unit_costs, work_of
 from fedplug_std import he_positions
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_blocks import Encryption
@@ -208,7 +208,7 @@ def changes(protocol: str, share: float) -> list[str]:
 def price(protocol: str, found: Run, cipher: Cipher, holder: str, recipe: Recipe) -> dict[str, float]:
     """Mean simulated seconds of the rounds after the first; `compute` and `transfer` are the slowest client's."""
     costs = unit_costs(samples_of(found.rows)) | cipher.seconds
-    profiles = by_party(recipe.profiles)
+    profiles = by_party(profiles_of(recipe))
     rows = []
     for index in range(1, len(found.rows)):
         work, bytes_moved = operations(found, index, cipher, holder), traffic(protocol, found, index, cipher, holder)

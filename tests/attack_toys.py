@@ -29,20 +29,20 @@ from fedplug import (
     hookimpl,
     run_command,
 )  # fmt: skip
-from fedplug.adversaries import Adversary
-from fedplug.attack_command import attack, with_attacks
-from fedplug.attack_display import PlainAttackDisplay
-from fedplug.attack_run import AttackRun
 from fedplug.catalog import Catalog, Entry
 from fedplug.composition import Composition
 from fedplug.errors import MetricError, ViewError
 from fedplug.observation import Needs
-from fedplug.observer import Known as KnownOfTarget
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
 from fedplug.steps import needs_key_server
 from fedplug.truth import Truth
 from fedplug.views import AttackReport, View
+from fedplug_attacks.views.adversaries import Adversary
+from fedplug_attacks.views.observer import Known as KnownOfTarget
+from fedplug_attacks.workshop.command import attack, with_attacks
+from fedplug_attacks.workshop.display import PlainAttackDisplay
+from fedplug_attacks.workshop.run import AttackRun
 from toy_components import Toy, toy_catalog
 
 Deed = Literal[

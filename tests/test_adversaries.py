@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import Echo, Runs, attacked, machinery, reachable
-from fedplug.adversaries import Adversary, read_client
-from fedplug.attack_run import AttackRun
 from fedplug.composition import Composition
 from fedplug.context import Client
 from fedplug.engines.local import LocalEngine
 from fedplug.errors import CheckpointError
 from fedplug.parties import ClientHost, HostedClient, KeyServerHost
 from fedplug.protocol import Protocol
-from fedplug.rewind import Moment, Rewound
-from fedplug.scorer import Scorer, pixels
 from fedplug.truth import Truth
 from fedplug.types import ClientData, Dataset
 from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.workshop.run import AttackRun
+from fedplug_attacks.workshop.scorer import Scorer, pixels
 from toy_components import paraaegis, recipe_of
 
 PRIVATE = (

@@ -208,7 +208,7 @@ def test_an_interruption_that_spoils_the_report_too_is_still_an_interruption(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
     """Ctrl-C in the middle of an import leaves a library half there, so that the report cannot be drawn either."""
-    from fedplug import attack_command
+    from fedplug_attacks.workshop import command as attack_command
 
     folder = shutil.copytree(runs.of(recipe_of(rounds=2)), tmp_path / "run")
 

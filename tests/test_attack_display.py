@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.attack_display import PlainAttackDisplay, make_attack_display, summary_lines, target_line
-from fedplug.attack_display_live import LiveAttackDisplay
+from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display, summary_lines, target_line
+from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 from rich.console import Console
 from test_display import Clock, without_codes
 from test_report_attacks import NAIVE, a_result, a_summary, a_summary_row

@@ -10,11 +10,11 @@ import pytest
 from fedplug.composition import Composition
 from fedplug.errors import RecipeError
 from fedplug.observation import Meaning, Needs, all_clear
-from fedplug.observer import Observer
 from fedplug.recipe import Recipe, load_recipe
-from fedplug.report_attacks import leakage_line
 from fedplug.types import Layout
 from fedplug.views import View
+from fedplug_attacks.views.observer import Observer
+from fedplug_attacks.workshop.report_section import leakage_line
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 LAYOUT = Layout.of([("a", (3,))])
@@ -60,7 +60,7 @@ def test_a_client_does_not_attack_itself() -> None:
 
 
 def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
-    from fedplug import attack_results
+    from fedplug_attacks.workshop import results as attack_results
 
     assert leakage_line(tmp_path) == ""
     form = {"reason": "", "metrics": {"m": 1.0}, "seconds": 0.0, "gradient_evaluations": 0}

@@ -10,8 +10,8 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
-from fedplug import attack_pictures
-from fedplug.attack_pictures import draw, figure_of, roc_curve
+from fedplug_attacks.workshop import pictures as attack_pictures
+from fedplug_attacks.workshop.pictures import draw, figure_of, roc_curve
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from attack_toys import CountError, Runs, attacked, machinery, seen
 from fedplug import Meaning, Needs, View
-from fedplug.attack_results import beats
-from fedplug.attack_scope import AttackScope
-from fedplug.attack_truth import Truths
 from fedplug.observation import all_clear
-from fedplug.rewind import Rewound
-from fedplug.scorer import Scorer
 from fedplug.truth import Truth
 from fedplug.types import Examples, Layout, PublicData
+from fedplug_attacks.views.rewind import Rewound
+from fedplug_attacks.workshop.results import beats
+from fedplug_attacks.workshop.scope import AttackScope
+from fedplug_attacks.workshop.scorer import Scorer
+from fedplug_attacks.workshop.target_truth import Truths
 from pydantic import ValidationError
 from toy_components import recipe_of
 

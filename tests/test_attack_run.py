@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacked, machinery, results, seen
-from fedplug import attack_results, run_command
-from fedplug_lab import sweep
-from fedplug.attack_command import attack
+from fedplug import run_command
 from fedplug.catalog import Catalog
 from fedplug.observation import Needs
 from fedplug.recipe import Recipe
 from fedplug.settings import Settings
+from fedplug.views import View
+from fedplug_attacks.workshop import results as attack_results
+from fedplug_attacks.workshop.command import attack
+from fedplug_lab import sweep
 from fedplug_lab.records import result_of
 from fedplug_lab.sweep_table import columns_of
-from fedplug.views import View
 from toy_components import paraaegis, recipe_of
 
 UNIFORM = recipe_of(rounds=1)

@@ -6,15 +6,21 @@ from typing import Any
 
 import pytest
 from attack_toys import attack_catalog, attacks_of
-from fedplug.attack_scope import AttackScope, scope_problems
 from fedplug.errors import RecipeError
 from fedplug.recipe import Recipe
+from fedplug_attacks.workshop.scope import AttackScope, AttackSection, scope_problems
 from pydantic import ValidationError
 from toy_components import recipe_of
 
 
 def read(**scope: Any) -> Recipe:
     return Recipe.from_plain(recipe_of(attack=attacks_of("toy.echo", **scope)), attack_catalog())
+
+
+def section_of(recipe: Recipe) -> AttackSection:
+    section = AttackSection.of(recipe)
+    assert section is not None
+    return section
 
 
 def problems(**scope: Any) -> str:
@@ -71,8 +77,8 @@ def test_what_does_not_fit_the_recipe_is_refused(scope: dict[str, Any], words: s
 
 
 def test_the_final_model_can_be_probed_and_released() -> None:
-    assert read(rounds=[3], probe={"batch_size": 2}).attack_scope.rounds == [3]
-    assert read(rounds=[3], adversaries=["released"]).attack_scope.rounds == [3]
+    assert section_of(read(rounds=[3], probe={"batch_size": 2})).scope.rounds == [3]
+    assert section_of(read(rounds=[3], adversaries=["released"])).scope.rounds == [3]
     assert "round 3" in problems(rounds=[3])
     assert "round 3" in problems(rounds=[3], adversaries=["released", "server"])
 
@@ -84,10 +90,10 @@ def test_one_client_has_no_other_to_attack_it() -> None:
 
 
 def test_a_plain_list_of_attacks_has_the_defaults() -> None:
-    recipe = Recipe.from_plain(recipe_of(attack=[{"use": "toy.bare"}]), attack_catalog())
-    assert recipe.attack_scope == AttackScope()
-    assert [use.use for use in recipe.attack] == ["toy.bare"]
-    assert recipe.metrics == ()
+    section = section_of(Recipe.from_plain(recipe_of(attack=[{"use": "toy.bare"}]), attack_catalog()))
+    assert section.scope == AttackScope()
+    assert [use.use for use in section.attacks] == ["toy.bare"]
+    assert section.metrics == ()
 
 
 def test_a_section_without_attacks_is_refused_with_an_example() -> None:
@@ -101,7 +107,7 @@ def test_the_section_survives_a_round_trip_and_belongs_to_the_digest() -> None:
     assert again == recipe
     assert again.digest == recipe.digest
     assert read(targets=[0]).digest != read(targets=[1]).digest
-    assert [use.use for use in again.metrics] == [use.use for use in recipe.metrics]
+    assert [use.use for use in section_of(again).metrics] == [use.use for use in section_of(recipe).metrics]
 
 
 def test_attacks_and_metrics_are_checked_like_every_component() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from attack_toys import Runs, results
-from fedplug.attack_command import attack
 from fedplug.settings import Settings
+from fedplug_attacks.workshop.command import attack
 from toy_components import recipe_of
 
 

@@ -34,7 +34,7 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug import cli, gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.catalog import Catalog
+from fedplug.catalog import SECTION, Catalog
 from fedplug.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -352,7 +352,7 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    if dotted.removeprefix("fedplug.") in Catalog.discover().groups:
+    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, SECTION):
         return True
     try:
         importlib.import_module(dotted)
@@ -398,7 +398,7 @@ def test_the_recipe_keys_are_listed() -> None:
 
     text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").partition("## Names and references")[0]
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
-    assert listed == {*General.model_fields, *SECTIONS, "extends"}
+    assert listed == {*General.model_fields, *SECTIONS, *Catalog.discover().sections, "extends"}
 
 
 def test_the_component_reference_is_fresh() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import attack_command, run_command
+from fedplug import run_command
 from fedplug.calls import Call, read_reply, request
 from fedplug.charging import Charging
 from fedplug.checkpoint import Checkpoints
@@ -31,6 +31,7 @@ from fedplug.openings import Openings
 from fedplug.recipe import Recipe
 from fedplug.run_folder import locked
 from fedplug.settings import Settings
+from fedplug_attacks.workshop import command as attack_command
 from toy_components import recipe_of, toy_catalog
 
 ENGINES = ("local", "processes")

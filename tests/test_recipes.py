@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fedplug import attack_command, attack_pictures, run_command
+from fedplug import run_command
 from fedplug.catalog import Catalog
 from fedplug.composition import Composition
 from fedplug.context import Server
@@ -15,8 +15,10 @@ from fedplug.ledger_setup import reveals_of
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.settings import Settings
-from fedplug_lab.grid import combinations, read_grid
 from fedplug.types import Layout
+from fedplug_attacks.workshop import command as attack_command
+from fedplug_attacks.workshop import pictures as attack_pictures
+from fedplug_lab.grid import combinations, read_grid
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "recipes/paper/paraaegis"

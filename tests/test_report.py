@@ -15,10 +15,10 @@ import pytest
 from fedplug.effects import Release, Reveals
 from fedplug.ledger import Ledger
 from fedplug.pictures import Pictures
-from fedplug_lab.report import write_report
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
+from fedplug_lab.report import write_report
 from fedplug_lab.tables import render
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}

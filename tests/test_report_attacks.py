@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import report_attacks
-from fedplug.attack_pictures import draw
 from fedplug.errors import CheckpointError
 from fedplug.pictures import Pictures
+from fedplug_attacks.workshop import report_section as report_attacks
+from fedplug_attacks.workshop.pictures import draw
+from fedplug_attacks.workshop.report_section import attacks_section, rewrite_report
 from fedplug_lab.report import write_report
-from fedplug.report_attacks import attacks_section, rewrite_report
 from test_report import HOSTILE, Page, a_row
 
 BIAS = "the first linear layer's bias is encrypted"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from attack_toys import Broken, CountError, Distance, Hits, NotANumber, Undefined
 from fedplug.attack_answers import checked
-from fedplug.attack_results import stronger
 from fedplug.errors import ViewError
-from fedplug.scorer import Scorer, matched_images, pixels
 from fedplug.truth import Truth, wilson
 from fedplug.types import Examples, PublicData
 from fedplug.views import AttackReport, View
+from fedplug_attacks.workshop.results import stronger
+from fedplug_attacks.workshop.scorer import Scorer, matched_images, pixels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -18,11 +18,11 @@ from fedplug.context import Client
 from fedplug.display import PlainDisplay, totals
 from fedplug.display_live import rounds_table
 from fedplug.errors import RecipeError
-from fedplug.profiles import UNLIMITED, Profile, by_party
 from fedplug.recipe import Recipe, load_recipe
-from fedplug_lab.report import write_report
 from fedplug_lab.figures import charts
-from fedplug.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
+from fedplug_lab.report import write_report
+from fedplug_sensecrypt.profiles import UNLIMITED, Profile, by_party, profiles_of
+from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import Outcome, build, recipe_of, run_protocol, toy_catalog
@@ -184,13 +184,13 @@ def test_rows_hold_the_simulated_seconds_and_what_they_follow_from(sealed: Outco
         assert simulated["seconds"] == pytest.approx(together)
         # Every number of it can be recomputed from the rows so far.
         costs = unit_costs(samples_of(sealed.rows[:number]))
-        parsed = sealed.protocol.recipe.profiles
+        parsed = profiles_of(sealed.protocol.recipe)
         assert round_seconds(*work_of(row), by_party(parsed), costs).to_row() == simulated
 
 
 def test_other_costs_can_be_put_in_place_of_the_measured_ones(sealed: Outcome) -> None:
     operations, traffic = work_of(sealed.rows[0])
-    devices = by_party(sealed.protocol.recipe.profiles)
+    devices = by_party(profiles_of(sealed.protocol.recipe))
     sealing = next(name for name in sealed.rows[0]["operations"] if name.endswith("encrypt"))
     costs = dict.fromkeys(sealed.rows[0]["operations"], 0.0)
     found = round_seconds(operations, traffic, devices, costs | {sealing: 7.0, MEASURED: 0.0})
@@ -291,7 +291,7 @@ def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
     assert [row["simulated"] for row in second.rows[:1]] == [row["simulated"] for row in first.rows[:1]]
     assert state["awaiting"]["simulated"] == second.rows[1]["simulated"]
     costs = unit_costs(samples_of(second.rows[:3]))
-    expected = round_seconds(*work_of(second.rows[2]), by_party(second.recipe.profiles), costs)
+    expected = round_seconds(*work_of(second.rows[2]), by_party(profiles_of(second.recipe)), costs)
     assert second.rows[2]["simulated"] == expected.to_row()
     assert costs["train"] > 1
     assert second.rows[2]["simulated"]["compute"] > 1  # the rounds before the restart have their say
@@ -377,14 +377,14 @@ def test_profiles_are_part_of_the_recipe(timed: Path, tmp_path: Path) -> None:
     assert again == recipe
     assert again.digest == recipe.digest
     faster = load_recipe(timed, ["profiles.1.cpus=9"])
-    assert (faster.profiles[1].cpus, faster.digest != recipe.digest) == (9, True)
-    devices = by_party(recipe.profiles)
+    assert (profiles_of(faster)[1].cpus, faster.digest != recipe.digest) == (9, True)
+    devices = by_party(profiles_of(recipe))
     assert [devices[party].cpus for party in (0, 1, 2, 3, "server", "key_server")] == [24, 24, 8, 8, 8, 1]
     assert devices["key_server"].bandwidth == math.inf
     child = tmp_path / "child.yaml"
     child.write_text("extends: timed.yaml\nprofiles: [{of: [0, 1, 2, 3], cpus: 2, bandwidth: 3}]\n")
-    assert [profile.cpus for profile in load_recipe(child).profiles] == [2]  # a list is replaced
-    assert load_recipe(timed, ["profiles=[]"]).profiles == []
+    assert [profile.cpus for profile in profiles_of(load_recipe(child))] == [2]  # a list is replaced
+    assert profiles_of(load_recipe(timed, ["profiles=[]"])) == ()
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from fedplug.roles import Sealer as Sealer
     from fedplug.roles import Trainer as Trainer
     from fedplug.roles import Wants as Wants
+    from fedplug.sections import Around as Around
+    from fedplug.sections import Section as Section
     from fedplug.truth import Truth as Truth
     from fedplug.types import Block as Block
     from fedplug.types import ClientData as ClientData
@@ -156,6 +158,8 @@ _HOME = {
     "Sealer": "fedplug.roles",
     "Trainer": "fedplug.roles",
     "Wants": "fedplug.roles",
+    "Around": "fedplug.sections",
+    "Section": "fedplug.sections",
     "Truth": "fedplug.truth",
     "Block": "fedplug.types",
     "ClientData": "fedplug.types",

@@ -15,7 +15,6 @@ from fedplug.events import Event, Events
 from fedplug.metrics import Metrics
 from fedplug.option_errors import explain
 from fedplug.recipe import Use
-from fedplug.work_log import WorkLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +43,8 @@ class Bookkeeping:
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
         self.metrics = Metrics(recipe, protocol.office, ledger, protocol.server, events)
-        if recipe.profiles:
-            WorkLog(recipe, protocol.wire, protocol.server, protocol.key_server, events)
+        for section in recipe.sections.values():
+            section.attach(protocol)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

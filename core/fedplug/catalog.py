@@ -1,16 +1,18 @@
-"""Which components are installed: found through entry points, listed without importing anything of a plugin.
+"""What is installed: components, and sections of recipes, found through entry points without importing any plugin.
 
 The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
-reads the one-line summaries from the source files; a component is imported when a recipe chooses it.
+reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
+`fedplug.section` holds sections that plugins add to recipes (`fedplug.sections`); the name is the key of the recipe.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +26,23 @@ HOOK_GROUPS: tuple[str, ...] = (
 GROUPS: tuple[str, ...] = (
     *HOOK_GROUPS, "dataset", "partition", "model", "trainer", "metric", "engine", "accountant", "groups", "extension",
 )  # fmt: skip
-"""Every entry-point group, without the prefix `fedplug.`"""
+"""Every entry-point group of components, without the prefix `fedplug.`"""
+
+COMMAND = "command"
+"""The entry-point group of commands."""
+SECTION = "section"
+"""The entry-point group of sections of recipes."""
 
 _PREFIX = "fedplug."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """One component on offer.
+    """One component, or one section of recipes, on offer.
 
     Attributes:
-        name: `<plugin>.<thing>`, as recipes write it.
-        group: one of `GROUPS`.
+        name: `<plugin>.<thing>`, as recipes write it; of a section its key.
+        group: one of `GROUPS`, or `SECTION`.
         value: `module:Class`.
         distribution: the installed package that offers it.
         version: of that distribution.
@@ -47,6 +54,11 @@ class Entry:
     distribution: str
     version: str
     _class: type | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, for messages."""
+        return f"section {self.name}" if self.group == SECTION else f"{self.group} component {self.name}"
 
     @property
     def module(self) -> str:
@@ -65,7 +77,7 @@ class Entry:
         return _summary(self.module, self.qualname)
 
     def load(self) -> type:
-        """Imports the component's class.
+        """Imports the class.
 
         Raises:
             PluginError: the import fails; the message names the plugin, the entry and the cause.
@@ -79,24 +91,35 @@ class Entry:
         # Plugin code may raise anything while it is imported, and even exit; none of it may take the program down.
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"plugin {self.distribution} {self.version}: {self.group} component {self.name} ({self.value}) "
+                f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
                 f"cannot be imported: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(found, type):
             raise PluginError(
-                f"plugin {self.distribution} {self.version}: {self.group} component {self.name} ({self.value}) "
+                f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
                 f"is no class but {type(found).__name__}; the entry point must have the form module:Class"
             )
         return found
 
 
 class Catalog:
-    """The components on offer, by group and name."""
+    """The components on offer, by group and name, and the sections of recipes, by key.
 
-    def __init__(self, entries: Mapping[str, Mapping[str, Entry]], strays: tuple[str, ...] = ()) -> None:
+    Args:
+        entries: the components.
+        strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
+        sections: the sections; those installed if None.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Mapping[str, Entry]],
+        strays: tuple[str, ...] = (),
+        sections: Mapping[str, Entry] | None = None,
+    ) -> None:
         self.groups: dict[str, dict[str, Entry]] = {group: dict(entries.get(group, {})) for group in GROUPS}
         self.strays = strays
-        """Entry points in groups that fedplug does not know, as `group name (distribution)`."""
+        self._sections = sections
 
     @classmethod
     def discover(cls) -> Catalog:
@@ -107,34 +130,18 @@ class Catalog:
         """
         from importlib_metadata import entry_points
 
-        groups: dict[str, dict[str, Entry]] = {}
-        strays, clashes = [], []
-        named: dict[int, tuple[str, str]] = {}
-        for point in entry_points():
-            if not point.group.startswith(_PREFIX):
-                continue
-            group = point.group.removeprefix(_PREFIX)
-            dist: Any = point.dist
-            if id(dist) not in named:  # both properties parse the whole METADATA file
-                named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
-            distribution, version = named[id(dist)]
-            if group not in GROUPS:
-                strays.append(f"{point.group} {point.name} ({distribution})")
-                continue
-            entry = Entry(point.name, group, point.value, distribution, version)
-            other = groups.setdefault(group, {}).setdefault(point.name, entry)
-            if other is not entry:
-                clashes.append(
-                    f"{group} component {point.name} is offered twice, by {other.distribution} {other.version} "
-                    f"({other.value}) and by {distribution} {version} ({point.value}); uninstall one of them"
-                )
-        if clashes:
-            raise PluginError("\n".join(clashes))
-        return cls({group: dict(sorted(found.items())) for group, found in groups.items()}, tuple(strays))
+        groups, strays = _offered(entry_points())
+        return cls(groups, strays, groups.get(SECTION, {}))
 
     @classmethod
-    def of(cls, components: Mapping[str, Mapping[str, type]]) -> Catalog:
-        """A catalog of exactly these classes, `{group: {name: class}}`, for tests: nothing installed is seen.
+    def of(
+        cls, components: Mapping[str, Mapping[str, type]], sections: Mapping[str, type] | None = None
+    ) -> Catalog:
+        """A catalog of exactly these classes, `{group: {name: class}}`, for tests: no installed component is seen.
+
+        Args:
+            components: the classes.
+            sections: the classes of sections by key; those installed if None.
 
         Raises:
             PluginError: a group that does not exist.
@@ -142,16 +149,23 @@ class Catalog:
         unknown = sorted(set(components) - set(GROUPS))
         if unknown:
             raise PluginError(f"no such component groups: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-        return cls({
-            group: {
+
+        def entries(group: str, classes: Mapping[str, type]) -> dict[str, Entry]:
+            return {
                 name: Entry(name, group, f"{found.__module__}:{found.__qualname__}", "test", "0", found)
                 for name, found in sorted(classes.items())
             }
-            for group, classes in components.items()
-        })
+
+        groups = {group: entries(group, classes) for group, classes in components.items()}
+        return cls(groups, (), None if sections is None else entries(SECTION, sections))
+
+    @property
+    def sections(self) -> Mapping[str, Entry]:
+        """The sections of recipes that plugins offer, by key."""
+        return _installed_sections() if self._sections is None else self._sections
 
     def __iter__(self) -> Iterator[Entry]:
-        """All entries, by group in the order of `GROUPS`, then by name."""
+        """All components, by group in the order of `GROUPS`, then by name."""
         for entries in self.groups.values():
             yield from entries.values()
 
@@ -187,6 +201,44 @@ class Catalog:
     def offer(self, group: str) -> str:
         """The names in a group, as half a sentence."""
         return f"for {group} there is {', '.join(self.groups[group]) or 'nothing installed'}"
+
+
+def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[str, ...]]:
+    """Entry points by group and name, sorted, and those in groups that fedplug does not know."""
+    groups: dict[str, dict[str, Entry]] = {}
+    strays, clashes = [], []
+    named: dict[int, tuple[str, str]] = {}
+    for point in points:
+        if not point.group.startswith(_PREFIX):
+            continue
+        group = point.group.removeprefix(_PREFIX)
+        dist: Any = point.dist
+        if id(dist) not in named:  # both properties parse the whole METADATA file
+            named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
+        distribution, version = named[id(dist)]
+        if group == COMMAND:  # `fedplug.cli_commands` reads those
+            continue
+        if group not in (*GROUPS, SECTION):
+            strays.append(f"{point.group} {point.name} ({distribution})")
+            continue
+        entry = Entry(point.name, group, point.value, distribution, version)
+        other = groups.setdefault(group, {}).setdefault(point.name, entry)
+        if other is not entry:
+            clashes.append(
+                f"{entry.title} is offered twice, by {other.distribution} {other.version} "
+                f"({other.value}) and by {distribution} {version} ({point.value}); uninstall one of them"
+            )
+    if clashes:
+        raise PluginError("\n".join(clashes))
+    return {group: dict(sorted(found.items())) for group, found in groups.items()}, tuple(strays)
+
+
+@functools.cache
+def _installed_sections() -> dict[str, Entry]:
+    """The installed sections, for catalogs that were made by hand; read once, and only when one is asked for."""
+    from importlib_metadata import entry_points
+
+    return _offered(entry_points(group=_PREFIX + SECTION))[0].get(SECTION, {})
 
 
 def _summary(module: str, qualname: str, depth: int = 0) -> str:

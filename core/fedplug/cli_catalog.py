@@ -55,11 +55,18 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
 
 
 def _verify(catalog: Catalog) -> int:
-    """Imports every component; reports those that fail, by plugin and cause, on stderr."""
+    """Imports every component and every section of recipes; reports what fails, by plugin and cause."""
+    from fedplug.sections import load
+
     failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
     for entry in catalog:
         try:
             entry.load()
+        except PluginError as error:
+            failures.append(str(error))
+    for entry in catalog.sections.values():
+        try:
+            load(entry)
         except PluginError as error:
             failures.append(str(error))
     for failure in dict.fromkeys(failures):

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fedplug.effects import Known
     from fedplug.links import Link, Step
     from fedplug.model import Model
-    from fedplug.profiles import Profile
     from fedplug.types import Block, ClientData, Layout, Plan, PublicData
 
 
@@ -88,8 +87,8 @@ class Party:
 
     @contextlib.contextmanager
     def operation(self, name: str, count: float) -> Iterator[None]:
-        """Measures `count` equal operations, for the simulated clock: what one costs is measured, how many each party
-        needs is counted (`fedplug.simulated_clock`). The seconds of an operation inside another are the inner one's.
+        """Measures `count` equal operations, for sections that ask for it (`Section.counts_operations`), such as a
+        simulated clock. The seconds of an operation inside another are the inner one's.
 
         Args:
             name: what is done, `encrypt` or `train`; the same name means the same cost for each.
@@ -163,7 +162,7 @@ class Client(Party):
         scores: what each scorer said this round, by its name.
         plan: this round's plan; set by the negotiation.
         weight: the aggregator's weight of this client, in (0, 1].
-        profile: its CPUs and bandwidth, where the recipe has `profiles`.
+        said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
         data_root: the folder of data sets at this client, or None.
         openings: the sums it has opened with a key or a share of its own, also before a restart.
     """
@@ -177,7 +176,7 @@ class Client(Party):
     scores: dict[str, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     plan: Plan | None = None
     weight: float = 1.0
-    profile: Profile | None = None
+    said: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_root: str | None = None
     openings: Openings = dataclasses.field(default_factory=Openings)
 

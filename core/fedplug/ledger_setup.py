@@ -54,15 +54,13 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
 
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
-    """What the components say that they show, and what the protocol itself shows."""
+    """What components and sections of the recipe say that they show, and what the protocol itself shows."""
     found = [shown for component in composition.components.values() for shown in believed(component, ctx)]
     found += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
     found += _divisors(composition, ctx)
-    if recipe.profiles:
-        note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
-        found.append(Reveals("operation counts of each client", ("aggregator",), note=note))
+    found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         found.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))

@@ -24,7 +24,6 @@ from fedplug.context import Client, Context, KeyServer, Party, stream
 from fedplug.errors import CheckpointError, of_component
 from fedplug.model import Model
 from fedplug.openings import Openings
-from fedplug.profiles import by_party
 from fedplug.recipe import Recipe
 from fedplug.roles import ModelSource, Partition
 from fedplug.state_files import file_name, read_file, write_file
@@ -75,7 +74,7 @@ class HostedClient(Client):
         reports, self.reports = self.reports, {}
         if self.figures:
             reports["figures"], reports["unpictured"] = pictures.take(self.figures)
-        if self.profile is not None:
+        if self._host.counts:
             reports["operations"] = self.operations
         self.operations = {}
         return reports
@@ -138,11 +137,13 @@ class ClientHost:
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
-        profiles = by_party(recipe.profiles)
+        sections = recipe.sections
+        self.counts = counts_operations(recipe)
         self.clients: dict[str, HostedClient] = {}
         for client_id in client_ids:
             client = HostedClient(client_id, self)
-            client.profile, client.data_root = profiles.get(client_id), data_root
+            client.said = {key: section.of_client(client_id) for key, section in sections.items()}
+            client.data_root = data_root
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
             client.openings = openings_of(client_address(client_id), run_dir)
@@ -224,7 +225,7 @@ class KeyServerHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest, run_dir)
-        self.party = HostedKeyServer(counts=bool(recipe.profiles))
+        self.party = HostedKeyServer(counts=counts_operations(recipe))
         self.party.openings = openings_of(KEY_SERVER, run_dir)
 
     @property
@@ -256,6 +257,11 @@ class HostedKeyServer(KeyServer):
     def collect_reports(self) -> dict[str, Any]:
         operations, self.operations = self.operations, {}
         return {"operations": operations} if self._counts else {}
+
+
+def counts_operations(recipe: Recipe) -> bool:
+    """Whether parties report their costly operations."""
+    return any(section.counts_operations for section in recipe.sections.values())
 
 
 def openings_of(address: str, run_dir: Path | None) -> Openings:

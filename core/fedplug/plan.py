@@ -28,10 +28,8 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
         plan += [line(f"protect {zone}", use.name) for use in recipe.protect.get(zone, ())]
     plan.append(line("aggregate", recipe.aggregate.name))
     plan += [line(f"postprocess {zone}", use.name) for zone, chain in recipe.postprocess.items() for use in chain]
-    if recipe.attack:
-        scope = recipe.attack_scope
-        probe = f", probed with batches of {scope.probe.batch_size}" if scope.probe else ""
-        targets = "every client" if scope.targets is None else f"clients {', '.join(map(str, scope.targets))}"
-        plan.append(("attack", "–", f"by {', '.join(scope.adversaries)} on {targets}{probe}"))
-    plan += [line("attack", use.name) for use in recipe.attack]
+    for key, section in recipe.sections.items():
+        if text := section.describe():
+            plan.append((key, "–", text))
+        plan += [line(key, use.name) for use in section.main]
     return plan

@@ -25,11 +25,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from fedplug import layers, yaml_source
-from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog
 from fedplug.component import Options
 from fedplug.errors import RecipeError
-from fedplug.profiles import Profile
+from fedplug.sections import Section, plain_options
 from fedplug.types import BASE_ZONES
 from fedplug.yaml_source import KeyPath, Source
 
@@ -37,15 +36,13 @@ SECTIONS: dict[str, str] = {
     "data": "dataset", "public": "dataset", "model": "model", "train": "trainer",
     "score_parameters": "score_parameters", "groups": "groups",
     "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
-    "postprocess": "postprocess", "accountant": "accountant", "attack": "attack", "extensions": "extension",
+    "postprocess": "postprocess", "accountant": "accountant", "extensions": "extension",
 }  # fmt: skip
-"""Sections of a recipe that hold components, and the entry-point group each draws from."""
+"""The sections that every recipe can have, and the entry-point group each draws from; plugins register further ones."""
 
-LISTS = ("score_parameters", "attack", "extensions")
+LISTS = ("score_parameters", "extensions")
 CHAINS = ("protect", "postprocess")
 """Sections that hold a list, and sections that hold one list a zone. The others hold one component."""
-ATTACK_PARTS = {"attacks": "attack", "metrics": "metric"}
-"""Where `attack` is a mapping: its lists of components, and their groups. A plain list is its `attacks`."""
 
 
 class Sampling(Options):
@@ -73,9 +70,6 @@ class General(Options):
         "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
-    profiles: list[Profile] = Field(
-        [], description="CPUs and bandwidth of the devices: those of every client, or none; drive the simulated clock"
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,19 +94,14 @@ class Use:
 
     @property
     def section(self) -> str:
-        """The key of the recipe it stands under; `partition` of `data`, `metric` for the metrics of `attack`."""
-        inner: dict[KeyPath, str] = {("data", "partition"): "partition", ("attack", "metrics"): "metric"}
-        return inner.get(self.path[:2], str(self.path[0]))
+        """The key of the recipe it stands under; `partition` for that of `data`."""
+        return "partition" if self.path == ("data", "partition") else str(self.path[0])
 
     def to_plain(self) -> Any:
         """Plain data that reads back as this place."""
         if self.is_reference:
             return self.name
-        options = self.options.model_dump(mode="json")
-        for key, value in self.options:
-            if isinstance(value, (set, frozenset)):
-                options[key] = sorted(options[key])  # sets have another order in every process
-        return {"use": self.use, "name": self.name, **options}
+        return {"use": self.use, "name": self.name, **plain_options(self.options)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +119,12 @@ class DataUse(Use):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A protocol: which components do what, with which options."""
+    """A protocol: which components do what, with which options.
+
+    Attributes:
+        sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
+            gives one by its class.
+    """
 
     name: str
     seed: int
@@ -146,16 +140,13 @@ class Recipe:
     sampling: Sampling | None = None
     buffers: Literal["local", "mean"] = "local"
     delta: float = 1e-5
-    profiles: Sequence[Profile] = ()
     score_parameters: tuple[Use, ...] = ()
     groups: Use | None = None
     postprocess: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)
     public: Use | None = None
     accountant: Use | None = None
-    attack: tuple[Use, ...] = ()
-    attack_scope: AttackScope = dataclasses.field(default_factory=AttackScope)
-    metrics: tuple[Use, ...] = ()
     extensions: tuple[Use, ...] = ()
+    sections: Mapping[str, Section] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], catalog: Catalog | None = None, origin: str = "recipe") -> Recipe:
@@ -172,19 +163,15 @@ class Recipe:
         for field in ("name", "description", "seed", "rounds", "min_clients", "sampling", "buffers", "delta"):
             value = getattr(self, field)
             plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-        plain["profiles"] = [profile.model_dump(mode="json") for profile in self.profiles]
         for section in SECTIONS:
             value = getattr(self, section)
             if section in CHAINS:
                 plain[section] = {zone: [use.to_plain() for use in value[zone]] for zone in self.zones if zone in value}
-            elif section == "attack" and value:
-                parts = {part: [use.to_plain() for use in uses] for part, uses in self._attack_parts()}
-                plain[section] = {**self.attack_scope.model_dump(mode="json"), **parts}
             elif section in LISTS:
                 plain[section] = [use.to_plain() for use in value]
             else:
                 plain[section] = value.to_plain() if value else None
-        return plain
+        return plain | {key: section.to_plain() for key, section in self.sections.items()}
 
     @functools.cached_property
     def digest(self) -> str:
@@ -216,15 +203,12 @@ class Recipe:
                 yield from (value, value.partition)
             elif section in CHAINS:
                 yield from (use for zone in self.zones for use in value.get(zone, ()))
-            elif section == "attack":
-                yield from (use for _, uses in self._attack_parts() for use in uses)
             elif section in LISTS:
                 yield from value
             elif value is not None:
                 yield value
-
-    def _attack_parts(self) -> tuple[tuple[str, tuple[Use, ...]], ...]:
-        return ("attacks", self.attack), ("metrics", self.metrics)
+        for offered in self.sections.values():
+            yield from offered.components()
 
     @property
     def components(self) -> dict[str, Use]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedplug.attack_scope import scope_problems
 from fedplug.composition import hook_problems, instantiate
 from fedplug.context import Context, Server
 from fedplug.curves import Stated, curve_problems, curves_of, stated_in
@@ -18,8 +17,8 @@ from fedplug.effects import Seal
 from fedplug.errors import PluginError
 from fedplug.links import Link, chain, fold, misplaced_links
 from fedplug.option_errors import closest
-from fedplug.profiles import profile_problems
 from fedplug.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer, record_problems
+from fedplug.sections import Around
 from fedplug.types import BASE_ZONES, CLEAR, RETAINED, Layout
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ def find_problems(draft: Draft) -> list[Complaint]:
     """Everything that is wrong between the parts of a recipe, with its place."""
     rules = _Rules(draft)
     found = [
-        *rules.hooks(), *rules.clients(), *rules.profiles(), *rules.zones(), *rules.order(), *rules.curves(),
-        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.attacks(),
+        *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
+        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.sections(),
     ]  # fmt: skip
     if not found and not rules.failed:
         found += rules.own_checks()
@@ -51,7 +50,7 @@ class _Rules:
             if use.is_reference or use.options is None or use.name not in draft.classes:
                 continue
             found = draft.classes[use.name]
-            if problems := hook_problems(found, self.section_group(use)):
+            if problems := hook_problems(found, draft.groups[use.path]):
                 self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
                 continue
             try:
@@ -102,15 +101,11 @@ class _Rules:
         """A component that a place refers to implements what that section calls, too."""
         for use in self.draft.uses:
             if use.is_reference and use.name in self.draft.classes:
-                for problem in hook_problems(self.draft.classes[use.name], self.section_group(use)):
+                group = self.draft.groups[use.path]
+                for problem in hook_problems(self.draft.classes[use.name], group):
                     lacks = problem.partition(";")[0]
-                    remedy = f"name a component of the group {self.section_group(use)}"
+                    remedy = f"name a component of the group {group}"
                     yield use.path, f"{use.name} ({use.use}) cannot stand under {use.section}: it {lacks}; {remedy}"
-
-    def section_group(self, use: Use) -> str:
-        from fedplug.recipe import SECTIONS
-
-        return SECTIONS.get(use.section, use.section)
 
     def clients(self) -> Iterator[Complaint]:
         """The cohort is never smaller than `min_clients` by design."""
@@ -127,11 +122,6 @@ class _Rules:
                 f"rate={general.sampling.rate:g} gives {expected}, fewer than min_clients={general.min_clients}; "
                 f"raise it to {general.min_clients / clients:g} or more",
             )
-
-    def profiles(self) -> Iterator[Complaint]:
-        """Every client has one profile, or none has."""
-        if self.draft.general is not None and self.draft.clients is not None:
-            yield from profile_problems(self.draft.general.profiles, self.draft.clients)
 
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""
@@ -262,19 +252,14 @@ class _Rules:
             message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
             yield use.path, f"{message}; {remedy}"
 
-    def attacks(self) -> Iterator[Complaint]:
-        """Adversaries, targets and rounds exist."""
-        recipe = self.draft.recipe
-        if recipe is not None and recipe.attack:
-            opened_by = [use for chain in recipe.postprocess.values() for use in chain]
-            parts = [self.part(use) for use in opened_by]
-            there = any(isinstance(part, Opener) and part.site == "key_server" for part in parts)
-            for adversary in recipe.attack_scope.adversaries:
-                if "key_server" in adversary.split("+") and not there:
-                    message = f"adversary {adversary}: this protocol has no key server; nothing is opened there"
-                    yield ("attack",), message
-            for message in scope_problems(recipe.attack_scope, recipe.rounds, recipe.data.clients):
-                yield ("attack",), message
+    def sections(self) -> Iterator[Complaint]:
+        """What plugins' sections say of the recipe around them."""
+        around = Around(self.draft.clients, self.draft.recipe, self.parts)
+        for key, section in self.draft.sections.items():
+            try:
+                yield from [((key, *path), message) for path, message in section.check(around)]
+            except Exception as error:
+                yield (key,), f"section {key}: its check fails: {type(error).__name__}: {error}"
 
     def own_checks(self) -> list[Complaint]:
         """What components say of the recipe as a whole; asked only when all else is in order."""

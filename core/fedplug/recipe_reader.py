@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog
 from fedplug.component import Options
 from fedplug.errors import PluginError
 from fedplug.option_errors import closest, explain
-from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
+from fedplug.recipe import CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
 from fedplug.roles import ROLES, Component
+from fedplug.sections import Section, list_model, unknown
+from fedplug.sections import load as load_section
 from fedplug.yaml_source import KeyPath, Source
 
 REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
@@ -31,25 +32,39 @@ class Draft:
 
     Attributes:
         uses: every place whose component is known; `options` is None where they are invalid.
+        groups: the group of components that each place draws from, also where it refers to one of another group.
         chains: for `protect` and `postprocess`, each zone's places; empty chains included.
         classes: the class of each component by instance name, where it could be imported.
         general: the general keys, if valid.
         unreadable: zones with a link that is no known component; rules about their chains cannot be judged.
         clients: of `data`, if valid.
+        sections: those that plugins offer and that are valid by themselves; those that say nothing are left out.
         recipe: the recipe, if nothing was wrong so far.
     """
 
     uses: list[Use]
+    groups: dict[KeyPath, str]
     chains: dict[str, dict[str, list[Use]]]
     classes: dict[str, type]
     unreadable: set[str]
     general: General | None
     clients: int | None
+    sections: dict[str, Section]
     recipe: Recipe | None
 
 
 def read_draft(source: Source, catalog: Catalog) -> Draft:
-    """Reads what can be read; the complaints go to `source.problems`."""
+    """Reads what can be read; the complaints go to `source.problems`.
+
+    Raises:
+        PluginError: a plugin offers a section under a key that is the core's own.
+    """
+    for key in sorted(catalog.sections.keys() & {*General.model_fields, *SECTIONS, *_MACHINE, "extends"}):
+        entry = catalog.sections[key]
+        raise PluginError(
+            f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) has the name of a key that "
+            "every recipe can have; uninstall it, or let it take another name"
+        )
     return _Reader(source, catalog).read()
 
 
@@ -72,13 +87,18 @@ class _Reader:
         self.places: dict[KeyPath, Use] = {}
         self.classes: dict[str, type] = {}
         self.unknown: set[str] = set()
+        self.offered: dict[str, type[Section]] = {}
 
     def read(self) -> Draft:
         general = self.general()
+        self.load_sections()
         self.find_slots()
-        clients, public, scope = self.clients(), self.public(), self.attack_scope()
+        clients, public = self.clients(), self.public()
+        plain = {key: self.section_options(key, found) for key, found in self.offered.items()}
         self.define()
         self.refer()
+        built = {key: self.section(key, *given) for key, given in plain.items() if given is not None}
+        sections = {key: section for key, section in built.items() if section is not None and not section.empty}
         chains = {
             section: {
                 zone: [self.places[slot.path] for slot in slots if slot.path in self.places]
@@ -87,25 +107,27 @@ class _Reader:
             for section, zones in self.chains.items()
         }
         uses = [self.places[slot.path] for slot in self.slots if slot.path in self.places]
-        complete = general and clients and scope and not self.source.problems
-        recipe = self.recipe(general, clients, public, scope, chains) if complete else None  # type: ignore[arg-type]
+        complete = general and clients and not self.source.problems
+        recipe = self.recipe(general, clients, public, chains, sections) if complete else None  # type: ignore[arg-type]
         unreadable = {
             zone
             for zones in self.chains.values()
             for zone, slots in zones.items()
             if any(slot.path not in self.places for slot in slots)
         }
-        return Draft(uses, chains, self.classes, unreadable, general, clients, recipe)
+        groups = {slot.path: slot.group for slot in self.slots}
+        return Draft(uses, groups, chains, self.classes, unreadable, general, clients, sections, recipe)
 
     def general(self) -> General | None:
         """The keys that are no components; also complains about unknown and missing keys."""
-        known = [*General.model_fields, *SECTIONS, "extends"]
+        known = [*General.model_fields, *SECTIONS, *self.catalog.sections, "extends"]
         for key in self.data:
             if key in _MACHINE:
                 remedy = f"it is a setting of the run, not of the protocol: --{key.replace('_', '-')}"
                 self.source.complain((key,), f"unknown key {key!r}; {remedy}", key=True)
             elif key not in known:
-                self.source.complain((key,), f"unknown key {key!r}; {closest(str(key), known)}", key=True)
+                hint = unknown(str(key), self.data[key], known, self.catalog)
+                self.source.complain((key,), f"unknown key {key!r}; {hint}", key=True)
         for key in REQUIRED:
             if key not in self.data:
                 self.source.complain((), f"the recipe needs {key!r}")
@@ -120,16 +142,51 @@ class _Reader:
                 self.source.complain((*path, *inside), message, key=on_key)
             return None
 
+    def load_sections(self) -> None:
+        """Imports the classes of the plugins' sections that the recipe has; null and [] stand for none."""
+        for key, entry in sorted(self.catalog.sections.items()):
+            if self.data.get(key) not in (None, [], ()):
+                try:
+                    self.offered[key] = load_section(entry)
+                except PluginError as error:
+                    self.source.complain((key,), str(error), key=True)
+
+    def section_options(self, key: str, found: type[Section]) -> tuple[type[Section], Any, tuple[Any, ...]] | None:
+        """The class of a plugin's section with its options and items; None where something is wrong with them."""
+        raw, lists = self.data[key], list(found.lists)
+        if found.Item is not None:
+            items = self.validate(list_model(key, found), {key: raw}, (), "")
+            return None if items is None else (found, found.Options(), tuple(getattr(items, key)))
+        if not isinstance(raw, Mapping):
+            if not lists:
+                self.source.complain((key,), f"{key} must be a mapping of options, not {raw!r:.60}")
+                return None
+            raw = {lists[0]: raw}
+        elif found.example and not raw.get(lists[0]):
+            self.source.complain((key,), f"{key} needs {lists[0]!r}, a list such as {found.example}")
+        given = {name: value for name, value in raw.items() if name not in lists}
+        options = self.validate(found.Options, given, (key,), key)
+        return None if options is None else (found, options, ())
+
+    def section(self, key: str, found: type[Section], options: Any, items: tuple[Any, ...]) -> Section | None:
+        """A plugin's section; None where one of its components could not be read."""
+        uses: dict[str, tuple[Use, ...]] = {}
+        for number, name in enumerate(found.lists):
+            inside = [(key, name), (key,)] if number == 0 else [(key, name)]  # a plain list is the first one
+            slots = [slot for slot in self.slots if slot.path[:-1] in inside]
+            places = [self.places.get(slot.path) for slot in slots]
+            uses[name] = tuple(place for place in places if place is not None and place.options is not None)
+            if len(uses[name]) < len(slots):
+                return None
+        return found(key, options, items, uses)
+
     def find_slots(self) -> None:
-        """Lists the places that hold components, in the order of the sections, zones in label order."""
+        """Lists the places that hold components: in the order of the sections, then the plugins'; zones by label."""
         for section, group in SECTIONS.items():
             raw = self.data.get(section)
             if section in CHAINS:
                 self.chains[section] = self.zone_slots(section, group, raw)
                 self.slots += [slot for slots in self.chains[section].values() for slot in slots]
-            elif section == "attack" and isinstance(raw, Mapping):
-                for part, part_group in ATTACK_PARTS.items():
-                    self.slots += self.list_slots((section, part), part_group, raw.get(part), part)
             elif section in LISTS:
                 self.slots += self.list_slots((section,), group, raw, section)
             elif raw is not None:
@@ -142,6 +199,13 @@ class _Reader:
                         self.slots.append(_Slot(path, "partition", raw["partition"], "partition"))
             elif section in self.data and section in REQUIRED:
                 self.source.complain((section,), f"{section} must name a component, not null")
+        for section, found in self.offered.items():
+            raw = self.data[section]
+            if isinstance(raw, Mapping):
+                for part, part_group in found.lists.items():
+                    self.slots += self.list_slots((section, part), part_group, raw.get(part), part)
+            elif found.lists:
+                self.slots += self.list_slots((section,), next(iter(found.lists.values())), raw, section)
 
     def zone_slots(self, section: str, group: str, raw: Any) -> dict[str, list[_Slot]]:
         if raw is None and section not in self.data:
@@ -197,16 +261,6 @@ class _Reader:
         else:
             return count
         return 0
-
-    def attack_scope(self) -> AttackScope | None:
-        """Who attacks whom; the defaults where `attack` is a plain list of attacks."""
-        raw = self.data.get("attack")
-        if not isinstance(raw, Mapping):
-            return AttackScope()
-        given = {key: value for key, value in raw.items() if key not in ATTACK_PARTS}
-        if not raw.get("attacks"):
-            self.source.complain(("attack",), "attack needs 'attacks', a list such as [{use: attacks.ilrg}]")
-        return self.validate(AttackScope, given, ("attack",), "attack")  # type: ignore[return-value]
 
     def define(self) -> None:
         """First pass: places written as mappings define components. Written names go before automatic ones."""
@@ -305,7 +359,12 @@ class _Reader:
             self.places[slot.path] = self.defined[name] = use_here
 
     def recipe(
-        self, general: General, clients: int, public: int, scope: AttackScope, chains: dict[str, dict[str, list[Use]]]
+        self,
+        general: General,
+        clients: int,
+        public: int,
+        chains: dict[str, dict[str, list[Use]]],
+        offered: dict[str, Section],
     ) -> Recipe:
         """Everything was valid: puts the recipe together."""
         data = self.places[("data",)]
@@ -316,12 +375,10 @@ class _Reader:
             if section in CHAINS:
                 sections[section] = {zone: tuple(chain) for zone, chain in chains[section].items()}
             elif section in LISTS:
-                uses = [self.places[slot.path] for slot in self.slots if slot.path[0] == section]
-                sections[section] = tuple(use for use in uses if use.section == section)
+                sections[section] = tuple(self.places[slot.path] for slot in self.slots if slot.path[0] == section)
             elif section != "data":
                 sections[section] = self.places.get((section,))
-        metrics = tuple(use for use in self.places.values() if use.section == "metric")
-        return Recipe(**dict(general), **sections, attack_scope=scope, metrics=metrics)
+        return Recipe(**dict(general), **sections, sections=offered)
 
 
 def _dotted(path: KeyPath) -> str:

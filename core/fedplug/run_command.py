@@ -45,6 +45,7 @@ from fedplug.protocol import Protocol
 from fedplug.recipe import Recipe, load_recipe
 from fedplug.roles import Extension, ModelSource, Partition
 from fedplug.run_folder import Charges, locked, new_folder, write_text
+from fedplug.sections import FinishedRun
 from fedplug.settings import Settings
 from fedplug.steps import needs_key_server
 from fedplug.types import Layout, PublicData
@@ -127,7 +128,8 @@ class Run:
         self.injected = catalog
         self.catalog = catalog or Catalog.discover()
         # Attacks on earlier rounds need what was said in them, and what the parties had.
-        self.keeps = settings.record_wire or bool(recipe.attack)
+        looked_at = any(section.keeps_messages for section in recipe.sections.values())
+        self.keeps = settings.record_wire or looked_at
         self.checkpoints = Checkpoints(run_dir, None if self.keeps else KEPT)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
         self.charges = Charges(run_dir)
@@ -153,8 +155,6 @@ class Run:
         show(display, events)
         extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
         listen([*extensions, *self._listeners()], events, self.run_dir)
-        from fedplug.report_attacks import rewrite_report
-        events.subscribe(ResultsWritten, lambda event: rewrite_report(event.folder))
         events.subscribe(Asking, lambda event: self.charges.note(event.round, list(event.clients), event.what))
         self.summary: dict[str, Any] = {
             "name": recipe.name,
@@ -221,7 +221,8 @@ class Run:
             display.close()
         self._write_results(books, events)
         events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
-        return self._attack() if recipe.attack else 0
+        finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None)
+        return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
 
     def _write_as_it_goes(self, books: Bookkeeping, engine: Engine) -> None:
         """Keeps the run folder up to date from here on; called once everybody else listens."""
@@ -232,18 +233,6 @@ class Run:
     def _listeners(self) -> list[Extension]:
         """The extensions that hear this run without standing in its recipe."""
         return listeners(self.catalog, self.settings.listeners, self.settings.muted)
-
-    def _attack(self) -> int:
-        """Makes the recipe's attacks on the finished run, which stands whatever becomes of them."""
-        from fedplug.attack_command import execute
-
-        again = shlex.join(["fedplug", "attack", str(self.run_dir)])
-        # A sweep has a display of its own, a line a run.
-        settings = self.settings if self.watch is None else self.settings.replace({"quiet": True})
-        try:
-            return execute(self.recipe, self.recipe, self.run_dir, settings, self.injected, again)
-        except FedplugError as error:
-            raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -361,6 +350,8 @@ class Run:
             entry = self.catalog.get(use.group, use.use)
             if entry is not None:
                 versions[entry.distribution] = entry.version
+        for entry in (self.catalog.sections[key] for key in self.recipe.sections):
+            versions[entry.distribution] = entry.version
         return dict(sorted(versions.items()))
 
     def _assess(

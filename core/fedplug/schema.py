@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedplug.attack_scope import AttackScope
 from fedplug.catalog import Catalog, Entry
 from fedplug.errors import PluginError
-from fedplug.recipe import ATTACK_PARTS, CHAINS, LISTS, SECTIONS, General
+from fedplug.recipe import CHAINS, LISTS, SECTIONS, General
 from fedplug.recipe_reader import REQUIRED
 from fedplug.roles import Component
+from fedplug.sections import Section, list_model, load
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -21,15 +21,22 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
     """Builds the schema.
 
     Args:
-        catalog: the components to include; each is imported.
+        catalog: the components and sections to include; each is imported.
 
     Returns:
-        The schema as plain JSON data, and one message for each component left out because it cannot be imported.
+        The schema as plain JSON data, and one message for each component or section that is left out because it
+        cannot be imported.
     """
     definitions: dict[str, Any] = {}
     failures: list[str] = []
-    groups = [*SECTIONS.values(), "partition", "metric"]
-    for group in groups:
+    offered: dict[str, type[Section]] = {}
+    for key, entry in catalog.sections.items():
+        try:
+            offered[key] = load(entry)
+        except PluginError as error:
+            failures.append(str(error))
+    inside = [group for found in offered.values() for group in found.lists.values()]
+    for group in dict.fromkeys([*SECTIONS.values(), "partition", *inside]):
         names = []
         for entry in catalog.groups[group].values():
             try:
@@ -39,13 +46,14 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
                 failures.append(str(error))
         definitions[group] = _choice(group, names)
     general = _options(General, "general", definitions)
-    definitions["attack scope"] = _attack_scope(definitions)
     sections = {section: _section(section, group) for section, group in SECTIONS.items()}
+    sections |= {key: _offered(key, found, definitions) for key, found in offered.items()}
     named = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["use"]}]}
     alone = {
         "required": [*general["required"], *REQUIRED],
         "properties": {section: named for section in REQUIRED if section not in CHAINS}
-        | {"data": {"type": "object", "required": ["use", "clients", "partition"]}},
+        | {"data": {"type": "object", "required": ["use", "clients", "partition"]}}
+        | {key: {"required": _required(found)} for key, found in offered.items()},
     }
     schema = {
         "$schema": _DIALECT,
@@ -104,11 +112,26 @@ def _options(model: type[BaseModel], owner: str, definitions: dict[str, Any]) ->
     return schema
 
 
-def _attack_scope(definitions: dict[str, Any]) -> dict[str, Any]:
-    """The section `attack` as a mapping: its scope, its attacks, its metrics."""
-    scope = _options(AttackScope, "attack", definitions)
-    lists = {part: {"type": "array", "items": {"$ref": f"#/$defs/{group}"}} for part, group in ATTACK_PARTS.items()}
-    return {**scope, "properties": {**scope["properties"], **lists}}
+def _offered(key: str, found: type[Section], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A section that a plugin offers: a list of items, or a mapping, for which the first of its lists may stand."""
+    owner = f"section {key}"
+    if found.Item is not None:
+        forms = [_options(list_model(key, found), owner, definitions)["properties"][key]]
+    else:
+        mapping = _options(found.Options, owner, definitions)
+        lists = [{"type": "array", "items": {"$ref": f"#/$defs/{group}"}} for group in found.lists.values()]
+        properties = {**mapping.get("properties", {}), **dict(zip(found.lists, lists, strict=True))}
+        definitions[owner] = {name: value for name, value in mapping.items() if name != "required"} | {
+            "title": key, "properties": properties
+        }  # fmt: skip
+        forms = [*lists[:1], {"$ref": f"#/$defs/{owner}"}]
+    return {"anyOf": [*forms, {"type": "null"}], "description": found.summary()}
+
+
+def _required(found: type[Section]) -> list[str]:
+    """The keys that a section needs where it is a mapping and inherits none from a parent."""
+    options = [name for name, field in found.Options.model_fields.items() if field.is_required()]
+    return [*options, *list(found.lists)[: bool(found.example)]]
 
 
 def _choice(group: str, names: list[str]) -> dict[str, Any]:
@@ -124,8 +147,6 @@ def _section(section: str, group: str) -> dict[str, Any]:
     if section in CHAINS:
         chain = {"anyOf": [{"type": "array", "items": one}, {"type": "null"}]}
         return {"type": "object", "additionalProperties": chain, "description": "for each zone, a list in order"}
-    if section == "attack":
-        return {"anyOf": [{"type": "array", "items": one}, {"$ref": "#/$defs/attack scope"}]}
     if section in LISTS:
         return {"type": "array", "items": one}
     return {"anyOf": [one, {"type": "null"}]} if section not in REQUIRED else one

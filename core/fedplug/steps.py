@@ -39,7 +39,7 @@ _MACHINES = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class OneBatch:
-    """Lets clients train one step on one batch instead of their data (`fedplug.attack_scope.Probe`).
+    """Lets clients train one step on one batch instead of their data (a probe).
 
     Attributes:
         batch_size: examples in it; a client with fewer takes all it has.

@@ -359,8 +359,8 @@ def test_a_torchvision_that_does_not_import_is_a_metric_error(monkeypatch: pytes
 
 def test_images_that_an_attack_offers_nothing_for_are_not_recovered() -> None:
     from fedplug import AttackReport, Truth
-    from fedplug.scorer import Scorer
     from fedplug.truth import wilson
+    from fedplug_attacks.workshop.scorer import Scorer
 
     rng = np.random.default_rng(0)
     images = rng.random((4, 1, 8, 8), dtype=np.float32)

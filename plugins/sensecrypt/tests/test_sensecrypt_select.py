@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from fedplug import Layout, Plan, Plans, Reads, Server
 from fedplug.errors import ProtectionError
-from fedplug.profiles import Profile
 from fedplug.testing import check_component
 from fedplug.types import BASE_ZONES
+from fedplug_sensecrypt.profiles import Profile, ProfileSection
 from fedplug_sensecrypt.select import Select, device_problem
 from pydantic import ValidationError
 
@@ -219,8 +219,8 @@ def test_what_it_plans_and_reads() -> None:
 
 
 def recipe(**changes: Any) -> Any:
-    profiles = [Profile(of=(0, 1, "server"), cpus=8, bandwidth=30)]
-    plain = {"score_parameters": [SimpleNamespace(name="s")], "clients": 2, "profiles": profiles}
+    profiles = ProfileSection("profiles", items=(Profile(of=(0, 1, "server"), cpus=8, bandwidth=30),))
+    plain = {"score_parameters": [SimpleNamespace(name="s")], "clients": 2, "sections": {"profiles": profiles}}
     return SimpleNamespace(**{**plain, **changes})
 
 
@@ -229,9 +229,9 @@ def test_recipes_that_cannot_work_are_refused() -> None:
         return Select(Select.Options(**(options or {}))).check(recipe(**changes))
 
     assert problems() == []
-    assert problems({"budget": 0.5}, profiles=()) == []
-    assert "add profiles" in problems(profiles=())[0]
-    assert "or set budget for all" in problems(profiles=())[0]
+    assert problems({"budget": 0.5}, sections={}) == []
+    assert "add profiles" in problems(sections={})[0]
+    assert "or set budget for all" in problems(sections={})[0]
     assert "add score_parameters" in problems(score_parameters=[])[0]
     assert "'x' is no scorer" in problems({"by": "x"})[0]
     assert "leave one out" in problems({"budget": 0.5, "global_budget": True})[0]

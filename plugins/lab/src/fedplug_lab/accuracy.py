@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fedplug.units import SEGMENTATION, number, spread
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
@@ -25,7 +26,6 @@ from fedplug_lab.canvas import (
     tint,
     to_svg,
 )
-from fedplug.units import SEGMENTATION, number, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

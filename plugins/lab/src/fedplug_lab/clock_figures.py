@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 import numpy as np
+from fedplug.units import as_float, duration, mapping, read, total
 
 from fedplug_lab.canvas import (
     HALF,
@@ -20,7 +21,6 @@ from fedplug_lab.canvas import (
     rounds_of,
     to_svg,
 )
-from fedplug.units import as_float, duration, mapping, read, total
 
 SIMULATED_COLOUR, TRANSFER_COLOUR = "#2aa198", "#5fb3d4"
 _FAR_APART = 20  # beyond this ratio of the largest to the smallest value, the axis is logarithmic

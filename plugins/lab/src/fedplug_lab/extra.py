@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedplug import units
 from numpy.typing import NDArray
 
-from fedplug import units
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from fedplug.units import as_float, last, names, number, percent, read, size
 
 from fedplug_lab.accuracy import accuracy_chart, segmentation_chart
 from fedplug_lab.canvas import (
@@ -37,7 +38,6 @@ from fedplug_lab.canvas import (
     to_svg,
 )
 from fedplug_lab.clock_figures import chart as clock_chart
-from fedplug.units import as_float, last, names, number, percent, read, size
 
 DIRECTIONS = {"up": "clients to server", "down": "server to clients", "key_server": "to and from the key server"}
 

@@ -16,6 +16,7 @@ from fedplug.errors import RecipeError, SetupError
 from fedplug.recipe import load_recipe
 from fedplug.run_files import read_ledger, read_rows, read_summary
 from fedplug.run_folder import write_text
+
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins
 

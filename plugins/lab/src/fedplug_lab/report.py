@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from fedplug import units
 from fedplug.run_files import read_ledger, read_pictures, read_rows, read_summary
+
 from fedplug_lab.accuracy import OWN, PUBLIC
 from fedplug_lab.canvas import Chart
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts

@@ -20,6 +20,7 @@ from fedplug.errors import CheckpointError
 from fedplug.run_command import INTERRUPTED, Run, resolve_device, resume, start
 from fedplug.run_folder import write_text
 from fedplug.settings import Settings
+
 from fedplug_lab.grid import Combination, combinations, read_grid
 from fedplug_lab.records import Line, Records, at_work, result_of
 from fedplug_lab.sweep_table import print_table, to_csv

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug import units
+
 from fedplug_lab.grid import short_names
 from fedplug_lab.sections import sections_of_plugins
 
@@ -27,10 +28,9 @@ class Column(NamedTuple):
 
 def print_table(lines: Sequence[Line]) -> None:
     """Prints one row for each case and combination of parameters."""
+    from fedplug.cli_catalog import console
     from rich.table import Table
     from rich.text import Text
-
-    from fedplug.cli_catalog import console
 
     columns = columns_of(lines)
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedplug import units
+
 from fedplug_lab.canvas import ZONE_COLOURS
 
 _INLINE = 12  # a longer list of plain values is folded away

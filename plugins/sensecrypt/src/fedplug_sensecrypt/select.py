@@ -13,6 +13,7 @@ from fedplug.types import CLEAR, ENCRYPTED, RETAINED
 from pydantic import field_validator
 
 from fedplug_sensecrypt.budgets import budgets
+from fedplug_sensecrypt.profiles import Profile, profiles_of
 from fedplug_sensecrypt.selection import Problem, Selection, security_level, solve
 
 Device = list[float]
@@ -77,7 +78,7 @@ class Select(fedplug.Negotiation):
             found.append("the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
         elif problem := unknown_scorer(recipe, options.by):
             found.append(problem)
-        if options.budget is None and not recipe.profiles:  # where there are some, every client must have one
+        if options.budget is None and not profiles_of(recipe):  # where there are some, every client must have one
             found.append(
                 "budgets follow from bandwidth and CPUs; add profiles, such as [{of: [0, 1], cpus: 8, bandwidth: 30}], "
                 "or set budget for all clients"
@@ -102,9 +103,10 @@ class Select(fedplug.Negotiation):
     @at_client
     def device(self, client: Client) -> Device:
         """Bandwidth in MB/s and CPUs of this client."""
-        if client.profile is None:
+        profile: Profile | None = client.said.get("profiles")
+        if profile is None:
             raise ProtectionError(f"client {client.client_id} has no profile; add it to profiles, or set budget")
-        return [client.profile.bandwidth, client.profile.cpus]
+        return [profile.bandwidth, profile.cpus]
 
     def budgets(self, cohort: Cohort) -> dict[int, float]:
         """alpha of every client of the cohort's group, or with `global_budget` of all. Runs at the server."""

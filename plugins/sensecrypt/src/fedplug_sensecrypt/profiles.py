@@ -1,15 +1,21 @@
-"""What the devices behind the parties can do, as a recipe states it; drives budgets and the simulated clock."""
+"""The section `profiles` of a recipe: what the devices behind the parties can do; for budgets and a simulated clock."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
-
-from pydantic import Field, field_validator
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.component import Options
+from fedplug.effects import Reveals
+from fedplug.sections import Around, Section
 from fedplug.views import KEY_SERVER, SERVER
+from pydantic import Field, field_validator
+
+if TYPE_CHECKING:
+    from fedplug.protocol import Protocol
+    from fedplug.recipe import Recipe
+    from fedplug.yaml_source import KeyPath
 
 
 class Profile(Options):
@@ -42,12 +48,46 @@ def by_party(profiles: Iterable[Profile]) -> dict[int | str, Profile]:
     return {SERVER: UNLIMITED, KEY_SERVER: UNLIMITED} | {party: one for one in profiles for party in one.of}
 
 
-def profile_problems(profiles: Sequence[Profile], num_clients: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What is wrong with the profiles of a recipe as a whole, each with its path."""
+class ProfileSection(Section):
+    """CPUs and bandwidth of the devices: those of every client, or none; drive the simulated clock."""
+
+    Item = Profile
+
+    counts_operations = True
+
+    def attach(self, protocol: Protocol) -> None:
+        """The simulated clock adds to each row."""
+        from fedplug_sensecrypt.work_log import WorkLog
+
+        WorkLog(protocol.recipe, protocol.wire, protocol.server, protocol.key_server, protocol.events)
+
+    def of_client(self, client_id: int) -> Profile | None:
+        """What the client's device can do."""
+        return by_party(self.items).get(client_id)
+
+    def check(self, around: Around) -> Iterator[tuple[KeyPath, str]]:
+        """Every client has one profile."""
+        if around.clients is not None:
+            yield from profile_problems(self.items, around.clients)
+
+    def reveals(self, recipe: Recipe) -> list[Reveals]:
+        """What the clients report for the clock."""
+        note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
+        return [Reveals("operation counts of each client", ("aggregator",), note=note)]
+
+
+def profiles_of(recipe: Recipe) -> Sequence[Profile]:
+    """The profiles of a recipe; none where it says nothing of devices."""
+    section = ProfileSection.of(recipe)
+    return section.items if section else ()
+
+
+def profile_problems(profiles: Sequence[Profile], num_clients: int) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong with the profiles of a recipe as a whole, each with its path in the list."""
     owner: dict[int | str, int] = {}
     for index, profile in enumerate(profiles):
         for place, party in enumerate(profile.of):
-            path = ("profiles", index, "of", place)
+            path = (index, "of", place)
             if isinstance(party, int) and not 0 <= party < num_clients:
                 there_is = f"data.clients={num_clients}: 0 to {num_clients - 1}"
                 yield path, f"there is no client {party} ({there_is}); remove it, or split the data among more"
@@ -61,4 +101,4 @@ def profile_problems(profiles: Sequence[Profile], num_clients: int) -> Iterator[
     if profiles and without:
         some = ", ".join(map(str, without[:5])) + (f" and {len(without) - 5} more" if len(without) > 5 else "")
         remedy = "give every client a profile, or write profiles: [] to go without the simulated clock"
-        yield ("profiles",), f"no profile for client {some}; {remedy}"
+        yield (), f"no profile for client {some}; {remedy}"

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedplug import units
+from fedplug.display_live import clock_time
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug import units
-from fedplug.attack_display import Result, interruption, summary_row, summary_rows, target_line
-from fedplug.attack_words import FORMS, forms, headline_form
-from fedplug.display_live import clock_time
+from fedplug_attacks.workshop.display import Result, interruption, summary_row, summary_rows, target_line
+from fedplug_attacks.workshop.words import FORMS, forms, headline_form
 
 _COLOURS = {"success": "red", "failed": "green", "diverged": "yellow", "not_applicable": "dim"}
 """Of what an attack came to; its success is the bad news."""
@@ -91,7 +91,7 @@ class LiveAttackDisplay:
     def note(self, text: str) -> None:
         self._console.print(Text.assemble(("note ", "yellow"), text))
 
-    def finish(self, summary: Mapping[str, Any], folder: Path, report: Path) -> None:
+    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
         self.close()
         rows = Table.grid(padding=(0, 2))
         known = summary_rows(summary)
@@ -100,7 +100,8 @@ class LiveAttackDisplay:
             rows.add_row(Text(title, "bold" if row.get("headline") is True else ""), Text(said))
         self._console.print(Group(Text(), rows, Text()))
         self._path("Attacks  ", str(folder))
-        self._path("Report   ", str(report))
+        for page in pages:
+            self._path(f"{page.stem.capitalize():9}", str(page))
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
         self.close()

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.events import Events, RowMade, RowsRestored, SetUpDone
-from fedplug.profiles import by_party
-from fedplug.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 from fedplug.views import KEY_SERVER, SERVER
+
+from fedplug_sensecrypt.profiles import by_party, profiles_of
+from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 
 if TYPE_CHECKING:
     from fedplug.cohort import KeyServerLine
@@ -35,7 +36,7 @@ class WorkLog:
     """
 
     def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine, events: Events) -> None:
-        self.profiles = by_party(recipe.profiles)
+        self.profiles = by_party(profiles_of(recipe))
         self.wire, self.server, self.key_server = wire, server, key_server
         self._opened = 0.0  # the key server's seconds that are in rows already
         self._samples: dict[str, array[float]] = {}  # operation -> count, seconds, count, seconds, ...

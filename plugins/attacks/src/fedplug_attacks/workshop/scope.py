@@ -1,13 +1,21 @@
-"""What the section `attack` of a recipe says besides its attacks: who attacks whom, in which rounds, on what."""
+"""The section `attack` of a recipe: which attacks, and who attacks whom, in which rounds, on what."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
-
-from pydantic import Field, field_validator
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from fedplug.component import Options
+from fedplug.errors import FedplugError
+from fedplug.roles import Opener
+from fedplug.sections import Around, FinishedRun, Section
+from pydantic import Field, field_validator
+
+if TYPE_CHECKING:
+    from fedplug.recipe import Use
+    from fedplug.yaml_source import KeyPath
 
 ROLES = ("server", "eavesdropper", "client", "key_server", "released")
 _ROLE = re.compile(r"server|eavesdropper|client(:\d+)?|key_server|released")
@@ -107,3 +115,63 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
     if clients < 2 and any("client" in adversary.split("+") for adversary in scope.adversaries):
         found.append("adversary client: with one client there is no other one to attack it")
     return found
+
+
+class AttackSection(Section):
+    """Attacks on what crossed the wire, after the last round.
+
+    A plain list is its `attacks`; the scope then has its defaults.
+    """
+
+    Options = AttackScope
+    lists: ClassVar = {"attacks": "attack", "metrics": "metric"}
+    example = "[{use: attacks.ilrg}]"
+
+    keeps_messages = True
+
+    def after_run(self, run: FinishedRun) -> int:
+        """Makes the attacks; the run stands whatever becomes of them."""
+        from fedplug_attacks.workshop.command import execute
+
+        again = shlex.join(["fedplug", "attack", str(run.folder)])
+        settings = run.settings.replace({"quiet": True}) if run.in_sweep else run.settings
+        try:
+            return execute(run.recipe, run.recipe, run.folder, settings, run.catalog, again)
+        except FedplugError as error:
+            raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
+
+    @property
+    def scope(self) -> AttackScope:
+        """Who attacks whom."""
+        scope: AttackScope = self.options
+        return scope
+
+    @property
+    def attacks(self) -> tuple[Use, ...]:
+        """The attacks to make."""
+        return self.uses["attacks"]
+
+    @property
+    def metrics(self) -> tuple[Use, ...]:
+        """The metrics to compute; none stand for all usual ones."""
+        return self.uses["metrics"]
+
+    def check(self, around: Around) -> Iterator[tuple[KeyPath, str]]:
+        """Adversaries, targets and rounds exist."""
+        recipe = around.recipe
+        if recipe is None:
+            return
+        opened_by = [around.parts.get(use.name) for chain in recipe.postprocess.values() for use in chain]
+        there = any(isinstance(part, Opener) and part.site == "key_server" for part in opened_by)
+        for adversary in self.scope.adversaries:
+            if "key_server" in adversary.split("+") and not there:
+                yield (), f"adversary {adversary}: this protocol has no key server; nothing is opened there"
+        for message in scope_problems(self.scope, recipe.rounds, recipe.data.clients):
+            yield (), message
+
+    def describe(self) -> str:
+        """Who attacks whom."""
+        scope = self.scope
+        probe = f", probed with batches of {scope.probe.batch_size}" if scope.probe else ""
+        targets = "every client" if scope.targets is None else f"clients {', '.join(map(str, scope.targets))}"
+        return f"by {', '.join(scope.adversaries)} on {targets}{probe}"

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from fedplug.views import KEY_SERVER, SERVER
 from numpy.typing import ArrayLike, NDArray
 
-from fedplug.profiles import Profile
-from fedplug.views import KEY_SERVER, SERVER
+from fedplug_sensecrypt.profiles import Profile
 
 Party = int | str
 """A client's id, `server` or `key_server`."""
@@ -122,7 +122,7 @@ def round_seconds(
     Args:
         operations: party -> name -> how many in this round.
         traffic: party -> (bytes up, bytes down) in this round.
-        profiles: of every party that occurs, and of both servers; see `fedplug.profiles.by_party`.
+        profiles: of every party that occurs, and of both servers; see `fedplug_sensecrypt.profiles.by_party`.
         costs: name -> seconds of one operation on one CPU. That of `measured` is one second unless it is given.
 
     Raises:

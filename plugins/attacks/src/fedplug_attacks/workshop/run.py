@@ -18,11 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-
-from fedplug import attack_answers, attack_pictures, attack_results
-from fedplug.adversaries import Adversary, read_client
-from fedplug.attack_display import AttackDisplay
-from fedplug.attack_truth import Truths
+from fedplug import attack_answers
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
@@ -31,16 +27,23 @@ from fedplug.context import Attacker, Context, Server, stream
 from fedplug.effects import Seal
 from fedplug.errors import CheckpointError, FedplugError, PluginError, ViewError
 from fedplug.model import Model
-from fedplug.observer import Known, Observer
 from fedplug.parties import make_context
 from fedplug.recipe import Recipe
-from fedplug.rewind import Moment, Rewound
 from fedplug.roles import Attack, Metric, ModelSource
-from fedplug.scorer import Scorer
 from fedplug.steps import OneBatch
 from fedplug.truth import Truth
 from fedplug.types import Examples
 from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
+
+from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_attacks.views.observer import Known, Observer
+from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.workshop import pictures as attack_pictures
+from fedplug_attacks.workshop import results as attack_results
+from fedplug_attacks.workshop.display import AttackDisplay
+from fedplug_attacks.workshop.scope import AttackSection
+from fedplug_attacks.workshop.scorer import Scorer
+from fedplug_attacks.workshop.target_truth import Truths
 
 ADAPTIVE, NAIVE = "adaptive", "naive"
 
@@ -92,7 +95,10 @@ class AttackRun:
         watch: AttackDisplay,
     ) -> None:
         self.recipe, self.ran, self.run_dir, self.watch = recipe, ran, run_dir, watch
-        self.scope, self.folder = recipe.attack_scope, run_dir / "attacks"
+        section = AttackSection.of(recipe)
+        if section is None:
+            raise ViewError("the recipe names no attacks")
+        self.section, self.scope, self.folder = section, section.scope, run_dir / "attacks"
         self.catalog, self.device = catalog or Catalog.discover(), device
         self.composition = Composition(recipe, self.catalog)
         self.twins = self._twins()
@@ -135,7 +141,7 @@ class AttackRun:
         self.total = sum(self._count(names) for _, names in rounds)
         facts = {
             "run": str(self.run_dir), "rounds": ", ".join(str(round + 1) for round, _ in rounds),
-            "attacks": ", ".join(use.name for use in self.recipe.attack),
+            "attacks": ", ".join(use.name for use in self.section.attacks),
             "adversaries": ", ".join(self.scope.adversaries), "device": self.device,
         }  # fmt: skip
         self.watch.start(self.total, facts)
@@ -192,7 +198,7 @@ class AttackRun:
     def _count(self, names: list[str]) -> int:
         batches = self.scope.probe.batches if self.scope.probe else 1
         targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
-        return batches * targets * len(names) * len(self.recipe.attack)
+        return batches * targets * len(names) * len(self.section.attacks)
 
     def _occasions(self, round: int, released: bool) -> Iterator[Occasion]:
         probe, before = self.scope.probe, [message for message in self.recorded if message.round < round]
@@ -219,10 +225,10 @@ class AttackRun:
     def _on_target(self, occasion: Occasion, name: str, adversary: Adversary | None, target: int) -> None:
         batch, size = occasion.batch, self.scope.probe.batch_size if self.scope.probe else None
         known: Known | None = None
-        for use in self.recipe.attack:
+        for use in self.section.attacks:
             key = attack_results.key_of(use.name, name, occasion.round, target, size, batch.number if batch else 0)
             scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
-            settings = [use.to_plain(), scope, [m.to_plain() for m in self.recipe.metrics]]
+            settings = [use.to_plain(), scope, [m.to_plain() for m in self.section.metrics]]
             digest = attack_results.digest_of(self.ran.digest, key, settings)
             self.done += 1
             earlier = attack_results.read_result(self.folder, key)
@@ -407,7 +413,7 @@ class AttackRun:
     def _twins(self) -> dict[str, str]:
         """For each attack with a form, the name of the same attack in the other form."""
         twins = {}
-        for use in self.recipe.attack:
+        for use in self.section.attacks:
             component = self.composition.part(use.name, Attack)
             if component.form is None or use.is_reference:
                 continue
@@ -420,8 +426,8 @@ class AttackRun:
 
     def _metrics(self) -> dict[str, Metric]:
         """The recipe's metrics, or else every installed one that is computed by default."""
-        if self.recipe.metrics:
-            return {use.name: self.composition.part(use.name, Metric) for use in self.recipe.metrics}
+        if self.section.metrics:
+            return {use.name: self.composition.part(use.name, Metric) for use in self.section.metrics}
         found: dict[str, Metric] = {}
         for entry in self.catalog.groups["metric"].values():
             metric: type[Metric] = entry.load()

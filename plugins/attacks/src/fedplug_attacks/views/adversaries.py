@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug import codec
 from fedplug.context import Client, KeyServer, Party, Server
 from fedplug.errors import CheckpointError
 from fedplug.state_files import file_name, read_file
 from fedplug.types import Plan
 from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

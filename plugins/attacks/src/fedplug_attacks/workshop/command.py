@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedplug import layers, yaml_source
-from fedplug.attack_display import AttackDisplay, make_attack_display
-from fedplug.attack_run import AttackRun
+from fedplug.bookkeeping import listen, listeners
 from fedplug.calls import describe
 from fedplug.catalog import Catalog
 from fedplug.composition import Composition
 from fedplug.errors import FedplugError, RecipeError, SetupError, ViewError
+from fedplug.events import Events, Note, ResultsWritten
 from fedplug.recipe import Recipe, load_recipe
-from fedplug.report_attacks import rewrite_report
 from fedplug.run_folder import locked
 from fedplug.settings import Settings
 from fedplug.steps import needs_key_server
+
+from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
+from fedplug_attacks.workshop.run import AttackRun
 
 INTERRUPTED = 130
 
@@ -41,7 +43,7 @@ def attack(
         settings: of this machine.
         attacks: names of attacks; those of the recipe if empty.
         metrics: names of metrics; those of the recipe, or all that are computed by default.
-        scope: keys of `fedplug.attack_scope.AttackScope` that replace those of the recipe.
+        scope: keys of `fedplug_attacks.workshop.scope.AttackScope` that replace those of the recipe.
         sets: `attack.path=value`, over all that.
         catalog: the components on offer; those installed if None.
 
@@ -77,6 +79,13 @@ def execute(
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)
     data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+    events = Events()
+    listen(listeners(catalog, settings.listeners, settings.muted), events, run_dir)
+    events.subscribe(Note, lambda event: watch.note(event.text))
+
+    def redraw(folder: Path) -> None:
+        events.tell(ResultsWritten(folder))
+
     keys = needs_key_server(Composition(ran, catalog))
     run: AttackRun | None = None
     try:
@@ -85,27 +94,28 @@ def execute(
             summary = run.execute()
     except KeyboardInterrupt:
         done, total = (max(0, run.done - 1), run.total) if run else (0, 0)
-        _keep(run, run_dir, watch)
+        _keep(run, run_dir, watch, redraw)
         watch.interrupted(done, total, run_dir / "attacks", command)
         return INTERRUPTED
     except FedplugError:
-        _keep(run, run_dir, watch)
+        _keep(run, run_dir, watch, redraw)
         raise
     finally:
         if run is not None:
             run.close()
         watch.close()
-    watch.finish(summary, run_dir / "attacks", rewrite_report(run_dir))
+    redraw(run_dir)
+    watch.finish(summary, run_dir / "attacks", sorted(run_dir.glob("*.html")))
     return 0
 
 
-def _keep(run: AttackRun | None, run_dir: Path, watch: AttackDisplay) -> None:
+def _keep(run: AttackRun | None, run_dir: Path, watch: AttackDisplay, redraw: Callable[[Path], None]) -> None:
     """Sums up what was finished before an end that came early; whatever fails here must not hide why it came."""
     if run is None or not run.folder.is_dir():
         return
     try:
         run.summary()
-        rewrite_report(run_dir)
+        redraw(run_dir)
     except Exception as error:  # such as a library whose import was interrupted half-way
         watch.note(f"the finished targets are kept, but the report is not up to date: {describe(error)}")
 
@@ -126,7 +136,7 @@ def with_attacks(
         RecipeError: a mistake in what was said, with its place.
     """
     plain = ran.to_plain()
-    section: dict[str, Any] = dict(plain["attack"] or {})
+    section: dict[str, Any] = dict(plain.get("attack", {}))
     if attacks:
         section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
     if metrics:

@@ -1,7 +1,7 @@
 """What a person sees while attacks run: a live picture in a terminal, plain lines everywhere else.
 
 This module holds what attacks tell a display, the display for logs and pipes, and what both say of a target; the live
-one is in `fedplug.attack_display_live`.
+one is in `fedplug_attacks.workshop.display_live`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from fedplug import units
-from fedplug.attack_words import (
+
+from fedplug_attacks.workshop.words import (
     forms,
     guess_words,
     headline_form,
@@ -50,7 +51,7 @@ class AttackDisplay(Protocol):
     def note(self, text: str) -> None:
         """A warning that should stay visible."""
 
-    def finish(self, summary: Mapping[str, Any], folder: Path, report: Path) -> None:
+    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
         """All targets are done; the content of summary.json, and where the results are."""
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
@@ -72,7 +73,7 @@ def make_attack_display(quiet: bool) -> AttackDisplay:
     # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
     if quiet or not sys.stdout.isatty() or console.is_dumb_terminal:
         return PlainAttackDisplay(sys.stdout, quiet=quiet)
-    from fedplug.attack_display_live import LiveAttackDisplay
+    from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 
     return LiveAttackDisplay(console)
 
@@ -108,11 +109,12 @@ class PlainAttackDisplay:
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
 
-    def finish(self, summary: Mapping[str, Any], folder: Path, report: Path) -> None:
+    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
         for line in summary_lines(summary):
             self._print(line)
         self._print(f"attacks folder: {folder}")
-        self._print(f"report: {report}")
+        for page in pages:
+            self._print(f"{page.stem}: {page}")
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
         self._print(f"{interruption(done, total, folder)} To go on: {command}")

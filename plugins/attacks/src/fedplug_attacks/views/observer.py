@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from fedplug import codec, public_facts
-from fedplug.adversaries import Adversary, Insider
+from fedplug import codec
 from fedplug.composition import Composition
 from fedplug.context import Client, Party, Server
 from fedplug.effects import Learns
@@ -25,13 +22,17 @@ from fedplug.links import Step
 from fedplug.model import Model
 from fedplug.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug.parties import make_context
-from fedplug.public_facts import Sent
 from fedplug.recipe import Recipe
 from fedplug.roles import Negotiation, Sealer, remote_method
 from fedplug.steps import Steps, unsealed
 from fedplug.told import Told, groups_seen, memberships, tellings
 from fedplug.types import RETAINED, Block, Layout, Plan, PublicData
 from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from numpy.typing import NDArray
+
+from fedplug_attacks.views import public_facts
+from fedplug_attacks.views.adversaries import Adversary, Insider
+from fedplug_attacks.views.public_facts import Sent
 
 Vector = NDArray[np.float32]
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedplug import units
+from fedplug_lab.canvas import STYLE
 from numpy.typing import NDArray
 
-from fedplug import units
-from fedplug.attack_words import (
+from fedplug_attacks.workshop.words import (
     forms,
     headline_metric,
     is_stronger,
@@ -29,7 +30,6 @@ from fedplug.attack_words import (
     target_words,
     trivial_guesses,
 )
-from fedplug_lab.canvas import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

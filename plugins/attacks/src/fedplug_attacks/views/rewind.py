@@ -11,8 +11,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug import codec
 from fedplug.catalog import Catalog
 from fedplug.checkpoint import Checkpoints
@@ -28,6 +26,7 @@ from fedplug.state_files import file_name, write_file
 from fedplug.steps import OneBatch
 from fedplug.types import Examples, PublicData
 from fedplug.views import SERVER, Message, Wire
+from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from fedplug.run_folder import write_text
 from fedplug.truth import wilson
 from fedplug.views import DIVERGED, NOT_APPLICABLE, SUCCESS

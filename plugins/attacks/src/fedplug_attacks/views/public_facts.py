@@ -11,11 +11,10 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.effects import Bound, Scramble
 from fedplug.links import uploaded
 from fedplug.observation import Clipped, Meaning, Seen
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

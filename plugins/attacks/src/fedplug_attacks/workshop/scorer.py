@@ -11,14 +11,13 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.calls import describe
 from fedplug.context import stream
 from fedplug.roles import Metric
 from fedplug.truth import Truth
 from fedplug.types import Examples, PublicData
 from fedplug.views import FAILED, FINISHED, SUCCESS, AttackReport
+from numpy.typing import NDArray
 
 GUESSES = 20
 """How many random guesses are averaged."""

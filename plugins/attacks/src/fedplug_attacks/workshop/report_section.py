@@ -12,14 +12,18 @@ import dataclasses
 import json
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from fedplug import units
-from fedplug.attack_display import is_stronger, summary_rows, tried
-from fedplug.attack_words import (
+from fedplug_lab.sections import Column, Section
+from fedplug_lab.tables import render, table, text
+
+from fedplug_attacks.workshop.display import is_stronger, summary_rows, tried
+from fedplug_attacks.workshop.results import read_result
+from fedplug_attacks.workshop.words import (
     examples,
     forms,
     guess_words,
@@ -37,8 +41,6 @@ from fedplug.attack_words import (
     target_words,
     trivial_guesses,
 )
-from fedplug.errors import CheckpointError
-from fedplug_lab.tables import render, table, text
 
 SHOWN, LISTED = 24, 500
 """How many pictures the page embeds, and how many forms of targets it lists."""
@@ -386,4 +388,53 @@ def _damage(folder: _Folder) -> str:
     return f'<h3>Damaged files</h3><ul class="warnings">{items}</ul>' if items else ""
 
 
-__all__: Sequence[str] = ["alternative", "attacks_section", "leakage_line"]
+class Attacks(Section):
+    """What attacks took, in the report of a run and in the table of a sweep."""
+
+    key, title = "attacks", "Attacks"
+
+    def html(self, run_dir: Path) -> str:
+        """The section on attacks."""
+        return attacks_section(run_dir)
+
+    def headline(self, run_dir: Path) -> tuple[str, str] | None:
+        """What the worst of them took."""
+        found = leakage_line(run_dir)
+        return ("Attacks", found) if found else None
+
+    def record(self, run_dir: Path) -> dict[str, Any]:
+        """Attack and adversary -> form, or trivial guess -> mean of each number over the targets."""
+        summary = read_result(run_dir / "attacks", "summary") or {}
+        found: dict[str, Any] = {}
+        several = len({row.get("round") for row in summary.get("rows", [])}) > 1
+        for row in summary.get("rows", []):
+            size = row.get("probe_batch_size")
+            when = f" round {row['round']}" if several else ""
+            name = f"{row['attack']} {row['adversary']}{when}" + (f" probe {size}" if size else "")
+            entry = found.setdefault(name, {"headline": row["headline_metric"][0], "guess": row["baselines"]})
+            tried = row["targets"] - row["not_applicable"]
+            entry[row["form"]] = {
+                **{metric: mean for metric, (mean, _) in row["metrics"].items()},
+                "targets": row["targets"], "applicable": tried,
+                "succeeded": row["succeeded"] / tried if tried else None, "seconds": row["seconds"],
+            }  # fmt: skip
+        return found
+
+    def columns(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[Column]:
+        """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""
+        for name in units.names(lines, "attacks"):
+            entries = [entry for line in lines if (entry := units.mapping(line, "attacks").get(name))]
+            headline = entries[0]["headline"]
+            label = f"{name.partition('.')[2] or name} {headline}"
+            for form in ("adaptive", "naive"):
+                yield f"{label} {form}", ("attacks", name, form, headline), _few_digits
+            for guess in units.names(lines, "attacks", name, "guess"):
+                yield f"{label} {guess}", ("attacks", name, "guess", guess, headline), _few_digits
+
+
+def _few_digits(value: float) -> str:
+    return f"{value:.4g}"
+
+
+ATTACKS = Attacks()
+"""The entry point."""

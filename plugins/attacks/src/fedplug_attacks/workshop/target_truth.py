@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from fedplug.client_data import matched_test
 from fedplug.context import stream
 from fedplug.errors import FedplugError
 from fedplug.observation import ObservedUpdate
-from fedplug.rewind import Moment, Rewound
-from fedplug.scorer import pixels
 from fedplug.truth import Truth
 from fedplug.types import Examples
+
+from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.workshop.scorer import pixels
 
 
 class Truths:

@@ -1,0 +1,47 @@
+"""The command `fedplug attack`. Everything heavy is imported inside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from fedplug.cli_options import Data, Device, Quiet, RunFolder, command, settings_of
+
+
+@command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
+def attack(
+    run: RunFolder,
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", help="An attack, as fedplug list shows it; again for more.")
+    ] = None,
+    adversaries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adversary", help="server, eavesdropper, client, key_server, released; server+client for several."
+        ),
+    ] = None,
+    targets: Annotated[list[int] | None, typer.Option("--target", min=0, help="A client to attack.")] = None,
+    rounds: Annotated[list[int] | None, typer.Option("--round", min=1, help="A round to attack, from 1.")] = None,
+    probe: Annotated[
+        int | None, typer.Option(min=1, metavar="SIZE", help="Attack single batches of this size instead of updates.")
+    ] = None,
+    batches: Annotated[int | None, typer.Option(min=1, help="How many batches to probe each target for.")] = None,
+    metrics: Annotated[list[str] | None, typer.Option("--metric", help="A metric; default: all usual ones.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3"),
+    ] = None,
+    device: Device = None,
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Attack what crossed the wire in a finished run; finished targets are kept and not attacked again."""
+    from fedplug_attacks.workshop import command as attack_command
+
+    settings = settings_of(workers=None, device=device, data=data, quiet=quiet)
+    lists = {"adversaries": adversaries, "targets": targets, "rounds": rounds}
+    scope: dict[str, Any] = {key: value for key, value in lists.items() if value}
+    if probe is not None or batches is not None:
+        scope["probe"] = {"batch_size": probe, "batches": batches}
+    found = attack_command.attack(run, settings, attacks or [], metrics or [], scope, sets or [])
+    raise typer.Exit(found)
