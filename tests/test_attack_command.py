@@ -60,6 +60,7 @@ def small(*words: object) -> list[object]:
 # -- it works ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("reports")
 def test_attacks_and_metrics_go_by_their_short_names(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
@@ -218,11 +219,11 @@ def test_an_interruption_that_spoils_the_report_too_is_still_an_interruption(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(attack_command, "rewrite_report", half_there)
+    monkeypatch.setattr("fedplug_lab.listener.rewrite_report", half_there)
     monkeypatch.setattr(attack_command.AttackRun, "_draw", stop)
     (folder / "attacks").mkdir()
     monkeypatch.setattr(sys, "argv", ["fedplug", "attack", str(folder), "--attack", "echo"])
     assert main() == 130
     said = capsys.readouterr().out
-    assert "the report is not up to date: KeyError" in said
+    assert "extension lab.report hears no more: KeyError" in said
     assert "fedplug attack" in said

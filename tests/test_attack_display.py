@@ -69,7 +69,7 @@ def test_a_diverged_number_is_no_number() -> None:
 
 
 def test_the_end_has_a_line_for_each_attack_and_form_and_the_paths(out: io.StringIO) -> None:
-    PlainAttackDisplay(out).finish(a_summary(), RUN / "attacks", RUN / "report.html")
+    PlainAttackDisplay(out).finish(a_summary(), RUN / "attacks", [RUN / "report.html"])
     number = "MSE 1.50e-06 ± 2.00e-07 (mean image 0.080)"
     assert out.getvalue().splitlines() == [
         f"toy.copy server round 1 probes of 8 adaptive (the stronger form): 4 of 5 succeeded, {number}",
@@ -108,7 +108,7 @@ def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
     display.target_done(a_result())
     assert out.getvalue() == ""
     display.note("no picture")
-    display.finish(a_summary(), RUN, RUN / "report.html")
+    display.finish(a_summary(), RUN, [RUN / "report.html"])
     assert out.getvalue().startswith("note: no picture\n")
     assert "4 of 5 succeeded" in out.getvalue()
 
@@ -190,7 +190,7 @@ def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
     live.note("a picture [x] is left out")
     live.target_done(a_result(key="toy [bold]"))
     long = RUN / ("x" * 200)
-    live.finish(a_summary(a_summary_row(), a_summary_row(**NAIVE)), RUN / "attacks", long)
+    live.finish(a_summary(a_summary_row(), a_summary_row(**NAIVE)), RUN / "attacks", [long])
     live.close()
     text = without_codes(out.getvalue())
     assert "a picture [x] is left out" in text

@@ -182,6 +182,7 @@ def test_finished_targets_are_not_attacked_again_unless_an_option_changes(folder
     assert [view.target for view, _ in Echo.heard] == [1]
 
 
+@pytest.mark.usefixtures("reports")
 def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +262,7 @@ def test_targets_that_cannot_be_attacked_say_why(runs: Runs, tmp_path: Path) -> 
 # -- from a recipe, and in a sweep -------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("reports")
 def test_a_recipe_with_attacks_makes_them_at_the_end_of_its_run(tmp_path: Path) -> None:
     section = {"attacks": [{"use": "toy.echo", "finds": ["labels"]}], "metrics": [{"use": "toy.count_error"}],
                "targets": [0], "rounds": [1]}  # fmt: skip

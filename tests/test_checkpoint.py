@@ -321,6 +321,7 @@ def test_a_run_that_was_killed_before_its_first_round_starts_again(
     assert len(ends[0]) == 2
 
 
+@pytest.mark.usefixtures("reports")
 def test_a_run_that_fails_keeps_its_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     fail = {"use": "toy.fail", "clients": [0, 1, 2], "rounds": [1]}
     catalog = toy_catalog()

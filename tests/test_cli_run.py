@@ -52,6 +52,7 @@ def only_run(tmp_path: Path) -> Path:
     return run_dir
 
 
+@pytest.mark.usefixtures("reports")
 def test_a_run_leaves_what_the_guide_promises(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_resuming_what_is_no_run_says_so(
     assert "recipe.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("reports")
 def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path, tmp_path: Path) -> None:
     program = "import sys; from fedplug.cli import main; sys.exit(main())"
     words = ["run", str(recipe), "--output", str(tmp_path / "runs"), "--set", "rounds=40", "--set", "train.epochs=3"]

@@ -81,7 +81,7 @@ def test_plain_prints_the_plan_then_one_line_a_round(out: io.StringIO) -> None:
 
 
 def test_plain_ends_with_totals_verdict_and_paths(out: io.StringIO) -> None:
-    PlainDisplay(out).finish([a_row(1), a_row(2, accuracy=0.4)], "NO end-to-end DP", Path("r/report.html"), Path("r"))
+    PlainDisplay(out).finish([a_row(1), a_row(2, accuracy=0.4)], "NO end-to-end DP", [Path("r/report.html")], Path("r"))
     assert out.getvalue().splitlines() == [
         "rounds: 2", "accuracy: 0.400 (best 0.510 after round 1)", "bytes: 2.5 MB up, 1.9 kB down", "epsilon: 1.500",
         "time: 4.0 s", "verdict: NO end-to-end DP", "run folder: r", "report: r/report.html",
@@ -92,7 +92,7 @@ def test_personal_models_have_a_number_where_there_are_any(out: io.StringIO) -> 
     display = PlainDisplay(out)
     rows = [a_row(1, personal_accuracy={"0": 0.4, "1": 0.8}), a_row(2, personal_accuracy={"0": 0.5, "1": 0.8})]
     display.round_done(rows[0])
-    display.finish(rows, "NO", Path("r/report.html"), Path("r"))
+    display.finish(rows, "NO", [Path("r/report.html")], Path("r"))
     assert "accuracy 0.510  personal mean 0.600  loss" in out.getvalue()
     assert "personal mean: 0.650 (0.500 to 0.800)" in out.getvalue().splitlines()
     shown = Console(file=io.StringIO(), width=120)
@@ -131,7 +131,7 @@ def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
     display.round_done(a_row(1))
     assert out.getvalue() == ""
     display.note("client 3 dropped")
-    display.finish([], "none", Path("report.html"), Path("r"))
+    display.finish([], "none", [Path("report.html")], Path("r"))
     assert "note: client 3 dropped\n" in out.getvalue()
     assert "verdict: none\n" in out.getvalue()
 
@@ -201,7 +201,7 @@ def test_live_keeps_notes_and_ends_with_table_verdict_and_paths(live: LiveDispla
     live.note("client 3 dropped: [boom]")
     live.round_done(a_row(1, loss=math.nan, accuracy=None))
     folder = Path("runs") / ("x" * 120)
-    live.finish([a_row(i) for i in range(1, 31)], "NO end-to-end DP", folder / "report.html", folder)
+    live.finish([a_row(i) for i in range(1, 31)], "NO end-to-end DP", [folder / "report.html"], folder)
     live.close()
     text = without_codes(out.getvalue())
     assert "client 3 dropped: [boom]" in text

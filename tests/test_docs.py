@@ -49,7 +49,8 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-pytestmark = pytest.mark.xdist_group("docs")  # several tests share one whole run, which takes ten seconds and more
+# Several tests share one whole run, which takes ten seconds and more; pages show what a run prints, its report too.
+pytestmark = [pytest.mark.xdist_group("docs"), pytest.mark.usefixtures("reports")]
 
 
 @dataclasses.dataclass(frozen=True)

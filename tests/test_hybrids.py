@@ -44,12 +44,6 @@ PARTS: dict[str, tuple[set[str], list[str]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports have tests of their own."""
-    monkeypatch.setattr(run_command, "write_report", lambda run_dir, *_: run_dir / "report.html")
-
-
 def run(name: str, folder: Path, *sets: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Two rounds of a hybrid; its rows and its ledger."""
     recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [*SMALL, *sets])

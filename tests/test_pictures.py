@@ -19,6 +19,8 @@ from fedplug.settings import Settings
 from picture_toys import Draws, Known
 from toy_components import recipe_of, toy_catalog
 
+pytestmark = pytest.mark.usefixtures("reports")
+
 
 def a_histogram(**changes: Any) -> dict[str, Any]:
     panel = {"title": "fc1", "edges": np.array([0.0, 0.5, 1.0]), "counts": np.array([3, 1]), "mark": np.float32(0.25)}

@@ -15,8 +15,8 @@ from fedplug.errors import CheckpointError
 from fedplug.pictures import Pictures
 from fedplug_attacks.workshop import report_section as report_attacks
 from fedplug_attacks.workshop.pictures import draw
-from fedplug_attacks.workshop.report_section import attacks_section, rewrite_report
-from fedplug_lab.report import write_report
+from fedplug_attacks.workshop.report_section import attacks_section
+from fedplug_lab.report import rewrite_report, write_report
 from test_report import HOSTILE, Page, a_row
 
 BIAS = "the first linear layer's bias is encrypted"

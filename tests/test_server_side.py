@@ -125,6 +125,7 @@ def test_nothing_found_and_nothing_there_is_zero_not_an_error() -> None:
     assert segmentation([empty]) == {"iou": 0.0, "precision": 0.0, "recall": 0.0, "f_score": 0.0}
 
 
+@pytest.mark.usefixtures("reports")
 def test_the_run_folder_names_the_kinds_and_holds_the_figures(tmp_path: Path) -> None:
     recipe = Recipe.from_plain(recipe_of(**PIXELS), toy_catalog())
     _, folder = start(recipe, Settings(output=tmp_path, engine="local", workers=1, quiet=True), toy_catalog())

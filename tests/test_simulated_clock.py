@@ -300,10 +300,10 @@ def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
 def test_parties_know_their_profile() -> None:
     engine: Any = build(recipe_of(profiles=SLOW_AND_FAST))[1]
     hosted = engine.hosts[0].clients
-    assert [client.profile.cpus for client in hosted.values()] == [24, 24, 1, 24]
-    assert hosted["client:2"].profile.bandwidth == 5
+    assert [client.said["profiles"].cpus for client in hosted.values()] == [24, 24, 1, 24]
+    assert hosted["client:2"].said["profiles"].bandwidth == 5
     engine = build(recipe_of())[1]
-    assert engine.hosts[0].clients["client:0"].profile is None
+    assert engine.hosts[0].clients["client:0"].said == {}
 
 
 @pytest.mark.parametrize(

@@ -231,8 +231,7 @@ def test_both_engines_agree_and_tell_the_same() -> None:
     assert local.protocol.ledger.log == processes.protocol.ledger.log
 
 
-def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(run_command, "write_report", lambda run_dir, *_: run_dir / "report.html")
+def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_path: Path) -> None:
     recipe = load_recipe(RECIPE, ["rounds=2", "train.epochs=1", "model.hidden=[]"])
     code, folder = run_command.start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0

@@ -32,7 +32,7 @@ class FakeClient:
     client_id: int
     scores: dict[str, np.ndarray]
     local: np.ndarray
-    profile: Profile | None = None
+    said: dict[str, Any] = dataclasses.field(default_factory=dict)
     plan: Plan | None = None
     log: dict[str, float] = dataclasses.field(default_factory=dict)
     ctx: Any = dataclasses.field(default_factory=lambda: SimpleNamespace(layout=LAYOUT, zones=BASE_ZONES, round=0))
@@ -77,7 +77,7 @@ def clients_of(count: int, seed: int = 0) -> list[FakeClient]:
     return [
         FakeClient(
             k, {"s": rng.random(10).astype(np.float32) ** 4}, rng.standard_normal(10).astype(np.float32),
-            Profile(of=(k,), cpus=CPUS[k % 5], bandwidth=BANDWIDTH[k % 5]),
+            {"profiles": Profile(of=(k,), cpus=CPUS[k % 5], bandwidth=BANDWIDTH[k % 5])},
         )
         for k in range(count)
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_absent_members_count_for_the_budgets() -> None:
 def test_one_budget_for_all_needs_no_profiles() -> None:
     clients = clients_of(3)
     for client in clients:
-        client.profile = None
+        client.said = {}
     cohort = FakeCohort(clients)
     _, log = negotiated(cohort, budget=0.3, C=0, B=0)
     assert {cohort.told[k][0] for k in range(3)} == {0.3}
@@ -152,7 +152,7 @@ def test_one_budget_for_all_needs_no_profiles() -> None:
 
 def test_a_client_without_a_profile_says_so() -> None:
     client = clients_of(1)[0]
-    client.profile = None
+    client.said = {}
     component = Select(Select.Options())
     with pytest.raises(ProtectionError, match="client 0 has no profile; add it to profiles, or set budget"):
         component.device(client)  # type: ignore[arg-type]
