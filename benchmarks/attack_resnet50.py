@@ -22,10 +22,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from fedplug import Attacker, AttackReport, Context, Examples, Meaning, Truth, View, stream
-from fedplug.observation import all_clear
-from fedplug.torch_model import TorchModel, to_tensor
-from fedplug.types import PublicData
-from fedplug.views import FINISHED
+from fedplug.api.observation import all_clear
+from fedplug.api.torch_model import TorchModel, to_tensor
+from fedplug.api.types import PublicData
+from fedplug.api.views import FINISHED
 from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
 from fedplug_attacks.workshop.scorer import Scorer

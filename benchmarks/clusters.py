@@ -26,9 +26,9 @@ from unittest.mock import patch
 
 import numpy as np
 from fedplug import Cohort, Context
-from fedplug.recipe import Recipe
-from fedplug.run_command import start
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
 from fedplug_sensecrypt.clusters import Clusters, clip
 from numpy.typing import NDArray

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from fedplug.observation import Meaning, all_clear
-from fedplug.torch_model import to_tensor
+from fedplug.api.observation import Meaning, all_clear
+from fedplug.api.torch_model import to_tensor
 from fedplug_attacks._last_layer import single_label
 from fedplug_fedre.budgets import budgets
 from fedplug_fedre.documents import Documents

@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 import numpy as np
-from fedplug.torch_model import use_one_thread
+from fedplug.api.torch_model import use_one_thread
 from fedplug_fedre.budgets import shares
 from fedplug_fedre.documents import DOCUMENT_FIELDS, Documents
 from fedplug_fedre.jacobian import psi_scores

@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplug.recipe import load_recipe
-from fedplug.run_command import start
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import load_recipe
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 from fedplug_lab.records import result_of
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"

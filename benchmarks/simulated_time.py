@@ -39,9 +39,9 @@ from unittest.mock import patch
 
 import numpy as np
 from fedplug import Client, at_client
-from fedplug.recipe import Recipe, load_recipe
-from fedplug.run_command import start
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-FEDPLUG = "import sys; from fedplug.cli import main; sys.exit(main())"
+FEDPLUG = "import sys; from fedplug.cli.main import main; sys.exit(main())"
 COMMANDS = {
     "import typer, rich.table": [sys.executable, "-c", "import typer, rich.table"],
     "fedplug list": [sys.executable, "-c", FEDPLUG, "list"],

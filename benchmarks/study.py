@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplug.recipe import Recipe
-from fedplug.run_command import start
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 
 BASE: dict[str, Any] = {
     "rounds": 10,

@@ -14,9 +14,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fedplug import effects, roles
-from fedplug.catalog import Catalog
-from fedplug.cli_catalog import option_rows
+from fedplug.api import effects, roles
+from fedplug.cli.catalog import option_rows
+from fedplug.recipe.catalog import Catalog
 
 TARGET = Path(__file__).parent / "reference" / "components.md"
 PAGE = Path(__file__).parent / "writing-a-plugin.md"
@@ -90,7 +90,7 @@ def _roles() -> Iterator[str]:
     yield "Records that a role declares:\n"
     for record in dict.fromkeys(roles.RECORDS.values()):
         yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
-    yield "\nWhat a link can state (`fedplug.effects`):\n"
+    yield "\nWhat a link can state (`fedplug.api.effects`):\n"
     for effect in effects.Effect.__args__:  # type: ignore[attr-defined]
         yield f"* `{effect.__name__}({_fields(effect)})`: {_first(effect)}"
     for record in (effects.Reveals, effects.Learns):

@@ -29,15 +29,15 @@ from fedplug import (
     hookimpl,
     run_command,
 )  # fmt: skip
-from fedplug.catalog import Catalog, Entry
-from fedplug.composition import Composition
-from fedplug.errors import MetricError, ViewError
-from fedplug.observation import Needs
-from fedplug.recipe import Recipe, load_recipe
-from fedplug.settings import Settings
-from fedplug.steps import needs_key_server
-from fedplug.truth import Truth
-from fedplug.views import AttackReport, View
+from fedplug.api.errors import MetricError, ViewError
+from fedplug.api.observation import Needs
+from fedplug.api.truth import Truth
+from fedplug.api.views import AttackReport, View
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.steps import needs_key_server
+from fedplug.runs.settings import Settings
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget
 from fedplug_attacks.workshop.command import attack, with_attacks

@@ -37,7 +37,7 @@ from fedplug import (
 )  # fmt: skip
 from fedplug import Noise as NoiseEffect
 from fedplug import Seal as SealEffect
-from fedplug.catalog import Catalog
+from fedplug.recipe.catalog import Catalog
 from numpy.typing import NDArray
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from fedplug import Attacker, AttackReport, Context, Dataset, Layout, Meaning, View
-from fedplug.observation import all_clear
-from fedplug.torch_model import TorchModel, seeded, to_tensor
+from fedplug.api.observation import all_clear
+from fedplug.api.torch_model import TorchModel, seeded, to_tensor
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5
 from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, at_client, hookimpl
-from fedplug.types import CLEAR, Scores
+from fedplug.api.types import CLEAR, Scores
 from toy_components import Toy
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from fedplug.accounting import (
+from fedplug.privacy.accounting import (
     effective_multiplier,
     epsilon_with_slack,
     gaussian_delta,

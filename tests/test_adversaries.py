@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import Echo, Runs, attacked, machinery, reachable
-from fedplug.composition import Composition
-from fedplug.context import Client
+from fedplug.api.context import Client
+from fedplug.api.errors import CheckpointError
+from fedplug.api.truth import Truth
+from fedplug.api.types import ClientData, Dataset
+from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
 from fedplug.engines.local import LocalEngine
-from fedplug.errors import CheckpointError
-from fedplug.parties import ClientHost, HostedClient, KeyServerHost
-from fedplug.protocol import Protocol
-from fedplug.truth import Truth
-from fedplug.types import ClientData, Dataset
-from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.recipe.composition import Composition
+from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.round.protocol import Protocol
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop.run import AttackRun

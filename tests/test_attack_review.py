@@ -11,9 +11,9 @@ import pytest
 import torch
 from attack_toys import CountError, Runs, attacked, machinery, seen
 from fedplug import Meaning, Needs, View
-from fedplug.observation import all_clear
-from fedplug.truth import Truth
-from fedplug.types import Examples, Layout, PublicData
+from fedplug.api.observation import all_clear
+from fedplug.api.truth import Truth
+from fedplug.api.types import Examples, Layout, PublicData
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop.results import beats
 from fedplug_attacks.workshop.scope import AttackScope

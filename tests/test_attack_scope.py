@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from attack_toys import attack_catalog, attacks_of
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.workshop.scope import AttackScope, AttackSection, scope_problems
 from pydantic import ValidationError
 from toy_components import recipe_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from attack_toys import Runs, results
-from fedplug.settings import Settings
+from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop.command import attack
 from toy_components import recipe_of
 

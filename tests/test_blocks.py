@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Layout, add_blocks
-from fedplug.blocks import fewest_in
-from fedplug.errors import ProtectionError
+from fedplug.api.blocks import fewest_in
+from fedplug.api.errors import ProtectionError
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -32,13 +32,13 @@ from fedplug import (
     at_client,
     hookimpl,
 )
-from fedplug.borders import block_problem, plan_problem, run, scores_problem, sum_problem
-from fedplug.catalog import Catalog
-from fedplug.composition import Composition
-from fedplug.errors import FedplugError, ProtectionError
-from fedplug.links import Link, Step
-from fedplug.parties import make_context
-from fedplug.recipe import Recipe
+from fedplug.api.errors import FedplugError, ProtectionError
+from fedplug.api.links import Link, Step
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.borders import block_problem, plan_problem, run, scores_problem, sum_problem
+from fedplug.round.parties import make_context
 from toy_components import Outcome, recipe_of, run_protocol
 
 LAYOUT = Layout.of([("a.w", (6,)), ("b.w", (4,))])

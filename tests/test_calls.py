@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import at_client, at_key_server, codec
-from fedplug.calls import Call, Receiver, describe, read_reply, request
-from fedplug.context import Party
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.types import Block
+from fedplug import at_client, at_key_server
+from fedplug.api import codec
+from fedplug.api.context import Party
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.types import Block
+from fedplug.wire.calls import Call, Receiver, describe, read_reply, request
 
 
 class Component:

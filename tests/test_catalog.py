@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fedplug.catalog import Catalog, source_file
-from fedplug.errors import PluginError
+from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import Catalog, source_file
 
 RULE = '''"""A module that must not run when it is listed."""
 raise RuntimeError("imported")
@@ -134,7 +134,7 @@ def test_every_installed_component_has_a_summary_and_a_source_file() -> None:
 
 def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> None:
     code = (
-        "import sys, json; from fedplug.catalog import Catalog; names = [e.summary for e in Catalog.discover()]\n"
+        "import sys, json; from fedplug.recipe.catalog import Catalog; names = [e.summary for e in Catalog.discover()]\n"
         "tops = {name.partition('.')[0] for name in sys.modules}\n"
         "bad = tops & {'numpy', 'torch', 'pydantic', 'pluggy', 'yaml'} | {t for t in tops if "
         "t.startswith('fedplug_')}\n"

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import codec, run_command
-from fedplug.charging import Charging
-from fedplug.checkpoint import Checkpoints
+from fedplug.api import codec
+from fedplug.api.errors import CheckpointError, TooFewClients
+from fedplug.api.events import Released
 from fedplug.engines.base import Engine
-from fedplug.errors import CheckpointError, TooFewClients
-from fedplug.events import Released
-from fedplug.recipe import Recipe
-from fedplug.settings import Settings
-from fedplug.state_files import read_file, write_file
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.state_files import read_file, write_file
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, Watched, build, paraaegis, read_saved, recipe_of, toy_catalog
 
 

@@ -30,11 +30,11 @@ from fedplug import (
     Shifts,
     hookimpl,
 )
-from fedplug.composition import hook_problems
-from fedplug.effects import Misplaced
-from fedplug.errors import FedplugError, RecipeError
-from fedplug.links import Link, fold
-from fedplug.recipe import Recipe
+from fedplug.api.effects import Misplaced
+from fedplug.api.errors import FedplugError, RecipeError
+from fedplug.api.links import Link, fold
+from fedplug.recipe.composition import hook_problems
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_std.gaussian import CentralGaussian, Gaussian
 from fedplug_std.mean import Mean

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fedplug import run_command
-from fedplug.cli import main
+from fedplug.cli.main import main
+from fedplug.runs import run as run_command
 
 RECIPE = """
 name: small
@@ -123,7 +123,7 @@ def test_resuming_what_is_no_run_says_so(
 
 @pytest.mark.usefixtures("reports")
 def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path, tmp_path: Path) -> None:
-    program = "import sys; from fedplug.cli import main; sys.exit(main())"
+    program = "import sys; from fedplug.cli.main import main; sys.exit(main())"
     words = ["run", str(recipe), "--output", str(tmp_path / "runs"), "--set", "rounds=40", "--set", "train.epochs=3"]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

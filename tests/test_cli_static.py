@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import cli
-from fedplug.errors import SetupError
-from fedplug.settings import Settings
+from fedplug.api.errors import SetupError
+from fedplug.cli import main as cli
+from fedplug.runs.settings import Settings
 from fedplug.testing import check_component, import_problems
 
 GOOD = """\
@@ -45,7 +45,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
-MAIN = "import sys; from fedplug.cli import main; code = main()\n"
+MAIN = "import sys; from fedplug.cli.main import main; code = main()\n"
 LIGHT = "heavy = {'torch', 'torchvision', 'tenseal', 'opacus', 'sklearn'} & set(sys.modules); assert not heavy, heavy\n"
 
 
@@ -74,7 +74,7 @@ def test_list_verify_names_the_plugin_that_cannot_be_imported(tmp_path: Path) ->
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acmebroken\nVersion: 3.1\n")
     (info / "entry_points.txt").write_text("[fedplug.attack]\nacmebroken.x = acmebroken:X\n")
     (tmp_path / "acmebroken.py").write_text("import no_such_library\n")
-    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fedplug.cli import main; sys.exit(main())"
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fedplug.cli.main import main; sys.exit(main())"
     listed = python(start, "list")
     assert listed.returncode == 0
     assert "acmebroken.x" in listed.stdout
@@ -188,10 +188,10 @@ def fake_run_command(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> list[Any]
             raise outcome
         return int(outcome)
 
-    module = types.ModuleType("fedplug.run_command")
+    module = types.ModuleType("fedplug.runs.run")
     module.run = module.resume = act  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedplug.run_command", module)
-    monkeypatch.setattr("fedplug.run_command", module, raising=False)
+    monkeypatch.setitem(sys.modules, "fedplug.runs.run", module)
+    monkeypatch.setattr("fedplug.runs.run", module, raising=False)
     return calls
 
 
@@ -370,7 +370,7 @@ def test_show_of_an_engine(monkeypatch: pytest.MonkeyPatch, capsys: Any, name: s
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "std.clip"], ["schema"]])
 def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
-        script = "import sys; from fedplug.cli import main; sys.exit(main())"
+        script = "import sys; from fedplug.cli.main import main; sys.exit(main())"
         result = subprocess.run([sys.executable, "-c", script, *words], stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 1
     assert result.stderr == "error: No space left on device: perhaps of the standard output\n"

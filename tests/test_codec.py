@@ -12,9 +12,9 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from fedplug import codec
-from fedplug.errors import MessageError
-from fedplug.types import BASE_ZONES, Block, Plan
+from fedplug.api import codec
+from fedplug.api.errors import MessageError
+from fedplug.api.types import BASE_ZONES, Block, Plan
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

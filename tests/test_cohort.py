@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fedplug import at_client, at_key_server, codec
-from fedplug.calls import Receiver
-from fedplug.cohort import Cohort, KeyServerLine, PostOffice, alike, listed
-from fedplug.context import Party, Server
-from fedplug.errors import ClientError, PartyLost, TooFewClients
-from fedplug.events import Events
-from fedplug.views import KEY_SERVER, Wire, client_address
+from fedplug import at_client, at_key_server
+from fedplug.api import codec
+from fedplug.api.context import Party, Server
+from fedplug.api.errors import ClientError, PartyLost, TooFewClients
+from fedplug.api.events import Events
+from fedplug.api.views import KEY_SERVER, Wire, client_address
+from fedplug.wire.calls import Receiver
+from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, alike, listed
 
 
 class Component:

@@ -9,10 +9,10 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Block, hookimpl
-from fedplug.catalog import Catalog
-from fedplug.composition import Composition, hook_problems
-from fedplug.errors import PluginError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition, hook_problems
+from fedplug.recipe.recipe import Recipe
 
 
 @pytest.fixture

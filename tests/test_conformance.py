@@ -8,7 +8,7 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Noise, hookimpl
-from fedplug.catalog import Catalog
+from fedplug.recipe.catalog import Catalog
 from fedplug.testing import conformance
 
 OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",

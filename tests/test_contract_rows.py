@@ -10,11 +10,11 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Changes, Client, Context, Effects, Known, Reveals, Scales, hookimpl
-from fedplug.accounting import composed_epsilon, gaussian_epsilon
-from fedplug.catalog import Catalog, Entry
-from fedplug.errors import FedplugError, RecipeError
-from fedplug.events import Asking
-from fedplug.recipe import Recipe
+from fedplug.api.errors import FedplugError, RecipeError
+from fedplug.api.events import Asking
+from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.recipe import Recipe
 from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog
 
 CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import units
-from fedplug.display import PlainDisplay, make_display, resume_command, thin_out
-from fedplug.display_live import LiveDisplay, clock_time, rounds_table
+from fedplug.api import units
+from fedplug.cli.display import PlainDisplay, make_display, resume_command, thin_out
+from fedplug.cli.display_live import LiveDisplay, clock_time, rounds_table
 from rich.console import Console
 
 PLAN = [

@@ -33,9 +33,10 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import cli, gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.catalog import SECTION, Catalog
-from fedplug.recipe import load_recipe
+from fedplug import gaussian_epsilon, gaussian_noise_multiplier
+from fedplug.cli import main as cli
+from fedplug.recipe.catalog import SECTION, Catalog
+from fedplug.recipe.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -240,7 +241,7 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
 
 
 def test_every_command_of_fedplug_is_in_the_readme() -> None:
-    from fedplug.cli_app import app
+    from fedplug.cli.app import app
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
@@ -286,8 +287,8 @@ def test_the_example_plugin_passes_its_own_tests(acme: Path) -> None:
 
 def test_the_example_negotiation_agrees_on_whole_layers(acme: Path) -> None:
     """Two of three layers are encrypted at every client, and the clients remember their scores."""
-    from fedplug import codec
-    from fedplug.state_files import read_file
+    from fedplug.api import codec
+    from fedplug.round.state_files import read_file
 
     code, output = call("fedplug run layers.yaml --output layer-runs")
     assert code == 0, output
@@ -395,7 +396,7 @@ def test_the_public_names_are_listed() -> None:
 
 
 def test_the_recipe_keys_are_listed() -> None:
-    from fedplug.recipe import SECTIONS, General
+    from fedplug.recipe.recipe import SECTIONS, General
 
     text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").partition("## Names and references")[0]
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))

@@ -24,7 +24,7 @@ from fedplug import (
     Seal,
     Uncredited,
 )
-from fedplug.effects import Misplaced, Release, as_effects
+from fedplug.api.effects import Misplaced, Release, as_effects
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.calls import Call, request
-from fedplug.checkpoint import Checkpoints
+from fedplug.api.errors import SetupError
+from fedplug.api.events import Asking
 from fedplug.engines.base import Job
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
-from fedplug.errors import SetupError
-from fedplug.events import Asking
-from fedplug.recipe import Recipe
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.wire.calls import Call, request
 from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 from fedplug import Block, Client, Context, Dataset, Effects, Known, Model, hookimpl
-from fedplug.display import Display, make_display
-from fedplug.errors import ERRORS, FedplugError
-from fedplug.recipe import Recipe
-from fedplug.run_command import start
-from fedplug.settings import Settings
+from fedplug.api.errors import ERRORS, FedplugError
+from fedplug.cli.display import Display, make_display
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 from toy_components import recipe_of, toy_catalog
 
 
@@ -116,7 +116,7 @@ PARTS: dict[str, tuple[str, type]] = {
 def test_a_component_that_breaks_is_named(
     at: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedplug.catalog import Entry
+    from fedplug.recipe.catalog import Entry
 
     catalog = toy_catalog()
     for group, (name, found) in PARTS.items():

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import run_command
-from fedplug.recipe import load_recipe
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import load_recipe
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 HYBRIDS = sorted((ROOT / "recipes/hybrids").glob("*.yaml"))

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tenseal as ts
-from fedplug import Block, codec
-from fedplug.calls import Call, read_reply, request
-from fedplug.checkpoint import Checkpoints
-from fedplug.context import Context
+from fedplug import Block
+from fedplug.api import codec
+from fedplug.api.context import Context
+from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.engines.base import Engine
-from fedplug.errors import ProtectionError, TooFewClients
-from fedplug.protocol import Protocol
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol
+from fedplug.wire.calls import Call, read_reply, request
 from toy_components import Outcome, build, initial_vector, paraaegis, recipe_of, run_protocol
 
 SCHEMES = ("std.bfv", "std.ckks")

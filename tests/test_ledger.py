@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fedplug.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.effects import Release, Reveals
-from fedplug.ledger import Ledger
+from fedplug.api.effects import Release, Reveals
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
+from fedplug.privacy.ledger import Ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,9 +8,9 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug import Adds, Block, Bound, Client, Context, CoversSupport, Effects, Known, Layout, Noise, Scramble, Seal
-from fedplug.context import Server
-from fedplug.effects import Misplaced
-from fedplug.links import Link, fold, misplaced_links, uploaded
+from fedplug.api.context import Server
+from fedplug.api.effects import Misplaced
+from fedplug.api.links import Link, fold, misplaced_links, uploaded
 
 
 class Says(fedplug.Protector):

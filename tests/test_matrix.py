@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.catalog import Catalog
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe
-from fedplug.roles import Sealer
-from fedplug.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug.api.errors import RecipeError
+from fedplug.api.roles import Sealer
+from fedplug.api.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
 from toy_components import initial_vector, run_protocol, toy_catalog
 
 EPSILON = {"epsilon": 8, "delta": 1e-5}
@@ -178,8 +178,8 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
 @functools.cache
 def zones_of(negotiation: str) -> tuple[str, ...]:
     """The zones that its plans can hold, in label order."""
-    from fedplug.composition import instantiate
-    from fedplug.recipe import Use
+    from fedplug.recipe.composition import instantiate
+    from fedplug.recipe.recipe import Use
 
     name = negotiation.partition("@")[0]
     options, _ = NEGOTIATIONS[negotiation]

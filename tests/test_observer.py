@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
-from fedplug import codec
-from fedplug.observation import ObservedUpdate, Seen
-from fedplug.state_files import read_file
-from fedplug.views import SERVER
+from fedplug.api import codec
+from fedplug.api.observation import ObservedUpdate, Seen
+from fedplug.api.views import SERVER
+from fedplug.round.state_files import read_file
 from toy_components import paraaegis, recipe_of
 
 FEDAVG = recipe_of(rounds=3)

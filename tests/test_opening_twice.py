@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import run_command
-from fedplug.calls import Call, read_reply, request
-from fedplug.charging import Charging
-from fedplug.checkpoint import Checkpoints
-from fedplug.composition import Composition
+from fedplug.api.errors import CheckpointError, FedplugError, OpenedBefore, SetupError
+from fedplug.api.events import Events, Released
+from fedplug.api.openings import Openings
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
-from fedplug.errors import CheckpointError, FedplugError, OpenedBefore, SetupError
-from fedplug.events import Events, Released
-from fedplug.openings import Openings
-from fedplug.recipe import Recipe
-from fedplug.run_folder import locked
-from fedplug.settings import Settings
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs import run as run_command
+from fedplug.runs.folder import locked
+from fedplug.runs.settings import Settings
+from fedplug.wire.calls import Call, read_reply, request
 from fedplug_attacks.workshop import command as attack_command
 from toy_components import recipe_of, toy_catalog
 
 ENGINES = ("local", "processes")
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli import main; sys.exit(main())"]
+FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
 
 
 class Killed(Exception):
@@ -164,8 +164,8 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
 
 def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
-    from fedplug.client_data import load_data
-    from fedplug.views import Wire
+    from fedplug.api.views import Wire
+    from fedplug.round.client_data import load_data
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
     composition = Composition(recipe, toy_catalog())
@@ -219,7 +219,7 @@ def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_
 
 
 def _payload(asked: bytes) -> list[Any]:
-    from fedplug import codec
+    from fedplug.api import codec
 
     (body,) = codec.decode(codec.unframe(asked))["calls"]
     payload: list[Any] = codec.decode(body)[4]

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Cohort, Context, Effects, Noise, Plan, Reveals, at_client, codec, hookimpl
-from fedplug.accounting import gaussian_epsilon
-from fedplug.blocks import meet, share_divisors
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe
-from fedplug.run_command import resume, start
-from fedplug.settings import Settings
-from fedplug.state_files import read_file
-from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug import Block, Bound, Client, Cohort, Context, Effects, Noise, Plan, Reveals, at_client, hookimpl
+from fedplug.api import codec
+from fedplug.api.blocks import meet, share_divisors
+from fedplug.api.errors import RecipeError
+from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.state_files import read_file
+from fedplug.runs.run import resume, start
+from fedplug.runs.settings import Settings
 from fedplug_std.single_zone import SingleZone
 from hypothesis import given
 from hypothesis import strategies as st

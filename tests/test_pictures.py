@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import pictures, run_command
-from fedplug.calls import reports_problem
-from fedplug.catalog import Catalog, Entry
-from fedplug.pictures import SERVER, Pictures, checked, take
-from fedplug.protocol import Protocol
-from fedplug.recipe import Recipe
-from fedplug.settings import Settings
+from fedplug.api import pictures
+from fedplug.api.pictures import SERVER, Pictures, checked, take
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.protocol import Protocol
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
+from fedplug.wire.calls import reports_problem
 from picture_toys import Draws, Known
 from toy_components import recipe_of, toy_catalog
 

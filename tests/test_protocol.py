@@ -12,16 +12,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from fedplug import codec, run_command
-from fedplug.calls import Call, read_reply, request
+from fedplug.api import codec
+from fedplug.api.errors import ClientError, MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.api.views import View
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
-from fedplug.errors import ClientError, MessageError, ProtectionError, RecipeError, TooFewClients
-from fedplug.parties import ClientHost
-from fedplug.protocol import Protocol
-from fedplug.recipe import Recipe
-from fedplug.settings import Settings
-from fedplug.views import View
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.parties import ClientHost
+from fedplug.round.protocol import Protocol
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
+from fedplug.wire.calls import Call, read_reply, request
 from fedplug_std import he_keys
 from fedplug_std.mean import Mean
 from toy_components import (

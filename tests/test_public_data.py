@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Examples
-from fedplug.client_data import load_data
-from fedplug.composition import Composition
-from fedplug.errors import DataError, RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import DataError, RecipeError
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.client_data import load_data
 from toy_components import build, recipe_of, toy_catalog
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import Aggregator, Field, Negotiation, Options, hookimpl, yaml_source
-from fedplug.catalog import Catalog
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe, load_recipe
+from fedplug import Aggregator, Field, Negotiation, Options, hookimpl
+from fedplug.api.errors import RecipeError
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe, load_recipe
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -224,7 +225,7 @@ def test_the_digest_is_the_same_in_every_process() -> None:
     # Sets have another order in every process, unless somebody sorts them.
     code = """
 from fedplug import Options, Field
-from fedplug.recipe import Use
+from fedplug.recipe.recipe import Use
 class O(Options):
     names: frozenset[str] = Field(frozenset("abcdefgh"), description="x")
 print(Use("a", "a", "protect", O()).to_plain())

@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
-from fedplug import run_command
-from fedplug.catalog import Catalog
-from fedplug.composition import Composition
-from fedplug.context import Server
-from fedplug.ledger_setup import reveals_of
-from fedplug.parties import make_context
-from fedplug.recipe import Recipe, load_recipe
-from fedplug.settings import Settings
-from fedplug.types import Layout
+from fedplug.api.context import Server
+from fedplug.api.types import Layout
+from fedplug.privacy.ledger_setup import reveals_of
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.parties import make_context
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.grid import combinations, read_grid
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.effects import Release, Reveals
-from fedplug.ledger import Ledger
-from fedplug.pictures import Pictures
+from fedplug.api.effects import Release, Reveals
+from fedplug.api.pictures import Pictures
+from fedplug.privacy.ledger import Ledger
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
@@ -457,7 +457,7 @@ def test_writes_over_an_older_report(tmp_path: Path) -> None:
 
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:
-    code = "import sys, fedplug_lab.report, fedplug.display; print({'matplotlib', 'torch'} & set(sys.modules))"
+    code = "import sys, fedplug_lab.report, fedplug.cli.display; print({'matplotlib', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

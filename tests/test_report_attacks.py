@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.errors import CheckpointError
-from fedplug.pictures import Pictures
+from fedplug.api.errors import CheckpointError
+from fedplug.api.pictures import Pictures
 from fedplug_attacks.workshop import report_section as report_attacks
 from fedplug_attacks.workshop.pictures import draw
 from fedplug_attacks.workshop.report_section import attacks_section

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug import run_command
-from fedplug.checkpoint import Checkpoints
-from fedplug.recipe import Recipe
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, read_saved, toy_catalog
 
 ROUNDS = 12
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli import main; sys.exit(main())"]
+FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
 
 
 def plain_recipe() -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, attack_catalog, attacked, machinery, observed, seen
-from fedplug import codec
-from fedplug.composition import Composition
-from fedplug.errors import CheckpointError, TooFewClients
-from fedplug.observation import Seen
-from fedplug.recipe import Recipe
-from fedplug.state_files import read_file
-from fedplug.steps import OneBatch, Steps
+from fedplug.api import codec
+from fedplug.api.errors import CheckpointError, TooFewClients
+from fedplug.api.observation import Seen
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.state_files import read_file
+from fedplug.round.steps import OneBatch, Steps
 from toy_components import paraaegis, recipe_of
 
 FEDAVG = recipe_of(rounds=2)

@@ -7,9 +7,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from fedplug.catalog import Catalog
-from fedplug.recipe import Recipe
-from fedplug.schema import recipe_schema
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.schema import recipe_schema
 
 
 def errors(schema: dict[str, Any], recipe: Any) -> list[str]:
@@ -82,7 +82,7 @@ def test_the_installed_plugins_are_in_it() -> None:
 
 
 def test_a_component_that_cannot_be_imported_is_left_out_and_named(fake_catalog: Catalog) -> None:
-    from fedplug.catalog import Entry
+    from fedplug.recipe.catalog import Entry
 
     fake_catalog.groups["protect"]["x.gone"] = Entry("x.gone", "protect", "no_such_module:X", "x-plugin", "1")
     built, failures = recipe_schema(fake_catalog)

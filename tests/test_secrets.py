@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fedplug import secrets
-from fedplug.errors import MessageError
+from fedplug.api import secrets
+from fedplug.api.errors import MessageError
 
 
 def test_only_the_receiver_opens_a_sealed_secret_and_only_for_its_purpose() -> None:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import fedplug.sections
+import fedplug.recipe.sections
 import jsonschema
 import pytest
 from fedplug import Around, Field, Options, Reveals, Section
-from fedplug.catalog import SECTION, Catalog, Entry
-from fedplug.cli_catalog import list_components
-from fedplug.composition import Composition
-from fedplug.context import Server
-from fedplug.errors import PluginError, RecipeError
-from fedplug.ledger_setup import reveals_of
-from fedplug.parties import make_context
-from fedplug.plan import plan_of
-from fedplug.recipe import Recipe, load_recipe
-from fedplug.schema import recipe_schema
-from fedplug.types import Layout
+from fedplug.api.context import Server
+from fedplug.api.errors import PluginError, RecipeError
+from fedplug.api.types import Layout
+from fedplug.cli.catalog import list_components
+from fedplug.privacy.ledger_setup import reveals_of
+from fedplug.recipe.catalog import SECTION, Catalog, Entry
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.plan import plan_of
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.schema import recipe_schema
+from fedplug.round.parties import make_context
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_sensecrypt.profiles import ProfileSection
 
@@ -356,7 +356,7 @@ def test_the_plan_and_the_ledger_tell_of_sections(write: Callable[[str], Path], 
 
 
 def test_the_installed_sections_are_seen_unless_others_are_given(fake_classes: dict[str, dict[str, type]]) -> None:
-    installed = {key: fedplug.sections.load(entry) for key, entry in Catalog.discover().sections.items()}
+    installed = {key: fedplug.recipe.sections.load(entry) for key, entry in Catalog.discover().sections.items()}
     assert installed["attack"] is AttackSection
     assert installed["profiles"] is ProfileSection
     assert Catalog.of(fake_classes).sections.keys() == installed.keys()
@@ -364,7 +364,7 @@ def test_the_installed_sections_are_seen_unless_others_are_given(fake_classes: d
 
 
 def test_the_core_that_reads_recipes_names_no_section_of_an_application() -> None:
-    core = Path(fedplug.sections.__file__).parent
+    core = Path(fedplug.recipe.sections.__file__).parent
     for module in ("recipe", "recipe_reader", "recipe_check", "schema", "sections", "ledger_setup", "plan", "cli"):
         text = (core / f"{module}.py").read_text(encoding="utf-8")
         assert not re.findall(r"attack_scope|adversaries|profiles|[\"']attack|\.attack\b", text), module

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.errors import FedplugError
-from fedplug.metrics import segmentation
-from fedplug.recipe import Recipe
-from fedplug.run_command import resume, start
-from fedplug.settings import Settings
-from fedplug.types import CLEAR, NOISED
+from fedplug.api.errors import FedplugError
+from fedplug.api.types import CLEAR, NOISED
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.metrics import segmentation
+from fedplug.runs.run import resume, start
+from fedplug.runs.settings import Settings
 from toy_components import AskAgain, Peek, initial_vector, paraaegis, recipe_of, run_protocol, toy_catalog
 
 PEEK = {"use": "toy.peek"}

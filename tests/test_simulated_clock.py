@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import codec
-from fedplug.calls import reports_problem
-from fedplug.context import Client
-from fedplug.display import PlainDisplay, totals
-from fedplug.display_live import rounds_table
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe, load_recipe
+from fedplug.api import codec
+from fedplug.api.context import Client
+from fedplug.api.errors import RecipeError
+from fedplug.cli.display import PlainDisplay, totals
+from fedplug.cli.display_live import rounds_table
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.wire.calls import reports_problem
 from fedplug_lab.figures import charts
 from fedplug_lab.report import write_report
 from fedplug_sensecrypt.profiles import UNLIMITED, Profile, by_party, profiles_of

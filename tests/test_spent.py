@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
-from fedplug.effects import Bound, Known, Noise, Release, Reveals
-from fedplug.ledger import Ledger
+from fedplug.api.effects import Bound, Known, Noise, Release, Reveals
+from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
+from fedplug.privacy.ledger import Ledger
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate

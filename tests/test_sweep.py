@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import yaml_source
-from fedplug.catalog import Catalog
-from fedplug.cli import main
-from fedplug.errors import RecipeError, SetupError
-from fedplug.protocol import Protocol
-from fedplug.settings import Settings
+from fedplug.api.errors import RecipeError, SetupError
+from fedplug.cli.main import main
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.round.protocol import Protocol
+from fedplug.runs.settings import Settings
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
 from fedplug_lab.records import Records, at_work, result_of

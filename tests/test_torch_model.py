@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.errors import SetupError
-from fedplug.torch_model import TorchModel, as_tensor, resolve_device, seeded, to_tensor, use_one_thread
-from fedplug.types import ClientData, Examples
+from fedplug.api.errors import SetupError
+from fedplug.api.torch_model import TorchModel, as_tensor, resolve_device, seeded, to_tensor, use_one_thread
+from fedplug.api.types import ClientData, Examples
 from torch import nn
 
 
@@ -176,5 +176,5 @@ def test_one_thread() -> None:
 
 
 def test_the_contract_modules_do_not_import_torch() -> None:
-    code = "import sys, fedplug.model, fedplug.client_data, fedplug.types; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedplug.api.model, fedplug.round.client_data, fedplug.api.types; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,13 +10,14 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from fedplug import Block, codec
-from fedplug.cohort import Cohort
+from fedplug import Block
+from fedplug.api import codec
+from fedplug.api.errors import MessageError
+from fedplug.api.typed import block_problem, shown
+from fedplug.api.types import Plan
 from fedplug.engines.base import Engine
-from fedplug.errors import MessageError
-from fedplug.protocol import Protocol
-from fedplug.typed import block_problem, shown
-from fedplug.types import Plan
+from fedplug.round.protocol import Protocol
+from fedplug.wire.cohort import Cohort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -43,23 +43,23 @@ from fedplug import (
     codec,
     hookimpl,
 )  # fmt: skip
-from fedplug.bookkeeping import Bookkeeping
-from fedplug.catalog import Catalog, Entry
-from fedplug.client_data import load_data
-from fedplug.composition import Composition
+from fedplug.api.events import Events, RoundClosed
+from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
+from fedplug.api.views import AttackReport, Message, View, Wire
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
-from fedplug.events import Events, RoundClosed
-from fedplug.ledger import Ledger
-from fedplug.ledger_setup import ledger_of
-from fedplug.protocol import Protocol
-from fedplug.recipe import Recipe
-from fedplug.run_command import needs_key_server
-from fedplug.state_files import read_file
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.client_data import load_data
+from fedplug.round.protocol import Protocol
+from fedplug.round.state_files import read_file
+from fedplug.runs.bookkeeping import Bookkeeping
+from fedplug.runs.run import needs_key_server
 from fedplug.testing.world import Notes
-from fedplug.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
-from fedplug.views import AttackReport, Message, View, Wire
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits
@@ -467,7 +467,7 @@ class Pixelwise(Toy, fedplug.ModelSource):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """A 1x1 convolution."""
         import torch
-        from fedplug.torch_model import TorchModel, seeded
+        from fedplug.api.torch_model import TorchModel, seeded
 
         with seeded(seed):
             return TorchModel(torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1)), device)

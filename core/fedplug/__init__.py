@@ -11,165 +11,165 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import Field as Field
 
-    from fedplug.accounting import gaussian_delta as gaussian_delta
-    from fedplug.accounting import gaussian_epsilon as gaussian_epsilon
-    from fedplug.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
-    from fedplug.blocks import add_blocks as add_blocks
-    from fedplug.cohort import Cohort as Cohort
-    from fedplug.component import Options as Options
-    from fedplug.component import at_client as at_client
-    from fedplug.component import at_key_server as at_key_server
-    from fedplug.component import hookimpl as hookimpl
-    from fedplug.context import Attacker as Attacker
-    from fedplug.context import Client as Client
-    from fedplug.context import Context as Context
-    from fedplug.context import KeyServer as KeyServer
-    from fedplug.context import Party as Party
-    from fedplug.context import Server as Server
-    from fedplug.context import stream as stream
-    from fedplug.effects import Adds as Adds
-    from fedplug.effects import Bound as Bound
-    from fedplug.effects import Changes as Changes
-    from fedplug.effects import CoversSupport as CoversSupport
-    from fedplug.effects import Effects as Effects
-    from fedplug.effects import Known as Known
-    from fedplug.effects import Learns as Learns
-    from fedplug.effects import Misplaced as Misplaced
-    from fedplug.effects import Noise as Noise
-    from fedplug.effects import Opens as Opens
-    from fedplug.effects import Reveals as Reveals
-    from fedplug.effects import Rounding as Rounding
-    from fedplug.effects import Scales as Scales
-    from fedplug.effects import Scramble as Scramble
-    from fedplug.effects import Seal as Seal
-    from fedplug.effects import Shifts as Shifts
-    from fedplug.effects import Uncredited as Uncredited
-    from fedplug.errors import FedplugError as FedplugError
-    from fedplug.errors import MetricError as MetricError
-    from fedplug.errors import ViewError as ViewError
-    from fedplug.model import Evaluation as Evaluation
-    from fedplug.model import Model as Model
-    from fedplug.observation import Meaning as Meaning
-    from fedplug.observation import Needs as Needs
-    from fedplug.observation import ObservedUpdate as ObservedUpdate
-    from fedplug.observation import Seen as Seen
-    from fedplug.observation import TensorView as TensorView
-    from fedplug.roles import Accountant as Accountant
-    from fedplug.roles import Aggregator as Aggregator
-    from fedplug.roles import Attack as Attack
-    from fedplug.roles import Component as Component
-    from fedplug.roles import DataSource as DataSource
-    from fedplug.roles import Extension as Extension
-    from fedplug.roles import Finds as Finds
-    from fedplug.roles import Groups as Groups
-    from fedplug.roles import Measures as Measures
-    from fedplug.roles import Metric as Metric
-    from fedplug.roles import ModelSource as ModelSource
-    from fedplug.roles import Negotiation as Negotiation
-    from fedplug.roles import Opener as Opener
-    from fedplug.roles import Partition as Partition
-    from fedplug.roles import Plans as Plans
-    from fedplug.roles import Protector as Protector
-    from fedplug.roles import Reads as Reads
-    from fedplug.roles import RecordTrainer as RecordTrainer
-    from fedplug.roles import Scorer as Scorer
-    from fedplug.roles import Scoring as Scoring
-    from fedplug.roles import Sealer as Sealer
-    from fedplug.roles import Trainer as Trainer
-    from fedplug.roles import Wants as Wants
-    from fedplug.sections import Around as Around
-    from fedplug.sections import Section as Section
-    from fedplug.truth import Truth as Truth
-    from fedplug.types import Block as Block
-    from fedplug.types import ClientData as ClientData
-    from fedplug.types import Dataset as Dataset
-    from fedplug.types import Examples as Examples
-    from fedplug.types import Layout as Layout
-    from fedplug.types import Plan as Plan
-    from fedplug.types import PublicData as PublicData
-    from fedplug.views import AttackReport as AttackReport
-    from fedplug.views import View as View
+    from fedplug.api.blocks import add_blocks as add_blocks
+    from fedplug.api.component import Options as Options
+    from fedplug.api.component import at_client as at_client
+    from fedplug.api.component import at_key_server as at_key_server
+    from fedplug.api.component import hookimpl as hookimpl
+    from fedplug.api.context import Attacker as Attacker
+    from fedplug.api.context import Client as Client
+    from fedplug.api.context import Context as Context
+    from fedplug.api.context import KeyServer as KeyServer
+    from fedplug.api.context import Party as Party
+    from fedplug.api.context import Server as Server
+    from fedplug.api.context import stream as stream
+    from fedplug.api.effects import Adds as Adds
+    from fedplug.api.effects import Bound as Bound
+    from fedplug.api.effects import Changes as Changes
+    from fedplug.api.effects import CoversSupport as CoversSupport
+    from fedplug.api.effects import Effects as Effects
+    from fedplug.api.effects import Known as Known
+    from fedplug.api.effects import Learns as Learns
+    from fedplug.api.effects import Misplaced as Misplaced
+    from fedplug.api.effects import Noise as Noise
+    from fedplug.api.effects import Opens as Opens
+    from fedplug.api.effects import Reveals as Reveals
+    from fedplug.api.effects import Rounding as Rounding
+    from fedplug.api.effects import Scales as Scales
+    from fedplug.api.effects import Scramble as Scramble
+    from fedplug.api.effects import Seal as Seal
+    from fedplug.api.effects import Shifts as Shifts
+    from fedplug.api.effects import Uncredited as Uncredited
+    from fedplug.api.errors import FedplugError as FedplugError
+    from fedplug.api.errors import MetricError as MetricError
+    from fedplug.api.errors import ViewError as ViewError
+    from fedplug.api.model import Evaluation as Evaluation
+    from fedplug.api.model import Model as Model
+    from fedplug.api.observation import Meaning as Meaning
+    from fedplug.api.observation import Needs as Needs
+    from fedplug.api.observation import ObservedUpdate as ObservedUpdate
+    from fedplug.api.observation import Seen as Seen
+    from fedplug.api.observation import TensorView as TensorView
+    from fedplug.api.roles import Accountant as Accountant
+    from fedplug.api.roles import Aggregator as Aggregator
+    from fedplug.api.roles import Attack as Attack
+    from fedplug.api.roles import Component as Component
+    from fedplug.api.roles import DataSource as DataSource
+    from fedplug.api.roles import Extension as Extension
+    from fedplug.api.roles import Finds as Finds
+    from fedplug.api.roles import Groups as Groups
+    from fedplug.api.roles import Measures as Measures
+    from fedplug.api.roles import Metric as Metric
+    from fedplug.api.roles import ModelSource as ModelSource
+    from fedplug.api.roles import Negotiation as Negotiation
+    from fedplug.api.roles import Opener as Opener
+    from fedplug.api.roles import Partition as Partition
+    from fedplug.api.roles import Plans as Plans
+    from fedplug.api.roles import Protector as Protector
+    from fedplug.api.roles import Reads as Reads
+    from fedplug.api.roles import RecordTrainer as RecordTrainer
+    from fedplug.api.roles import Scorer as Scorer
+    from fedplug.api.roles import Scoring as Scoring
+    from fedplug.api.roles import Sealer as Sealer
+    from fedplug.api.roles import Trainer as Trainer
+    from fedplug.api.roles import Wants as Wants
+    from fedplug.api.truth import Truth as Truth
+    from fedplug.api.types import Block as Block
+    from fedplug.api.types import ClientData as ClientData
+    from fedplug.api.types import Dataset as Dataset
+    from fedplug.api.types import Examples as Examples
+    from fedplug.api.types import Layout as Layout
+    from fedplug.api.types import Plan as Plan
+    from fedplug.api.types import PublicData as PublicData
+    from fedplug.api.views import AttackReport as AttackReport
+    from fedplug.api.views import View as View
+    from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
+    from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
+    from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
+    from fedplug.recipe.sections import Around as Around
+    from fedplug.recipe.sections import Section as Section
+    from fedplug.wire.cohort import Cohort as Cohort
 
 _HOME = {
     "Field": "pydantic",
-    "gaussian_delta": "fedplug.accounting",
-    "gaussian_epsilon": "fedplug.accounting",
-    "gaussian_noise_multiplier": "fedplug.accounting",
-    "add_blocks": "fedplug.blocks",
-    "Cohort": "fedplug.cohort",
-    "Options": "fedplug.component",
-    "at_client": "fedplug.component",
-    "at_key_server": "fedplug.component",
-    "hookimpl": "fedplug.component",
-    "Client": "fedplug.context",
-    "Context": "fedplug.context",
-    "KeyServer": "fedplug.context",
-    "Party": "fedplug.context",
-    "Server": "fedplug.context",
-    "stream": "fedplug.context",
-    "FedplugError": "fedplug.errors",
-    "Evaluation": "fedplug.model",
-    "Model": "fedplug.model",
-    "Attacker": "fedplug.context",
-    "MetricError": "fedplug.errors",
-    "ViewError": "fedplug.errors",
-    "Meaning": "fedplug.observation",
-    "Needs": "fedplug.observation",
-    "ObservedUpdate": "fedplug.observation",
-    "Seen": "fedplug.observation",
-    "TensorView": "fedplug.observation",
-    "Adds": "fedplug.effects",
-    "Bound": "fedplug.effects",
-    "Changes": "fedplug.effects",
-    "CoversSupport": "fedplug.effects",
-    "Effects": "fedplug.effects",
-    "Known": "fedplug.effects",
-    "Learns": "fedplug.effects",
-    "Misplaced": "fedplug.effects",
-    "Noise": "fedplug.effects",
-    "Opens": "fedplug.effects",
-    "Reveals": "fedplug.effects",
-    "Rounding": "fedplug.effects",
-    "Scales": "fedplug.effects",
-    "Scramble": "fedplug.effects",
-    "Seal": "fedplug.effects",
-    "Shifts": "fedplug.effects",
-    "Uncredited": "fedplug.effects",
-    "Accountant": "fedplug.roles",
-    "Aggregator": "fedplug.roles",
-    "Attack": "fedplug.roles",
-    "Component": "fedplug.roles",
-    "DataSource": "fedplug.roles",
-    "Extension": "fedplug.roles",
-    "Finds": "fedplug.roles",
-    "Groups": "fedplug.roles",
-    "Measures": "fedplug.roles",
-    "Metric": "fedplug.roles",
-    "ModelSource": "fedplug.roles",
-    "Negotiation": "fedplug.roles",
-    "Opener": "fedplug.roles",
-    "Partition": "fedplug.roles",
-    "Plans": "fedplug.roles",
-    "Protector": "fedplug.roles",
-    "Reads": "fedplug.roles",
-    "RecordTrainer": "fedplug.roles",
-    "Scorer": "fedplug.roles",
-    "Scoring": "fedplug.roles",
-    "Sealer": "fedplug.roles",
-    "Trainer": "fedplug.roles",
-    "Wants": "fedplug.roles",
-    "Around": "fedplug.sections",
-    "Section": "fedplug.sections",
-    "Truth": "fedplug.truth",
-    "Block": "fedplug.types",
-    "ClientData": "fedplug.types",
-    "Dataset": "fedplug.types",
-    "Examples": "fedplug.types",
-    "Layout": "fedplug.types",
-    "Plan": "fedplug.types",
-    "PublicData": "fedplug.types",
-    "AttackReport": "fedplug.views",
-    "View": "fedplug.views",
+    "gaussian_delta": "fedplug.privacy.accounting",
+    "gaussian_epsilon": "fedplug.privacy.accounting",
+    "gaussian_noise_multiplier": "fedplug.privacy.accounting",
+    "add_blocks": "fedplug.api.blocks",
+    "Cohort": "fedplug.wire.cohort",
+    "Options": "fedplug.api.component",
+    "at_client": "fedplug.api.component",
+    "at_key_server": "fedplug.api.component",
+    "hookimpl": "fedplug.api.component",
+    "Client": "fedplug.api.context",
+    "Context": "fedplug.api.context",
+    "KeyServer": "fedplug.api.context",
+    "Party": "fedplug.api.context",
+    "Server": "fedplug.api.context",
+    "stream": "fedplug.api.context",
+    "FedplugError": "fedplug.api.errors",
+    "Evaluation": "fedplug.api.model",
+    "Model": "fedplug.api.model",
+    "Attacker": "fedplug.api.context",
+    "MetricError": "fedplug.api.errors",
+    "ViewError": "fedplug.api.errors",
+    "Meaning": "fedplug.api.observation",
+    "Needs": "fedplug.api.observation",
+    "ObservedUpdate": "fedplug.api.observation",
+    "Seen": "fedplug.api.observation",
+    "TensorView": "fedplug.api.observation",
+    "Adds": "fedplug.api.effects",
+    "Bound": "fedplug.api.effects",
+    "Changes": "fedplug.api.effects",
+    "CoversSupport": "fedplug.api.effects",
+    "Effects": "fedplug.api.effects",
+    "Known": "fedplug.api.effects",
+    "Learns": "fedplug.api.effects",
+    "Misplaced": "fedplug.api.effects",
+    "Noise": "fedplug.api.effects",
+    "Opens": "fedplug.api.effects",
+    "Reveals": "fedplug.api.effects",
+    "Rounding": "fedplug.api.effects",
+    "Scales": "fedplug.api.effects",
+    "Scramble": "fedplug.api.effects",
+    "Seal": "fedplug.api.effects",
+    "Shifts": "fedplug.api.effects",
+    "Uncredited": "fedplug.api.effects",
+    "Accountant": "fedplug.api.roles",
+    "Aggregator": "fedplug.api.roles",
+    "Attack": "fedplug.api.roles",
+    "Component": "fedplug.api.roles",
+    "DataSource": "fedplug.api.roles",
+    "Extension": "fedplug.api.roles",
+    "Finds": "fedplug.api.roles",
+    "Groups": "fedplug.api.roles",
+    "Measures": "fedplug.api.roles",
+    "Metric": "fedplug.api.roles",
+    "ModelSource": "fedplug.api.roles",
+    "Negotiation": "fedplug.api.roles",
+    "Opener": "fedplug.api.roles",
+    "Partition": "fedplug.api.roles",
+    "Plans": "fedplug.api.roles",
+    "Protector": "fedplug.api.roles",
+    "Reads": "fedplug.api.roles",
+    "RecordTrainer": "fedplug.api.roles",
+    "Scorer": "fedplug.api.roles",
+    "Scoring": "fedplug.api.roles",
+    "Sealer": "fedplug.api.roles",
+    "Trainer": "fedplug.api.roles",
+    "Wants": "fedplug.api.roles",
+    "Around": "fedplug.recipe.sections",
+    "Section": "fedplug.recipe.sections",
+    "Truth": "fedplug.api.truth",
+    "Block": "fedplug.api.types",
+    "ClientData": "fedplug.api.types",
+    "Dataset": "fedplug.api.types",
+    "Examples": "fedplug.api.types",
+    "Layout": "fedplug.api.types",
+    "Plan": "fedplug.api.types",
+    "PublicData": "fedplug.api.types",
+    "AttackReport": "fedplug.api.views",
+    "View": "fedplug.api.views",
 }
 
 __all__ = sorted(_HOME)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedplug.catalog import Catalog
-from fedplug.composition import Composition
-from fedplug.recipe import Recipe
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,16 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fedplug import codec
-from fedplug.calls import describe
+from fedplug.api import codec
+from fedplug.api.errors import FedplugError, PartyLost, SetupError
+from fedplug.api.views import KEY_SERVER, client_address
 from fedplug.engines.base import Job
-from fedplug.errors import FedplugError, PartyLost, SetupError
-from fedplug.parties import ClientHost, KeyServerHost
-from fedplug.views import KEY_SERVER, client_address
+from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.wire.calls import describe
 
 KEY_SERVER_WORKER = -1
 _CLOSE_SECONDS = 2.0
-_LIBRARIES = ("fedplug.parties", "fedplug.torch_model", "torch", "tenseal", "sklearn.datasets")
+_LIBRARIES = ("fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets")
 """What workers take seconds to import; those that this process needed, they will."""
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.catalog import Catalog
-from fedplug.composition import implemented_hooks, instantiate
-from fedplug.errors import FedplugError
-from fedplug.recipe import Use
-from fedplug.roles import (
+from fedplug.api.errors import FedplugError
+from fedplug.api.roles import (
     ROLES,
     Accountant,
     Aggregator,
@@ -26,13 +23,16 @@ from fedplug.roles import (
     Scorer,
     Trainer,
 )
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.recipe import Use
 from fedplug.testing import deeds, single
 from fedplug.testing.static import check_component
 from fedplug.testing.world import World, catalog_with, recipe_around, run
 
 if TYPE_CHECKING:
-    from fedplug.recipe import Recipe
-    from fedplug.roles import Component
+    from fedplug.api.roles import Component
+    from fedplug.recipe.recipe import Recipe
 
 _IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug import borders
-from fedplug.effects import Adds, Noise, Scramble, Seal
-from fedplug.errors import FedplugError
-from fedplug.links import closers
-from fedplug.types import Block, Plan
+from fedplug.api.effects import Adds, Noise, Scramble, Seal
+from fedplug.api.errors import FedplugError
+from fedplug.api.links import closers
+from fedplug.api.types import Block, Plan
+from fedplug.round import borders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.links import Step
-    from fedplug.roles import Trainer
+    from fedplug.api.links import Step
+    from fedplug.api.roles import Trainer
     from fedplug.testing.parts import Seen
     from fedplug.testing.world import World
 
@@ -222,7 +222,7 @@ def _sum_problem(world: World, zone: str, closing: Step | None) -> Iterator[str]
 
 def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     """One step on a batch is the stated gradient times the stated learning rate."""
-    from fedplug.per_sample import mean_gradient
+    from fedplug.api.per_sample import mean_gradient
 
     client = next(iter(world.clients.clients.values()))
     part: Any = world.clients.composition.components[trainer.name]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedplug.blocks import add_blocks
-from fedplug.component import Options, at_client, hookimpl
-from fedplug.effects import Adds, Bound, Effects, Known, Scales
-from fedplug.roles import (
+from fedplug.api.blocks import add_blocks
+from fedplug.api.component import Options, at_client, hookimpl
+from fedplug.api.effects import Adds, Bound, Effects, Known, Scales
+from fedplug.api.roles import (
     Aggregator,
     DataSource,
     Extension,
@@ -24,15 +24,15 @@ from fedplug.roles import (
     Scoring,
     Trainer,
 )
-from fedplug.types import Block, Dataset, Examples, Plan
+from fedplug.api.types import Block, Dataset, Examples, Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.cohort import Cohort
-    from fedplug.context import Client, Context
-    from fedplug.model import Model
-    from fedplug.types import Scores
+    from fedplug.api.context import Client, Context
+    from fedplug.api.model import Model
+    from fedplug.api.types import Scores
+    from fedplug.wire.cohort import Cohort
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -76,7 +76,7 @@ class TwoLayers(ModelSource):
         """With so many hidden units."""
         import torch
 
-        from fedplug.torch_model import TorchModel, seeded
+        from fedplug.api.torch_model import TorchModel, seeded
 
         inputs = int(np.prod(shape))
         with seeded(seed):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.attack_answers import checked
-from fedplug.errors import DataError, MetricError, SetupError
-from fedplug.types import ClientData, Dataset, Examples
-from fedplug.views import AttackReport, View
+from fedplug.api.attack_answers import checked
+from fedplug.api.errors import DataError, MetricError, SetupError
+from fedplug.api.types import ClientData, Dataset, Examples
+from fedplug.api.views import AttackReport, View
 
 if TYPE_CHECKING:
-    from fedplug.roles import Accountant, Attack, DataSource, Metric, ModelSource, Partition
+    from fedplug.api.roles import Accountant, Attack, DataSource, Metric, ModelSource, Partition
 
 
 def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
@@ -126,7 +126,7 @@ def accountant_problems(accountant: Accountant) -> Iterator[str]:
 
 def metric_problems(metric: Metric) -> Iterator[str]:
     """Numbers under the stated names, better for the truth itself than for something random."""
-    from fedplug.truth import Truth
+    from fedplug.api.truth import Truth
 
     rng, told = np.random.default_rng(7), metric.measures
     images = rng.random((2, 1, 176, 176), np.float32)
@@ -155,11 +155,11 @@ def metric_problems(metric: Metric) -> Iterator[str]:
 
 def attack_problems(attack: Attack) -> Iterator[str]:
     """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
-    from fedplug.context import Attacker, Context
-    from fedplug.observation import Meaning, all_clear
-    from fedplug.per_sample import mean_gradient
+    from fedplug.api.context import Attacker, Context
+    from fedplug.api.observation import Meaning, all_clear
+    from fedplug.api.per_sample import mean_gradient
+    from fedplug.api.types import PublicData
     from fedplug.testing.parts import CLASSES, SHAPE, Images, TwoLayers
-    from fedplug.types import PublicData
 
     data = Images(Images.Options()).load(None)
     model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")

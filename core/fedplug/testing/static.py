@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from fedplug.catalog import Catalog
-from fedplug.component import Options
-from fedplug.composition import hook_problems, implemented_hooks, vars_of
-from fedplug.roles import Finds, Measures, site_of
-from fedplug.truth import KINDS
+from fedplug.api.component import Options
+from fedplug.api.roles import Finds, Measures, site_of
+from fedplug.api.truth import KINDS
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
          "torchmetrics", "lpips")  # fmt: skip

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.bookkeeping import Bookkeeping
-from fedplug.catalog import Catalog, Entry
-from fedplug.client_data import load_data
-from fedplug.composition import Composition, vars_of
+from fedplug.api.errors import FedplugError, RecipeError
+from fedplug.api.events import Events, Note
+from fedplug.api.roles import Aggregator, Groups, ModelSource, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
+from fedplug.api.types import RETAINED
+from fedplug.api.views import Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.errors import FedplugError, RecipeError
-from fedplug.events import Events, Note
-from fedplug.ledger_setup import ledger_of
-from fedplug.parties import ClientHost, KeyServerHost
-from fedplug.protocol import Protocol
-from fedplug.recipe import Recipe
-from fedplug.roles import Aggregator, Groups, ModelSource, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
-from fedplug.steps import needs_key_server
+from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.composition import Composition, vars_of
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.client_data import load_data
+from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.round.protocol import Protocol
+from fedplug.round.steps import needs_key_server
+from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.parts import PARTS, Seen, Spy
-from fedplug.types import RETAINED
-from fedplug.views import Wire
 
 if TYPE_CHECKING:
-    from fedplug.roles import Component
+    from fedplug.api.roles import Component
 
 CLIENTS, ROUNDS = 4, 2
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])

@@ -12,9 +12,9 @@ import fedplug_borda.layers
 import numpy as np
 import pytest
 from fedplug import Client, Context, FedplugError, Layout
-from fedplug.recipe import load_recipe
-from fedplug.run_command import start
-from fedplug.settings import Settings
+from fedplug.recipe.recipe import load_recipe
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 from fedplug.testing import check_component
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from hypothesis import given

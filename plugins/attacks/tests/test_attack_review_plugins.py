@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Meaning, View
-from fedplug.observation import Clipped
+from fedplug.api.observation import Clipped
 from fedplug_attacks._label_layer import last_layer
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks.dlg import Idlg

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Meaning, Seen, View
-from fedplug.observation import all_clear
+from fedplug.api.observation import all_clear
+from fedplug.api.torch_model import to_tensor
+from fedplug.api.types import Layout
 from fedplug.testing import check_component
-from fedplug.torch_model import to_tensor
-from fedplug.types import Layout
 from fedplug_attacks._last_layer import batch_labels, distinct_labels, single_label
 from fedplug_attacks._matching import Matcher, thinned
 from fedplug_attacks.dlg import Dlg, Idlg

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Attacker, Context, Examples, Meaning, Truth
-from fedplug.observation import all_clear
+from fedplug.api.observation import all_clear
+from fedplug.api.torch_model import TorchModel, seeded, to_tensor
+from fedplug.api.types import PublicData
+from fedplug.api.views import AttackReport, View
 from fedplug.testing import check_component
-from fedplug.torch_model import TorchModel, seeded, to_tensor
-from fedplug.types import PublicData
-from fedplug.views import AttackReport, View
 from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
 from fedplug_std.datasets import Digits, Mnist

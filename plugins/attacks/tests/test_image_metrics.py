@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Truth
-from fedplug.errors import MetricError
+from fedplug.api.errors import MetricError
+from fedplug.api.views import AttackReport
 from fedplug.testing import check_component
-from fedplug.views import AttackReport
 from fedplug_attacks import _images
 from fedplug_attacks.image_metrics import Mse, MsSsim, Psnr, Ssim, Vifp
 from hypothesis import given, settings
@@ -359,7 +359,7 @@ def test_a_torchvision_that_does_not_import_is_a_metric_error(monkeypatch: pytes
 
 def test_images_that_an_attack_offers_nothing_for_are_not_recovered() -> None:
     from fedplug import AttackReport, Truth
-    from fedplug.truth import wilson
+    from fedplug.api.truth import wilson
     from fedplug_attacks.workshop.scorer import Scorer
 
     rng = np.random.default_rng(0)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Attacker, Context, Examples, Meaning, Truth
-from fedplug.observation import all_clear
+from fedplug.api.observation import all_clear
+from fedplug.api.torch_model import TorchModel, seeded, to_tensor
+from fedplug.api.types import BASE_ZONES, PublicData
+from fedplug.api.views import AttackReport, View
 from fedplug.testing import check_component
-from fedplug.torch_model import TorchModel, seeded, to_tensor
-from fedplug.types import BASE_ZONES, PublicData
-from fedplug.views import AttackReport, View
 from fedplug_attacks.membership import Membership, above_non_members, local_model
 from fedplug_attacks.membership_metrics import MembershipRoc
 from fedplug_std.datasets import Digits

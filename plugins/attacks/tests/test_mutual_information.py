@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Meaning, MetricError, ObservedUpdate, Seen, Truth
-from fedplug.observation import all_clear
+from fedplug.api.observation import all_clear
+from fedplug.api.types import Layout
+from fedplug.api.views import AttackReport
 from fedplug.testing import check_component
-from fedplug.types import Layout
-from fedplug.views import AttackReport
 from fedplug_attacks.mutual_information import MutualInformation, information
 from hypothesis import given, settings
 from hypothesis import strategies as st

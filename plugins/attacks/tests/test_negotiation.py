@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from attack_toys import Runs, attack_catalog, attacked
 from fedplug import Attacker, Context, Layout
-from fedplug.recipe import load_recipe
+from fedplug.api.told import Told
+from fedplug.api.views import AttackReport, View
+from fedplug.recipe.recipe import load_recipe
 from fedplug.testing import check_component
-from fedplug.told import Told
-from fedplug.views import AttackReport, View
 from fedplug_attacks.negotiation import Negotiation, counts_of, last_rows
 from toy_components import recipe_of
 

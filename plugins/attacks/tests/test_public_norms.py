@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Layout, View
-from fedplug.observation import Clipped, Meaning, ObservedUpdate, Seen, all_clear
+from fedplug.api.observation import Clipped, Meaning, ObservedUpdate, Seen, all_clear
 from fedplug_attacks._label_layer import last_layer
 from fedplug_attacks._last_layer import single_label
 from fedplug_attacks._matching import Matcher

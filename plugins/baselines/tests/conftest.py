@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, Context, Layout
-from fedplug.links import Link
-from fedplug.types import BASE_ZONES
+from fedplug.api.links import Link
+from fedplug.api.types import BASE_ZONES
 
 
 def bare_client(

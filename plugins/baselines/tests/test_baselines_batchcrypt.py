@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Known, Layout, Misplaced
-from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
-from fedplug.recipe import Recipe
+from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes, is_reading
 from fedplug_baselines.batches import (
     PaillierBatches,

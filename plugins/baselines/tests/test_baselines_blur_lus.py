@@ -22,10 +22,10 @@ from fedplug import (
     Plan,
     Seal,
 )  # fmt: skip
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.recipe import Recipe
-from fedplug.torch_model import TorchModel
-from fedplug.types import BASE_ZONES
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.torch_model import TorchModel
+from fedplug.api.types import BASE_ZONES
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.blur import excess_penalty
 from fedplug_baselines.lus import Lus, kept, tensors
 from hypothesis import given

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Known, Layout, Seal
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorNumbers
 from toy_components import Outcome, recipe_of, run_protocol
 

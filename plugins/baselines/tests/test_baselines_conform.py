@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug.catalog import Catalog
+from fedplug.recipe.catalog import Catalog
 from fedplug.testing import conformance
 
 CLIP = {"use": "std.clip", "norm": 0.5}

@@ -11,12 +11,13 @@ from typing import Any
 import fedplug_baselines.dp_sgd as module
 import numpy as np
 import pytest
-from fedplug import ClientData, Examples, run_command
-from fedplug.accounting import gaussian_epsilon
-from fedplug.errors import ProtectionError, SetupError, TooFewClients
-from fedplug.per_sample import per_sample_gradients
-from fedplug.recipe import load_recipe
-from fedplug.settings import Settings
+from fedplug import ClientData, Examples
+from fedplug.api.errors import ProtectionError, SetupError, TooFewClients
+from fedplug.api.per_sample import per_sample_gradients
+from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.recipe.recipe import load_recipe
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_baselines.dp_sgd_accounting import (
     noise_multiplier_for,

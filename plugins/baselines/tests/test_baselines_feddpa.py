@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Block, Bound, ClientData, Examples, Known, Layout, Misplaced, Noise, Plan
-from fedplug.accounting import effective_multiplier, gaussian_epsilon
-from fedplug.catalog import Catalog
-from fedplug.errors import ProtectionError, RecipeError, SetupError
-from fedplug.ledger import Ledger
-from fedplug.per_sample import mean_squared_gradients
-from fedplug.recipe import Recipe
-from fedplug.views import View
+from fedplug.api.errors import ProtectionError, RecipeError, SetupError
+from fedplug.api.per_sample import mean_squared_gradients
+from fedplug.api.views import View
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.privacy.ledger import Ledger
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.feddpa import FedDpa, scaled
 from fedplug_baselines.feddpa_adam import MaskedAdam
 from fedplug_baselines.feddpa_noise import FedDpaNoise, claimed_multiplier

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Known, Layout, Misplaced, Noise, Plans, Seal
-from fedplug.accounting import gaussian_epsilon
-from fedplug.errors import ProtectionError, RecipeError, SetupError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import ProtectionError, RecipeError, SetupError
+from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
 from fedplug_baselines.ldp_fed_mechanism import alpha_for, cost_of, gaussian_cost, perturb, zero_out_epsilon
 from hypothesis import given, settings

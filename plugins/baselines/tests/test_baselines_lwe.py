@@ -26,11 +26,11 @@ from fedplug import (
     run_command,
     secrets,
 )  # fmt: skip
-from fedplug.charging import Charging
-from fedplug.errors import MessageError, ProtectionError, RecipeError, TooFewClients
-from fedplug.events import Released
-from fedplug.recipe import Recipe
-from fedplug.settings import Settings
+from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.api.events import Released
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import HALF, Q, centred

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_baselines import lwe_field, lwe_shares
 from fedplug_baselines.lwe_field import HALF, Q, centred, inverse, keystream, masks, product, residues, uniform
 from fedplug_baselines.lwe_numbers import check_room, check_sum, fixed_point, largest, noise, step_of

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Known, Layout, Misplaced, Plan, Seal
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.maskcrypt import MaskCrypt, interleave, proposal_problem
 from fedplug_baselines.maskcrypt_priority import MaskCryptPriority
 from hypothesis import given

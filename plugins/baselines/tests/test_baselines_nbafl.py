@@ -24,11 +24,11 @@ from fedplug import (
     Server,
     gaussian_epsilon,
 )  # fmt: skip
-from fedplug.effects import Release
-from fedplug.errors import ProtectionError, RecipeError, TooFewClients
-from fedplug.links import Link
-from fedplug.recipe import Recipe
-from fedplug.types import BASE_ZONES
+from fedplug.api.effects import Release
+from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.api.links import Link
+from fedplug.api.types import BASE_ZONES
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.nbafl import (
     NbAFL,
     NbAFLDownlink,

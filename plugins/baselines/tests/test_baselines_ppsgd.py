@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import ClientData, Examples, codec
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.per_sample import mean_gradient
-from fedplug.recipe import Recipe
+from fedplug import ClientData, Examples
+from fedplug.api import codec
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.per_sample import mean_gradient
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ppsgd import Ppsgd
 from fedplug_std.models import Mlp
 from toy_components import initial_vector, recipe_of, run_protocol, toy_catalog

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Layout
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.random_mask import RandomMask
 from hypothesis import given
 from hypothesis import strategies as st

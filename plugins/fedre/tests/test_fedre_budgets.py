@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.accounting import effective_multiplier
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
+from fedplug.privacy.accounting import effective_multiplier
 from fedplug_fedre.budgets import FLOOR, budgets, floored, literal_limit, released_multiplier, shares
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Examples
-from fedplug.errors import DataError, SetupError
+from fedplug.api.errors import DataError, SetupError
+from fedplug.api.torch_model import TorchModel
 from fedplug.testing import import_problems
-from fedplug.torch_model import TorchModel
 from fedplug_fedre import jacobian
 from fedplug_fedre.jacobian import jackknife, psi_scores
 from fedplug_std.models import Cnn, LeNet5

@@ -23,10 +23,10 @@ from fedplug import (
     add_blocks,
     pictures,
 )  # fmt: skip
-from fedplug.errors import DataError, ProtectionError, RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import DataError, ProtectionError, RecipeError
+from fedplug.api.types import BASE_ZONES, PublicData
+from fedplug.recipe.recipe import Recipe
 from fedplug.testing import check_component
-from fedplug.types import BASE_ZONES, PublicData
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.pda_pam import PdaPam, layer_weights
 from hypothesis import given

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Examples
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from fedplug_fedre.preferences import Preference, marked, regions_of
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Dataset
-from fedplug.errors import DataError, SetupError
+from fedplug.api.errors import DataError, SetupError
 from fedplug.testing import check_component
 from fedplug_fedre.published import DocTamper, TSroie
 from numpy.typing import NDArray

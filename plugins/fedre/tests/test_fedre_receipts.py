@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import stream
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from fedplug.testing import check_component
 from fedplug_fedre.receipts import FORMATS, Receipt, Receipts, crop, read_receipts, split_receipts
 from fedplug_fedre.tampering import FIELDS

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import run_command
-from fedplug.catalog import Catalog
-from fedplug.errors import DataError
-from fedplug.recipe import Recipe
-from fedplug.settings import Settings
+from fedplug.api.errors import DataError
+from fedplug.api.torch_model import TorchModel
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
 from fedplug.testing import check_component
-from fedplug.torch_model import TorchModel
 from fedplug_fedre.unet import UNet
 
 

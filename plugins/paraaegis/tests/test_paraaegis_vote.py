@@ -11,10 +11,10 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Layout, Plan
-from fedplug.errors import ProtectionError
-from fedplug.scores import highest
+from fedplug.api.errors import ProtectionError
+from fedplug.api.scores import highest
+from fedplug.api.types import BASE_ZONES
 from fedplug.testing import check_component
-from fedplug.types import BASE_ZONES
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
 from fedplug_paraaegis.vote import Vote
 from hypothesis import HealthCheck, given, settings

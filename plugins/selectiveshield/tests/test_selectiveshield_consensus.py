@@ -12,11 +12,11 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Context, Layout, Plan, Server
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.links import Link
-from fedplug.recipe import load_recipe
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.links import Link
+from fedplug.api.types import BASE_ZONES
+from fedplug.recipe.recipe import load_recipe
 from fedplug.testing import check_component
-from fedplug.types import BASE_ZONES
 from fedplug_selectiveshield.consensus import Consensus, ballot_problem, votes_needed
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_std.clip import Clip

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Client, Context, Layout, pictures
-from fedplug.errors import ProtectionError, SetupError
+from fedplug import Client, Context, Layout
+from fedplug.api import pictures
+from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.torch_model import TorchModel
+from fedplug.api.types import BASE_ZONES, ClientData, Examples
 from fedplug.testing import check_component
-from fedplug.torch_model import TorchModel
-from fedplug.types import BASE_ZONES, ClientData, Examples
 from fedplug_selectiveshield.consensus import Consensus
 from fedplug_selectiveshield.fisher import Fisher, normalised
 from hypothesis import given, settings

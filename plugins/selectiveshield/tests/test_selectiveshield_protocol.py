@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, CoversSupport, Known, Layout, Plan, codec
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.recipe import Recipe
-from fedplug.state_files import read_file
+from fedplug import Block, Bound, Client, Context, CoversSupport, Known, Layout, Plan
+from fedplug.api import codec
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.types import BASE_ZONES
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.state_files import read_file
 from fedplug.testing import check_component
-from fedplug.types import BASE_ZONES
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_selectiveshield.merge import Merge
 from fedplug_selectiveshield.two_server import TwoServer

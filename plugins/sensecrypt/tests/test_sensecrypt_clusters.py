@@ -11,8 +11,8 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Server, gaussian_delta
-from fedplug.charging import releases_of
-from fedplug.errors import ProtectionError, TooFewClients
+from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.privacy.charging import releases_of
 from fedplug.testing import check_component
 from fedplug_sensecrypt import affinity
 from fedplug_sensecrypt.affinity import cluster, distances, merge_small, silhouette

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import phe
 import pytest
-from fedplug import Known, Seal, codec
-from fedplug.context import Client, Context, KeyServer, Party, Server
-from fedplug.errors import MessageError, ProtectionError
+from fedplug import Known, Seal
+from fedplug.api import codec
+from fedplug.api.context import Client, Context, KeyServer, Party, Server
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.types import Block, Layout
 from fedplug.testing import check_component
-from fedplug.types import Block, Layout
 from fedplug_sensecrypt._phe import COUNT_BITS, Phe
 from fedplug_sensecrypt.paillier import SCALE, Paillier, SignedFixedPoint
 from hypothesis import given, settings

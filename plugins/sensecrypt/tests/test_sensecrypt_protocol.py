@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import yaml
 from fedplug import gaussian_epsilon
-from fedplug.cli import main
-from fedplug.errors import RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.errors import RecipeError
+from fedplug.cli.main import main
+from fedplug.recipe.recipe import Recipe
 from toy_components import Outcome, initial_vector, recipe_of, run_protocol
 
 PROFILES = [

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_sensecrypt.budgets import budgets
 from fedplug_sensecrypt.selection import BINS, Bins, Problem, security_level, solve
 from hypothesis import assume, given, settings

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy  # type: ignore[import-untyped]
-from fedplug import Known, Sealer, codec
-from fedplug.context import Client, Context, KeyServer, Party, Server
-from fedplug.effects import Misplaced
-from fedplug.errors import MessageError, ProtectionError, TooFewClients
+from fedplug import Known, Sealer
+from fedplug.api import codec
+from fedplug.api.context import Client, Context, KeyServer, Party, Server
+from fedplug.api.effects import Misplaced
+from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.types import Block, Layout
 from fedplug.testing import check_component
-from fedplug.types import Block, Layout
 from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.bfv import COEFF_BITS, DEGREE, PLAIN_MODULI, Bfv
 from fedplug_std.ckks import PROFILES, Ckks

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Known
-from fedplug.context import Client, Context, KeyServer, Party, Server
-from fedplug.errors import ProtectionError
-from fedplug.types import Block, Layout
+from fedplug.api.context import Client, Context, KeyServer, Party, Server
+from fedplug.api.errors import ProtectionError
+from fedplug.api.types import Block, Layout
 from fedplug_std import tenseal_backend
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import PROFILES, Ckks, GridNumbers

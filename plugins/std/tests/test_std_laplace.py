@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Server
-from fedplug.accounting import composed_epsilon
-from fedplug.effects import Release
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.ledger import Ledger
-from fedplug.ledger_views import zone_epsilons
-from fedplug.recipe import Recipe
+from fedplug.api.effects import Release
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.privacy.accounting import composed_epsilon
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_views import zone_epsilons
+from fedplug.recipe.recipe import Recipe
 from fedplug.testing import check_component
 from fedplug_std.accountants import Pld
 from fedplug_std.clip import ClipL1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Dataset
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from fedplug.testing import check_component
 from fedplug_std.medmnist import PneumoniaMnist
 

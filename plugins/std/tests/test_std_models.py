@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from fedplug_std import models
 from pydantic import ValidationError
 

@@ -7,14 +7,14 @@ import math
 import time
 from typing import Any
 
-import fedplug.effects
+import fedplug.api.effects
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Noise, Seal, Server
-from fedplug.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
-from fedplug.effects import Misplaced, Release
-from fedplug.errors import ProtectionError, RecipeError
-from fedplug.recipe import Recipe
+from fedplug.api.effects import Misplaced, Release
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
+from fedplug.recipe.recipe import Recipe
 from fedplug_std.clip import Clip
 from fedplug_std.gaussian import CentralGaussian, Gaussian
 from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
@@ -46,7 +46,7 @@ def client(client_id: int = 0, **where: Any) -> Client:
 def known(norm: float | None = None, zone: str = "noised") -> Known:
     """What a link knows of values that are at most `norm` long, or of values that nothing bounds."""
     bounds = () if norm is None else (Bound(norm),)
-    clips = () if norm is None else (fedplug.effects.Clip("std.clip", Bound(norm)),)
+    clips = () if norm is None else (fedplug.api.effects.Clip("std.clip", Bound(norm)),)
     return Known(zone=zone, link="this", layers=(SIZE,), bounds=bounds, clips=clips)
 
 

@@ -7,7 +7,7 @@ import secrets
 from typing import Any
 
 import pytest
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_std import _fixed_base, paillier_scheme
 from fedplug_std._fixed_base import FixedBase
 from fedplug_std.paillier_scheme import SECURITY, PublicKey, SecretKey, generate

@@ -13,11 +13,12 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Block, Plan, at_client, codec, hookimpl
-from fedplug.composition import hook_problems, new_manager, register
-from fedplug.context import Client, Context, KeyServer, Party, Server
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.types import ENCRYPTED, RETAINED, Layout
+from fedplug import Block, Plan, at_client, hookimpl
+from fedplug.api import codec
+from fedplug.api.context import Client, Context, KeyServer, Party, Server
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.types import ENCRYPTED, RETAINED, Layout
+from fedplug.recipe.composition import hook_problems, new_manager, register
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_std.quantise import FixedPoint, most_bits, round_to_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug.errors import MetricError
-from fedplug.truth import Truth
-from fedplug.views import AttackReport
+from fedplug.api.errors import MetricError
+from fedplug.api.truth import Truth
+from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def torchmetrics_image() -> Any:
     Raises:
         MetricError: it cannot be imported on this machine.
     """
-    from fedplug.torch_model import use_one_thread
+    from fedplug.api.torch_model import use_one_thread
 
     use_one_thread()
     try:

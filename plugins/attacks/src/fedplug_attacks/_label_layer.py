@@ -11,16 +11,16 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.errors import ViewError
-from fedplug.observation import LAST_BIAS, LAST_WEIGHT, role
+from fedplug.api.errors import ViewError
+from fedplug.api.observation import LAST_BIAS, LAST_WEIGHT, role
 from numpy.typing import NDArray
 
 from fedplug_attacks._public import sigma_of
 
 if TYPE_CHECKING:
-    from fedplug.observation import TensorView
-    from fedplug.types import Layout, PublicData
-    from fedplug.views import View
+    from fedplug.api.observation import TensorView
+    from fedplug.api.types import Layout, PublicData
+    from fedplug.api.views import View
 
 PSEUDO_EXAMPLES = 128
 """Random inputs that stand in for public examples where there are none."""
@@ -149,7 +149,7 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     """
     import torch
     from fedplug import stream
-    from fedplug.torch_model import seeded, to_tensor, use_one_thread
+    from fedplug.api.torch_model import seeded, to_tensor, use_one_thread
 
     use_one_thread()
     assert view.update is not None

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.observation import Seen, role
+from fedplug.api.observation import Seen, role
 from numpy.typing import NDArray
 
 from fedplug_attacks._public import sigma_of

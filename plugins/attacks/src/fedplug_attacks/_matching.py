@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from fedplug import AttackReport, Seen, View, stream
-from fedplug.torch_model import to_tensor, use_one_thread
+from fedplug.api.torch_model import to_tensor, use_one_thread
 from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd

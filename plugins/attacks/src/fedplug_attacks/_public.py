@@ -14,8 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
     from fedplug import ObservedUpdate
-    from fedplug.observation import Clipped
-    from fedplug.types import Layout
+    from fedplug.api.observation import Clipped
+    from fedplug.api.types import Layout
     from numpy.typing import NDArray
 
 # The middle value of the magnitudes of a standard normal variable.

@@ -110,7 +110,7 @@ class Idlg(Formed):
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Tells the label, then searches for the one example behind the update."""
-        from fedplug.errors import ViewError
+        from fedplug.api.errors import ViewError
 
         from fedplug_attacks._last_layer import single_label
 
@@ -124,7 +124,7 @@ class Idlg(Formed):
 
 def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] | None) -> AttackReport:
     """Searches from several starts; all examples have one of `labels` in turn, or logits of their own if None."""
-    from fedplug.errors import ViewError
+    from fedplug.api.errors import ViewError
 
     from fedplug_attacks._matching import Matcher, Record
 

@@ -75,7 +75,7 @@ class GradInversion(Formed):
         """Searches for the examples behind the update, given their labels."""
         import torch
         from fedplug import stream
-        from fedplug.errors import ViewError
+        from fedplug.api.errors import ViewError
 
         from fedplug_attacks._descent import descend, total_variation
         from fedplug_attacks._last_layer import distinct_labels

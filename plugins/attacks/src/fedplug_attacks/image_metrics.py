@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug import Field, Measures
-from fedplug.errors import MetricError
-from fedplug.truth import Truth, wilson
-from fedplug.views import AttackReport
+from fedplug.api.errors import MetricError
+from fedplug.api.truth import Truth, wilson
+from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
 from fedplug_attacks import _images

@@ -86,7 +86,7 @@ class InvertingGradients(Formed):
         """Searches for the examples behind the update, given their labels."""
         import torch
         from fedplug import stream
-        from fedplug.errors import ViewError
+        from fedplug.api.errors import ViewError
 
         from fedplug_attacks._descent import descend, total_variation
         from fedplug_attacks._matching import Matcher, Record

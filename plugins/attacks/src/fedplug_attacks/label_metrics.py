@@ -7,9 +7,9 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Measures
-from fedplug.errors import MetricError
-from fedplug.truth import Truth
-from fedplug.views import AttackReport
+from fedplug.api.errors import MetricError
+from fedplug.api.truth import Truth
+from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
 from fedplug_attacks.membership_metrics import area_under_roc

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
-from fedplug.errors import ViewError
-from fedplug.observation import Needs
-from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
+from fedplug.api.errors import ViewError
+from fedplug.api.observation import Needs
+from fedplug.api.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed

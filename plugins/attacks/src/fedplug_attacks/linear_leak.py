@@ -8,9 +8,9 @@ from typing import Literal
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
-from fedplug.errors import ViewError
-from fedplug.observation import FIRST_BIAS, FIRST_WEIGHT, Needs, role
-from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
+from fedplug.api.errors import ViewError
+from fedplug.api.observation import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug.api.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed

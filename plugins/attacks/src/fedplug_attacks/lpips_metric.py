@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 from fedplug import Field, Measures
-from fedplug.errors import MetricError
-from fedplug.truth import Truth
-from fedplug.views import AttackReport
+from fedplug.api.errors import MetricError
+from fedplug.api.truth import Truth
+from fedplug.api.views import AttackReport
 
 from fedplug_attacks import _images
 
@@ -97,7 +97,7 @@ def _network(net: str, path: Path) -> Any:
     lpips = _images.torchmetrics_image().lpips
 
     import torch
-    from fedplug.torch_model import seeded
+    from fedplug.api.torch_model import seeded
 
     with seeded(0):  # it draws weights first, all of which are replaced
         network = lpips._NoTrainLpips(net=net, pnet_rand=True)

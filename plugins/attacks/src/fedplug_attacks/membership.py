@@ -22,8 +22,8 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Attacker, Context, Examples, Field, Finds, Needs, hookimpl
-from fedplug.observation import ObservedUpdate
-from fedplug.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
+from fedplug.api.observation import ObservedUpdate
+from fedplug.api.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 from pydantic import model_validator
 
@@ -213,7 +213,7 @@ def _confidence(
     Calls `progress(examples done, mean loss of the last batch)`.
     """
     import torch
-    from fedplug.torch_model import as_tensor, to_tensor, use_one_thread
+    from fedplug.api.torch_model import as_tensor, to_tensor, use_one_thread
 
     use_one_thread()
     model, module = view.model, view.model.module

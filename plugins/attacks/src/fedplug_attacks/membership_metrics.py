@@ -7,7 +7,7 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Measures, MetricError, Truth
-from fedplug.views import AttackReport
+from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
 

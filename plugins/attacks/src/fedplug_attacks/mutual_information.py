@@ -7,7 +7,7 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Field, Measures, MetricError, Seen, Truth, stream
-from fedplug.views import AttackReport
+from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
 

@@ -7,11 +7,11 @@ from typing import Literal
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, Layout, hookimpl
-from fedplug.errors import ViewError
-from fedplug.observation import LAST_BIAS, LAST_WEIGHT, Needs, role
-from fedplug.told import Told, examples_of
-from fedplug.types import ENCRYPTED
-from fedplug.views import FINISHED, NOT_APPLICABLE, AttackReport, View
+from fedplug.api.errors import ViewError
+from fedplug.api.observation import LAST_BIAS, LAST_WEIGHT, Needs, role
+from fedplug.api.told import Told, examples_of
+from fedplug.api.types import ENCRYPTED
+from fedplug.api.views import FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
 # A class with less than this part of an equal share of what was told is taken for absent.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 from fedplug import Field, Measures
-from fedplug.errors import MetricError
-from fedplug.truth import Truth
-from fedplug.views import AttackReport
+from fedplug.api.errors import MetricError
+from fedplug.api.truth import Truth
+from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 from pydantic import model_validator
 

@@ -31,8 +31,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )  # fmt: skip
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.types import ENCRYPTED
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.types import ENCRYPTED
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limi
 
 if TYPE_CHECKING:
     from fedplug import Block, Party
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
     from fedplug_std.he_keys import Terms
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_std.paillier import PackedPaillier
 from numpy.typing import NDArray
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug import Field, hookimpl
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.types import RETAINED
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.types import RETAINED
 from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.ckks import MOST_STEPS, GridNumbers
 from fedplug_std.he_blocks import Encryption
@@ -32,7 +32,7 @@ from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 

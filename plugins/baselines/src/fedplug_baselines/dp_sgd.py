@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import fedplug
 import numpy as np
 from fedplug import Field, Learns
-from fedplug.errors import ProtectionError, SetupError
+from fedplug.api.errors import ProtectionError, SetupError
 from fedplug_std.noise_sources import add_noise, default_grid
 from numpy.typing import NDArray
 from pydantic import model_validator
@@ -23,7 +23,7 @@ from fedplug_baselines.dp_sgd_accounting import noise_multiplier_for, record_eps
 if TYPE_CHECKING:
     import torch
     from fedplug import Client, Context, Examples
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
 
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of single examples may take at once; a larger batch is worked through in parts."""
@@ -122,7 +122,7 @@ class DpSgd(fedplug.RecordTrainer):
             ProtectionError: training diverged, or there is no noise for the epsilon.
         """
         import torch
-        from fedplug.torch_model import TorchModel, seeded, use_one_thread
+        from fedplug.api.torch_model import TorchModel, seeded, use_one_thread
         from torch.optim.sgd import sgd
 
         options, model = self.options, client.model
@@ -154,7 +154,7 @@ class DpSgd(fedplug.RecordTrainer):
     def _clipped_sum(self, client: Client, model: TorchModel, batch: Examples) -> tuple[NDArray[np.float32], float]:
         """Sum over the batch of g / max(1, |g| / C), (P,), and the sum of its losses."""
         import torch
-        from fedplug.torch_model import as_tensor, to_tensor
+        from fedplug.api.torch_model import as_tensor, to_tensor
 
         data, bound = client.data, self.options.clipping_norm
         total = torch.zeros(model.layout.size, dtype=torch.float32, device=model.device)
@@ -281,7 +281,7 @@ def _taken(parameter: Any, count: int) -> torch.Tensor:
 
 def _like(vector: NDArray[np.float32], model: TorchModel) -> list[torch.Tensor]:
     """The vector cut into tensors of the parameters' shapes."""
-    from fedplug.torch_model import as_tensor
+    from fedplug.api.torch_model import as_tensor
 
     flat = as_tensor(vector).to(model.device)
     return [flat[place.slice].view(place.shape) for place in model.layout.parameters]

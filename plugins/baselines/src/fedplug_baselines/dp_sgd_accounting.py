@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterable
 
 import numpy as np
-from fedplug.accounting import gaussian_noise_multiplier
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
+from fedplug.privacy.accounting import gaussian_noise_multiplier
 from numpy.typing import NDArray
 
 _ORDERS = (

@@ -24,9 +24,9 @@ from fedplug import (
     at_client,
     hookimpl,
 )  # fmt: skip
-from fedplug.errors import ProtectionError, SetupError
-from fedplug.per_sample import mean_squared_gradients
-from fedplug.types import RETAINED
+from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.per_sample import mean_squared_gradients
+from fedplug.api.types import RETAINED
 from fedplug_std.clip import Clip
 from fedplug_std.training import Sgd
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ from fedplug_baselines.feddpa_adam import MaskedAdam
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.recipe import Recipe
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
+    from fedplug.recipe.recipe import Recipe
 
 
 class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
@@ -117,7 +117,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
             SetupError: the model is not a torch model.
             ProtectionError: training diverged.
         """
-        from fedplug.torch_model import TorchModel, as_tensor, seeded, use_one_thread
+        from fedplug.api.torch_model import TorchModel, as_tensor, seeded, use_one_thread
 
         model, memory = client.model, client.memory(self)
         if not isinstance(model, TorchModel):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, Trainer, hookimpl
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_std.gaussian import Gaussian, local_noise
 
 from fedplug_baselines.feddpa import FedDpa
 
 if TYPE_CHECKING:
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
 
 
 class FedDpaNoise(fedplug.Protector):

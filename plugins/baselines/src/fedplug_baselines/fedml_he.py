@@ -29,18 +29,18 @@ from fedplug import (
     at_key_server,
     hookimpl,
 )  # fmt: skip
-from fedplug.errors import ProtectionError
-from fedplug.links import seal_of
-from fedplug.scores import highest
-from fedplug.types import CLEAR, ENCRYPTED
+from fedplug.api.errors import ProtectionError
+from fedplug.api.links import seal_of
+from fedplug.api.scores import highest
+from fedplug.api.types import CLEAR, ENCRYPTED
 from fedplug_std import he_keys
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
-    from fedplug.cohort import KeyServerLine
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.wire.cohort import KeyServerLine
 
 
 class FedMLHE(fedplug.Negotiation):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Examples, Field, hookimpl
-from fedplug.per_sample import per_sample_gradients
+from fedplug.api.per_sample import per_sample_gradients
 
 if TYPE_CHECKING:
     import torch
     from fedplug import Client, ClientData, Context
-    from fedplug.types import Scores
+    from fedplug.api.types import Scores
     from numpy.typing import NDArray
 
 _DERIVATIVE_BYTES = 128 << 20

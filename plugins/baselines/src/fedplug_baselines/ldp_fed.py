@@ -32,8 +32,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )  # fmt: skip
-from fedplug.errors import ProtectionError, SetupError
-from fedplug.types import NOISED, RETAINED
+from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.types import NOISED, RETAINED
 from pydantic import field_validator, model_validator
 
 from fedplug_baselines.ldp_fed_mechanism import (
@@ -46,7 +46,7 @@ from fedplug_baselines.ldp_fed_mechanism import (
 )
 
 if TYPE_CHECKING:
-    from fedplug.cohort import KeyServerLine
+    from fedplug.wire.cohort import KeyServerLine
 
 
 class LdpFed(fedplug.Protector):

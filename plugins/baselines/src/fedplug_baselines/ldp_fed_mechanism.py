@@ -13,7 +13,7 @@ import os
 from statistics import NormalDist
 
 import numpy as np
-from fedplug.accounting import gaussian_epsilon
+from fedplug.privacy.accounting import gaussian_epsilon
 from numpy.typing import NDArray
 
 LARGEST = 2**52

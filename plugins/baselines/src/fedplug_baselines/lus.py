@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 import numpy as np
 from fedplug import Changes, Field, RecordTrainer, Reveals, Uncredited, hookimpl
-from fedplug.errors import ProtectionError
-from fedplug.per_sample import mean_gradient
+from fedplug.api.errors import ProtectionError
+from fedplug.api.per_sample import mean_gradient
 
 from fedplug_baselines.masks import count_of
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context, Effects, Known, Layout
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
     from numpy.typing import NDArray
 
 

@@ -38,7 +38,7 @@ from fedplug import (
     hookimpl,
     secrets,
 )  # fmt: skip
-from fedplug.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
+from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
 from fedplug_std.noise_sources import exact_slack
 
@@ -48,8 +48,8 @@ from fedplug_baselines.lwe_options import LweOptions
 
 if TYPE_CHECKING:
     from fedplug import Cohort
-    from fedplug.cohort import KeyServerLine
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.wire.cohort import KeyServerLine
     from numpy.typing import NDArray
 
 

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import secrets
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.typed import shown
+from fedplug.api import secrets
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.typed import shown
 
 from fedplug_baselines.lwe_field import Q
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise
 from numpy.typing import NDArray
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 
 from fedplug_baselines.lwe_field import Q, inverse, product, uniform
 

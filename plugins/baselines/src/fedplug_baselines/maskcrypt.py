@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.scores import highest
-from fedplug.types import CLEAR
+from fedplug.api.scores import highest
+from fedplug.api.types import CLEAR
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
 
 
 class MaskCrypt(fedplug.Negotiation):

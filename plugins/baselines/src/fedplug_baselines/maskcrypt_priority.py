@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import hookimpl
-from fedplug.per_sample import mean_gradient
-from fedplug.types import ENCRYPTED, RETAINED
+from fedplug.api.per_sample import mean_gradient
+from fedplug.api.types import ENCRYPTED, RETAINED
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context, Effects, Known
-    from fedplug.recipe import Recipe
-    from fedplug.types import Scores
+    from fedplug.api.types import Scores
+    from fedplug.recipe.recipe import Recipe
     from numpy.typing import NDArray
 
 

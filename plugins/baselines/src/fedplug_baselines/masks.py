@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug import Plan
-from fedplug.scores import require_ranked, unknown_scorer
-from fedplug.types import ENCRYPTED
+from fedplug.api.scores import require_ranked, unknown_scorer
+from fedplug.api.types import ENCRYPTED
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
     from numpy.typing import NDArray
 
 

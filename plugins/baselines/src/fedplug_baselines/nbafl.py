@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 import numpy as np
 from fedplug import Block, Bound, Changes, Client, Context, Effects, Field, Known, Misplaced, Noise, Shifts, hookimpl
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise, default_grid
 
 if TYPE_CHECKING:
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
 
 
 class NbAFL(fedplug.Protector):

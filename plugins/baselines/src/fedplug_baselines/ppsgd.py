@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, Self
 import fedplug
 import numpy as np
 from fedplug import Field, Learns
-from fedplug.errors import ProtectionError
-from fedplug.per_sample import mean_gradient
+from fedplug.api.errors import ProtectionError
+from fedplug.api.per_sample import mean_gradient
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout
-    from fedplug.recipe import Recipe
+    from fedplug.recipe.recipe import Recipe
 
 
 class Ppsgd(fedplug.Trainer):

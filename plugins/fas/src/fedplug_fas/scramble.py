@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Misplaced, Reveals, add_blocks, at_client, hookimpl, secrets
-from fedplug.errors import FedplugError, MessageError, ProtectionError
+from fedplug import Field, Misplaced, Reveals, add_blocks, at_client, hookimpl
+from fedplug.api import secrets
+from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 
 from fedplug_fas.words import Scrambler, to_values, to_words
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fedplug import Block, Client, Cohort, Context, Effects, Known, Party
-    from fedplug.cohort import KeyServerLine
+    from fedplug.wire.cohort import KeyServerLine
 
 
 class Scramble(fedplug.Sealer):

@@ -21,8 +21,8 @@ from typing import Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from fedplug import secrets
-from fedplug.errors import MessageError
+from fedplug.api import secrets
+from fedplug.api.errors import MessageError
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]

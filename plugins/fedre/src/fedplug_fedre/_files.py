@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from numpy.typing import NDArray
 
 ENVIRONMENT = "FEDPLUG_DATA"

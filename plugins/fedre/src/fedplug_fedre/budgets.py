@@ -19,8 +19,8 @@ import math
 from typing import Literal
 
 import numpy as np
-from fedplug.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 from numpy.typing import NDArray
 
 Allocation = Literal["exact", "sum", "literal"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
 
 
 def statistics_of(model: TorchModel, inputs: torch.Tensor, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

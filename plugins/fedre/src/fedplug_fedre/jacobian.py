@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from fedplug import stream
-from fedplug.errors import DataError
-from fedplug.per_sample import checked_model, evaluation_mode, parameters_at
+from fedplug.api.errors import DataError
+from fedplug.api.per_sample import checked_model, evaluation_mode, parameters_at
 from numpy.typing import NDArray
 
 from fedplug_fedre.frozen import activations, statistics_of
@@ -32,7 +32,7 @@ from fedplug_fedre.frozen import activations, statistics_of
 if TYPE_CHECKING:
     import torch
     from fedplug import Examples
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
 
 Method = Literal["auto", "exact", "projections"]
 
@@ -107,7 +107,7 @@ def psi_scores(
         ValueError: fewer than 2 projections, or a vector that is not float32 (P,).
     """
     import torch
-    from fedplug.torch_model import as_tensor, to_tensor
+    from fedplug.api.torch_model import as_tensor, to_tensor
 
     checked = checked_model(model, "PSI scores")
     if projections < 2:

@@ -21,9 +21,9 @@ from fedplug import (
     Reveals,
     hookimpl,
 )
-from fedplug.errors import ProtectionError
-from fedplug.scores import unknown_scorer
-from fedplug.types import Scores
+from fedplug.api.errors import ProtectionError
+from fedplug.api.scores import unknown_scorer
+from fedplug.api.types import Scores
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
 from numpy.typing import NDArray
 from pydantic import Discriminator, Tag

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from fedplug import Block, Client, Context, Scorer, Server
-from fedplug.context import Party
-from fedplug.errors import FedplugError, ProtectionError
-from fedplug.roles import Groups, Negotiation, Sealer
-from fedplug.types import Scores
+from fedplug.api.context import Party
+from fedplug.api.errors import FedplugError, ProtectionError
+from fedplug.api.roles import Groups, Negotiation, Sealer
+from fedplug.api.types import Scores
 from numpy.typing import NDArray
 
 

@@ -24,7 +24,7 @@ from fedplug import (
     hookimpl,
     stream,
 )
-from fedplug.errors import DataError, ProtectionError
+from fedplug.api.errors import DataError, ProtectionError
 from numpy.typing import NDArray
 
 from fedplug_fedre.jacobian import PROJECTIONS, psi_scores
@@ -283,7 +283,7 @@ def layer_weights(
 
 
 def picture(layers: list[str], factors: NDArray[np.float64]) -> dict[str, Any]:
-    """The clients' weights in each layer, as `fedplug.pictures` describes it.
+    """The clients' weights in each layer, as `fedplug.api.pictures` describes it.
 
     Args:
         layers: names, (L,).

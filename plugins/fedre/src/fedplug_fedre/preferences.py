@@ -14,7 +14,7 @@ from typing import Annotated, Any, Protocol, Self
 import fedplug
 import numpy as np
 from fedplug import Examples, Field
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Examples, Field, Model, Reveals, Scoring, hookimpl, stream
-from fedplug.errors import ProtectionError
-from fedplug.types import Scores
+from fedplug.api.errors import ProtectionError
+from fedplug.api.types import Scores
 from numpy.typing import NDArray
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores

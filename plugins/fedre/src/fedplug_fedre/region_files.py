@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from numpy.typing import NDArray
 
 _FORMS = '{"0": [x0, y0, x1, y1], "1": [[x0, y0, x1, y1], ...]} or, in a .csv, lines of image,x0,y0,x1,y1'

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.errors import SetupError
+from fedplug.api.errors import SetupError
 from numpy.typing import NDArray
 
 CLASSES = ("untouched", "tampered")

@@ -8,7 +8,7 @@ import fedplug
 from fedplug import Field
 
 if TYPE_CHECKING:
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
 
 
 class UNet(fedplug.ModelSource):
@@ -42,8 +42,8 @@ class UNet(fedplug.ModelSource):
             DataError: the examples are no images.
         """
         import torch
-        from fedplug.errors import DataError
-        from fedplug.torch_model import TorchModel, seeded
+        from fedplug.api.errors import DataError
+        from fedplug.api.torch_model import TorchModel, seeded
 
         from fedplug_fedre._unet_network import UNetModule
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.units import SEGMENTATION, number, spread
+from fedplug.api.units import SEGMENTATION, number, spread
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,

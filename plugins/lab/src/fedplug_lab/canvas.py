@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.units import names, number, read
+from fedplug.api.units import names, number, read
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 import numpy as np
-from fedplug.units import as_float, duration, mapping, read, total
+from fedplug.api.units import as_float, duration, mapping, read, total
 
 from fedplug_lab.canvas import (
     HALF,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli_options import (
+from fedplug.cli.options import (
     Data,
     Device,
     Engine,

@@ -1,6 +1,6 @@
 """What only some recipes have in their report: pictures that components made, groups of clients, assessments.
 
-The pictures' format is in `fedplug.pictures`. Histograms are drawn as one outline a panel, box plots from five numbers
+The pictures' format is in `fedplug.api.pictures`. Histograms are drawn as one outline a panel, box plots from five numbers
 a box; the caption says in words what each panel shows.
 """
 
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import units
+from fedplug.api import units
 from numpy.typing import NDArray
 
 from fedplug_lab.canvas import (
@@ -43,7 +43,7 @@ def picture_charts(pictures: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
     """A chart for each picture, in order of name; at most `DRAWN`.
 
     Args:
-        pictures: name -> picture, as `fedplug.pictures.Pictures.kept` has them.
+        pictures: name -> picture, as `fedplug.api.pictures.Pictures.kept` has them.
     """
     import matplotlib
 

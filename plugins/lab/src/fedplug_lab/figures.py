@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from fedplug.units import as_float, last, names, number, percent, read, size
+from fedplug.api.units import as_float, last, names, number, percent, read, size
 
 from fedplug_lab.accuracy import accuracy_chart, segmentation_chart
 from fedplug_lab.canvas import (

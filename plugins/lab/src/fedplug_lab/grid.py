@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug import yaml_source
-from fedplug.catalog import Catalog
-from fedplug.errors import RecipeError
-from fedplug.option_errors import closest
-from fedplug.recipe import Recipe, load_recipe
-from fedplug.yaml_source import KeyPath, Source
+from fedplug.api.errors import RecipeError
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.option_errors import closest
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.yaml_source import KeyPath, Source
 
 SEED = "seed"
 MOST = 10_000

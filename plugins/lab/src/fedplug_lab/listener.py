@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug.events import Event, ResultsWritten
+from fedplug.api.events import Event, ResultsWritten
 
 from fedplug_lab.report import rewrite_report
 

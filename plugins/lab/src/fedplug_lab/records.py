@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedplug import units
-from fedplug.catalog import Catalog
-from fedplug.checkpoint import Checkpoints
-from fedplug.errors import RecipeError, SetupError
-from fedplug.recipe import load_recipe
-from fedplug.run_files import read_ledger, read_rows, read_summary
-from fedplug.run_folder import write_text
+from fedplug.api import units
+from fedplug.api.errors import RecipeError, SetupError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import load_recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs.files import read_ledger, read_rows, read_summary
+from fedplug.runs.folder import write_text
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins

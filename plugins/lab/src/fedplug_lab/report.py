@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from fedplug import units
-from fedplug.run_files import read_ledger, read_pictures, read_rows, read_summary
+from fedplug.api import units
+from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
 
 from fedplug_lab.accuracy import OWN, PUBLIC
 from fedplug_lab.canvas import Chart
@@ -56,7 +56,7 @@ def write_report(
         ledger: the privacy ledger as plain data; `verdict` is shown on top, `warnings` as a list, the rest as tables.
         summary: what ran: name, digest, recipe, plan of (hook, component, description), versions, engine, device,
             seconds_total, class_distribution, command, assessments; further entries are listed as they are.
-        pictures: what components drew, by name; see `fedplug.pictures`.
+        pictures: what components drew, by name; see `fedplug.api.pictures`.
 
     Returns:
         The path of the report.

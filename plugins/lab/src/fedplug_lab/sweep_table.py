@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedplug import units
+from fedplug.api import units
 
 from fedplug_lab.grid import short_names
 from fedplug_lab.sections import sections_of_plugins
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 def print_table(lines: Sequence[Line]) -> None:
     """Prints one row for each case and combination of parameters."""
-    from fedplug.cli_catalog import console
+    from fedplug.cli.catalog import console
     from rich.table import Table
     from rich.text import Text
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedplug import units
+from fedplug.api import units
 
 from fedplug_lab.canvas import ZONE_COLOURS
 

@@ -7,8 +7,8 @@ import math
 import fedplug
 import numpy as np
 from fedplug import Block, Client, Cohort, Context, Effects, Field, Known, Noise, Reveals, at_client, hookimpl
-from fedplug.cohort import KeyServerLine
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
+from fedplug.wire.cohort import KeyServerLine
 
 _CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 from fedplug import Block, Client, Context, CoversSupport, Effects, Known, hookimpl
-from fedplug.errors import ProtectionError
-from fedplug.types import RETAINED
+from fedplug.api.errors import ProtectionError
+from fedplug.api.types import RETAINED
 
 
 class HideSupport(fedplug.Protector):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 from fedplug import Block, Client, Context, Effects, Known, hookimpl
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 
 
 class Merge(fedplug.Opener):

@@ -27,7 +27,7 @@ def fisher_pictures(
         ctx: knows the negotiation, and so the client's tau.
 
     Returns:
-        Pictures by name, as `fedplug.pictures` describes them.
+        Pictures by name, as `fedplug.api.pictures` describes them.
     """
     taus = [c.threshold(client.client_id) for c in ctx.components.values() if isinstance(c, Consensus)]
     whose = f"client {client.client_id}, round {ctx.round + 1}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 from numpy.typing import NDArray
 
 COUNT_BITS = 64

@@ -22,8 +22,8 @@ from fedplug import (
     at_client,
     gaussian_noise_multiplier,
 )  # fmt: skip
-from fedplug.errors import ProtectionError, TooFewClients
-from fedplug.scores import unknown_scorer
+from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.api.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedplug.component import Options
-from fedplug.effects import Reveals
-from fedplug.sections import Around, Section
-from fedplug.views import KEY_SERVER, SERVER
+from fedplug.api.component import Options
+from fedplug.api.effects import Reveals
+from fedplug.api.views import KEY_SERVER, SERVER
+from fedplug.recipe.sections import Around, Section
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
-    from fedplug.protocol import Protocol
-    from fedplug.recipe import Recipe
-    from fedplug.yaml_source import KeyPath
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.recipe.yaml_source import KeyPath
+    from fedplug.round.protocol import Protocol
 
 
 class Profile(Options):

@@ -13,7 +13,7 @@ import dataclasses
 import math
 
 import numpy as np
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from numpy.typing import NDArray
 
 BINS = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Scoring, hookimpl
-from fedplug.per_sample import mean_gradient
-from fedplug.types import Scores
+from fedplug.api.per_sample import mean_gradient
+from fedplug.api.types import Scores
 
 
 class Sensitivity(fedplug.Scorer):

@@ -8,17 +8,17 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplug.events import Events, RowMade, RowsRestored, SetUpDone
-from fedplug.views import KEY_SERVER, SERVER
+from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone
+from fedplug.api.views import KEY_SERVER, SERVER
 
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 
 if TYPE_CHECKING:
-    from fedplug.cohort import KeyServerLine
-    from fedplug.context import Server
-    from fedplug.recipe import Recipe
-    from fedplug.views import Wire
+    from fedplug.api.context import Server
+    from fedplug.api.views import Wire
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.wire.cohort import KeyServerLine
 
 _Table = dict[str, dict[str, float]]  # operation -> {"count", "seconds"}, as rows hold it
 _Done = Mapping[str, Sequence[float]]  # operation -> count, seconds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.accounting import laplace_rdp, pure_rdp, replace_one_multiplier
+from fedplug.privacy.accounting import laplace_rdp, pure_rdp, replace_one_multiplier
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Pld(fedplug.Accountant):
 
     The PLD of dp_accounting (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is
     an upper bound. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms
-    of `fedplug.accounting`.
+    of `fedplug.privacy.accounting`.
     """
 
     class Options(fedplug.Options):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug import Field
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 
 from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.he_blocks import Encryption

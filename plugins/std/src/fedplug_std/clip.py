@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, hookimpl
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

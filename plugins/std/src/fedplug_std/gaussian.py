@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import fedplug
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
-from fedplug.accounting import gaussian_noise_multiplier, geometric_schedule
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
+from fedplug.privacy.accounting import gaussian_noise_multiplier, geometric_schedule
 from pydantic import field_validator, model_validator
 
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack, power_of_two

@@ -13,14 +13,15 @@ import secrets as randomness
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-from fedplug import Field, secrets
-from fedplug.errors import FedplugError, MessageError, ProtectionError, TooFewClients
-from fedplug.typed import is_count, shown
+from fedplug import Field
+from fedplug.api import secrets
+from fedplug.api.errors import FedplugError, MessageError, ProtectionError, TooFewClients
+from fedplug.api.typed import is_count, shown
 
 if TYPE_CHECKING:
     from fedplug import Client, Cohort, Context, KeyServer, Party
-    from fedplug.cohort import KeyServerLine
-    from fedplug.effects import Party as SeenBy
+    from fedplug.api.effects import Party as SeenBy
+    from fedplug.wire.cohort import KeyServerLine
 
     from fedplug_std.he_blocks import Encryption
 

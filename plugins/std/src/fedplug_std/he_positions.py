@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.typed import shown
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.typed import shown
 
 from fedplug_std.he_gathered import add_ciphertexts
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.errors import MessageError, ProtectionError
-from fedplug.typed import is_count, shown
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.typed import is_count, shown
 
 from fedplug_std import he_gathered, he_positions
 from fedplug_std.he_keys import context_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Dataset, Examples
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 
 from fedplug_std.datasets import _Sized
 

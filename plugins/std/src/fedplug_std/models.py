@@ -15,7 +15,7 @@ from fedplug import Field
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
 
 Width = Annotated[int, Field(ge=1)]
 
@@ -223,8 +223,8 @@ def _build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: in
         SetupError: it does not fit into this machine's memory.
     """
     import torch
-    from fedplug.errors import DataError, SetupError
-    from fedplug.torch_model import TorchModel, seeded
+    from fedplug.api.errors import DataError, SetupError
+    from fedplug.api.torch_model import TorchModel, seeded
 
     with seeded(seed):
         try:

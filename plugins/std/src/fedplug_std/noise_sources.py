@@ -11,7 +11,7 @@ import math
 import os
 
 import numpy as np
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from numpy.typing import NDArray
 
 SOURCES = ("secure", "exact", "reproducible")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug import Field, hookimpl
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 from pydantic import model_validator
 
 from fedplug_std import he_keys

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gmpy2
-from fedplug import codec
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.api import codec
+from fedplug.api.errors import MessageError, ProtectionError
 from gmpy2 import mpz
 
 from fedplug_std._fixed_base import FixedBase, fixed_base

@@ -10,7 +10,7 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.errors import DataError
+from fedplug.api.errors import DataError
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from fedplug.errors import ProtectionError
+from fedplug.api.errors import ProtectionError
 from numpy.typing import NDArray
 
 

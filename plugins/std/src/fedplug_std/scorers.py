@@ -10,7 +10,7 @@ from fedplug import Field, hookimpl
 
 if TYPE_CHECKING:
     from fedplug import Client, Context
-    from fedplug.types import Scores
+    from fedplug.api.types import Scores
 
 
 class Magnitude(fedplug.Scorer):

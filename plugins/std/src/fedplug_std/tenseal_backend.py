@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from fedplug.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 from numpy.typing import NDArray
 
 FRESH = 128

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import fedplug
 from fedplug import Field, Learns
-from fedplug.errors import SetupError
+from fedplug.api.errors import SetupError
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from fedplug import Client, Context
-    from fedplug.torch_model import TorchModel
+    from fedplug.api.torch_model import TorchModel
 
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -95,7 +95,7 @@ class Sgd(fedplug.Trainer):
             SetupError: the model is not a torch model.
         """
         import torch
-        from fedplug.torch_model import TorchModel, seeded, use_one_thread
+        from fedplug.api.torch_model import TorchModel, seeded, use_one_thread
 
         # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
         # costs every worker process about a second.
@@ -150,7 +150,7 @@ class Sgd(fedplug.Trainer):
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """One epoch: standardised inputs and their labels, or targets, in a new order, on the model's device."""
         import torch
-        from fedplug.torch_model import as_tensor, to_tensor
+        from fedplug.api.torch_model import as_tensor, to_tensor
 
         train, data = client.data.train, client.data
         order = rng.permutation(len(train))

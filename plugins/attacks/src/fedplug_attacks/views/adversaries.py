@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug import codec
-from fedplug.context import Client, KeyServer, Party, Server
-from fedplug.errors import CheckpointError
-from fedplug.state_files import file_name, read_file
-from fedplug.types import Plan
-from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.api import codec
+from fedplug.api.context import Client, KeyServer, Party, Server
+from fedplug.api.errors import CheckpointError
+from fedplug.api.types import Plan
+from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.round.state_files import file_name, read_file
 from numpy.typing import NDArray
 
 

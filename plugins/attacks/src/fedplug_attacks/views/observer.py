@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug import codec
-from fedplug.composition import Composition
-from fedplug.context import Client, Party, Server
-from fedplug.effects import Learns
-from fedplug.links import Step
-from fedplug.model import Model
-from fedplug.observation import Clipped, Meaning, ObservedUpdate, Seen
-from fedplug.parties import make_context
-from fedplug.recipe import Recipe
-from fedplug.roles import Negotiation, Sealer, remote_method
-from fedplug.steps import Steps, unsealed
-from fedplug.told import Told, groups_seen, memberships, tellings
-from fedplug.types import RETAINED, Block, Layout, Plan, PublicData
-from fedplug.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.api import codec
+from fedplug.api.context import Client, Party, Server
+from fedplug.api.effects import Learns
+from fedplug.api.links import Step
+from fedplug.api.model import Model
+from fedplug.api.observation import Clipped, Meaning, ObservedUpdate, Seen
+from fedplug.api.roles import Negotiation, Sealer, remote_method
+from fedplug.api.told import Told, groups_seen, memberships, tellings
+from fedplug.api.types import RETAINED, Block, Layout, Plan, PublicData
+from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.parties import make_context
+from fedplug.round.steps import Steps, unsealed
 from numpy.typing import NDArray
 
 from fedplug_attacks.views import public_facts

@@ -1,6 +1,6 @@
 """What everybody knows of the values that clients send: clips, noise, scale and grid, and how updates follow from data.
 
-All of it is what the components state, folded over the one list of links (`fedplug.links`), and what the trainer says
+All of it is what the components state, folded over the one list of links (`fedplug.api.links`), and what the trainer says
 of itself. Nothing is guessed from options: what nobody states is not known.
 """
 
@@ -11,19 +11,19 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.effects import Bound, Scramble
-from fedplug.links import uploaded
-from fedplug.observation import Clipped, Meaning, Seen
+from fedplug.api.effects import Bound, Scramble
+from fedplug.api.links import uploaded
+from fedplug.api.observation import Clipped, Meaning, Seen
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug.context import Context
-    from fedplug.effects import Clip, Learns
-    from fedplug.effects import Known as Folded
-    from fedplug.links import Step
-    from fedplug.types import Layout
+    from fedplug.api.context import Context
+    from fedplug.api.effects import Clip, Learns
+    from fedplug.api.effects import Known as Folded
+    from fedplug.api.links import Step
+    from fedplug.api.types import Layout
 
 UNSAID = "what its trainer does not say"
 """`Meaning.loss` of a trainer that says nothing of how its updates follow from data."""

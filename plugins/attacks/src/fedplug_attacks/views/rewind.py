@@ -11,21 +11,21 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from fedplug import codec
-from fedplug.catalog import Catalog
-from fedplug.checkpoint import Checkpoints
-from fedplug.context import Client
+from fedplug.api import codec
+from fedplug.api.context import Client
+from fedplug.api.errors import CheckpointError, TooFewClients
+from fedplug.api.events import Events
+from fedplug.api.model import Model
+from fedplug.api.types import Examples, PublicData
+from fedplug.api.views import SERVER, Message, Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.errors import CheckpointError, TooFewClients
-from fedplug.events import Events
-from fedplug.model import Model
-from fedplug.protocol import Protocol
-from fedplug.recipe import Recipe
-from fedplug.state_files import file_name, write_file
-from fedplug.steps import OneBatch
-from fedplug.types import Examples, PublicData
-from fedplug.views import SERVER, Message, Wire
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol
+from fedplug.round.state_files import file_name, write_file
+from fedplug.round.steps import OneBatch
 from numpy.typing import NDArray
 
 

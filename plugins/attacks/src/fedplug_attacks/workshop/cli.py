@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli_options import Data, Device, Quiet, RunFolder, command, settings_of
+from fedplug.cli.options import Data, Device, Quiet, RunFolder, command, settings_of
 
 
 @command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")

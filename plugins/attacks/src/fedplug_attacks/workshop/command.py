@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug import layers, yaml_source
-from fedplug.bookkeeping import listen, listeners
-from fedplug.calls import describe
-from fedplug.catalog import Catalog
-from fedplug.composition import Composition
-from fedplug.errors import FedplugError, RecipeError, SetupError, ViewError
-from fedplug.events import Events, Note, ResultsWritten
-from fedplug.recipe import Recipe, load_recipe
-from fedplug.run_folder import locked
-from fedplug.settings import Settings
-from fedplug.steps import needs_key_server
+from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError
+from fedplug.api.events import Events, Note, ResultsWritten
+from fedplug.recipe import layers, yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.steps import needs_key_server
+from fedplug.runs.bookkeeping import listen, listeners
+from fedplug.runs.folder import locked
+from fedplug.runs.settings import Settings
+from fedplug.wire.calls import describe
 
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
 from fedplug_attacks.workshop.run import AttackRun
@@ -73,8 +73,8 @@ def execute(
         run_dir, settings, catalog: as in `attack`.
         command: how to go on after an interruption.
     """
-    from fedplug.run_command import terminated_like_interrupted
-    from fedplug.torch_model import resolve_device
+    from fedplug.api.torch_model import resolve_device
+    from fedplug.runs.run import terminated_like_interrupted
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)

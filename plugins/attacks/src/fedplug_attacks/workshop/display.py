@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from fedplug import units
+from fedplug.api import units
 
 from fedplug_attacks.workshop.words import (
     forms,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug import units
-from fedplug.display_live import clock_time
+from fedplug.api import units
+from fedplug.cli.display_live import clock_time
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar

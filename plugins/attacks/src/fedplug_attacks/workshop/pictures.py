@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import units
+from fedplug.api import units
 from fedplug_lab.canvas import STYLE
 from numpy.typing import NDArray
 

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from fedplug import units
+from fedplug.api import units
 from fedplug_lab.sections import Column, Section
 from fedplug_lab.tables import render, table, text
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.run_folder import write_text
-from fedplug.truth import wilson
-from fedplug.views import DIVERGED, NOT_APPLICABLE, SUCCESS
+from fedplug.api.truth import wilson
+from fedplug.api.views import DIVERGED, NOT_APPLICABLE, SUCCESS
+from fedplug.runs.folder import write_text
 
 SUMMARY = "summary.json"
 

@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug import attack_answers
-from fedplug.calls import describe
-from fedplug.catalog import Catalog
-from fedplug.checkpoint import Checkpoints
-from fedplug.composition import Composition
-from fedplug.context import Attacker, Context, Server, stream
-from fedplug.effects import Seal
-from fedplug.errors import CheckpointError, FedplugError, PluginError, ViewError
-from fedplug.model import Model
-from fedplug.parties import make_context
-from fedplug.recipe import Recipe
-from fedplug.roles import Attack, Metric, ModelSource
-from fedplug.steps import OneBatch
-from fedplug.truth import Truth
-from fedplug.types import Examples
-from fedplug.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
+from fedplug.api import attack_answers
+from fedplug.api.context import Attacker, Context, Server, stream
+from fedplug.api.effects import Seal
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
+from fedplug.api.model import Model
+from fedplug.api.roles import Attack, Metric, ModelSource
+from fedplug.api.truth import Truth
+from fedplug.api.types import Examples
+from fedplug.api.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.parties import make_context
+from fedplug.round.steps import OneBatch
+from fedplug.wire.calls import describe
 
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.observer import Known, Observer
@@ -385,7 +385,7 @@ class AttackRun:
 
     def _parties(self, data_root: str | None, key_server: bool, catalog: Catalog | None) -> Any:
         """Builds the parties of the run and the attacker's own model; gives a client's data, for its public facts."""
-        from fedplug.client_data import load_data
+        from fedplug.round.client_data import load_data
 
         components = self.composition.components
         data, public = load_data(self.recipe, components, data_root)

@@ -7,15 +7,15 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from fedplug.component import Options
-from fedplug.errors import FedplugError
-from fedplug.roles import Opener
-from fedplug.sections import Around, FinishedRun, Section
+from fedplug.api.component import Options
+from fedplug.api.errors import FedplugError
+from fedplug.api.roles import Opener
+from fedplug.recipe.sections import Around, FinishedRun, Section
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
-    from fedplug.recipe import Use
-    from fedplug.yaml_source import KeyPath
+    from fedplug.recipe.recipe import Use
+    from fedplug.recipe.yaml_source import KeyPath
 
 ROLES = ("server", "eavesdropper", "client", "key_server", "released")
 _ROLE = re.compile(r"server|eavesdropper|client(:\d+)?|key_server|released")

@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from fedplug.calls import describe
-from fedplug.context import stream
-from fedplug.roles import Metric
-from fedplug.truth import Truth
-from fedplug.types import Examples, PublicData
-from fedplug.views import FAILED, FINISHED, SUCCESS, AttackReport
+from fedplug.api.context import stream
+from fedplug.api.roles import Metric
+from fedplug.api.truth import Truth
+from fedplug.api.types import Examples, PublicData
+from fedplug.api.views import FAILED, FINISHED, SUCCESS, AttackReport
+from fedplug.wire.calls import describe
 from numpy.typing import NDArray
 
 GUESSES = 20

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fedplug.client_data import matched_test
-from fedplug.context import stream
-from fedplug.errors import FedplugError
-from fedplug.observation import ObservedUpdate
-from fedplug.truth import Truth
-from fedplug.types import Examples
+from fedplug.api.context import stream
+from fedplug.api.errors import FedplugError
+from fedplug.api.observation import ObservedUpdate
+from fedplug.api.truth import Truth
+from fedplug.api.types import Examples
+from fedplug.round.client_data import matched_test
 
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop.scorer import pixels

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedplug import units
+from fedplug.api import units
 
 FORMS = ("naive", "adaptive")
 """In this order wherever both are shown: what a zero-filling attacker gets, then what one that knows the mask gets."""

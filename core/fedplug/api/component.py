@@ -1,0 +1,64 @@
+"""How a component is written: typed options, and markers for methods that run elsewhere.
+
+A component is a subclass of its role (`fedplug.api.roles`) with a one-line summary as the first line of its docstring, a
+nested `Options` class and, where the role has a hook, a method marked `@hookimpl` (see `fedplug.api.hookspecs`). The run
+gives each component instance a `name` attribute, under which recipes, messages and state refer to it.
+
+Modules that define components must not import torch, tenseal or other heavy libraries at the top: `fedplug check` and
+`fedplug show` import them. Import heavy libraries inside the methods that use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
+
+import pluggy
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+hookimpl = pluggy.HookimplMarker("fedplug")
+"""Marks a method as the implementation of the hook of the same name."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Options(BaseModel):
+    """Base of every component's options: frozen, unknown keys refused, defaults validated.
+
+    Give every field a `description`; `fedplug show` and `fedplug schema` print it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses true and false where numbers are wanted; pydantic alone would take them for 1 and 0."""
+        if info.field_name and _holds_bool(value):
+            annotation = cls.model_fields[info.field_name].annotation
+            if _mentions(annotation, int, float) and not _mentions(annotation, bool, True, False, Any, object):
+                kind = "a number" if _mentions(annotation, float) else "a whole number"
+                raise PydanticCustomError("bool_as_number", "Input should be {kind}, not true or false", {"kind": kind})
+        return value
+
+
+def _holds_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_bool, value)))
+
+
+def _mentions(annotation: Any, *wanted: Any) -> bool:
+    """Whether one of these stands somewhere in an annotation: int in `list[int] | None`, True in `Literal[True]`."""
+    return any(annotation is one for one in wanted) or any(_mentions(part, *wanted) for part in get_args(annotation))
+
+
+def at_client(method: F) -> F:
+    """Marks `method(self, client, *payload)` as one that a server may run at clients through `cohort.ask` or `tell`."""
+    method.__fedplug_site__ = "client"  # type: ignore[attr-defined]
+    return method
+
+
+def at_key_server(method: F) -> F:
+    """Marks `method(self, key_server, *payload)` as one that the server may run at the key server."""
+    method.__fedplug_site__ = "key_server"  # type: ignore[attr-defined]
+    return method

@@ -1,0 +1,286 @@
+"""The parties as components see them, and the public facts of a round."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.api.openings import Openings
+
+if TYPE_CHECKING:
+    from fedplug.api.effects import Known
+    from fedplug.api.links import Link, Step
+    from fedplug.api.model import Model
+    from fedplug.api.types import Block, ClientData, Layout, Plan, PublicData
+    from fedplug.wire.cohort import Cohort
+
+
+def stream(seed: int, *purpose: object) -> np.random.Generator:
+    """A reproducible random stream of its own for each purpose.
+
+    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
+    run. Not a source of secret randomness.
+    """
+    text = "\x1f".join([str(seed), *map(str, purpose)])
+    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
+    made = np.random.Generator(np.random.Philox(key=key))
+    if (watched := _watched.get()) is not None:
+        watched.append(made)
+    return made
+
+
+_watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
+
+
+@contextlib.contextmanager
+def watch_streams() -> Iterator[Callable[[], bool]]:
+    """Inside, notes reproducible streams; gives what tells whether any of them was drawn from."""
+    made: list[np.random.Generator] = []
+    token = _watched.set(made)
+    fresh = np.random.Philox(key=0).state
+
+    def drawn() -> bool:
+        states = [generator.bit_generator.state for generator in made]
+        return any(
+            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
+            for state in states
+        )
+
+    try:
+        yield drawn
+    finally:
+        _watched.reset(token)
+
+
+@dataclasses.dataclass(eq=False)
+class Party:
+    """State shared by every kind of party.
+
+    Attributes:
+        state: persistent plain data, one dictionary per component name; saved in every checkpoint.
+        cache: objects that can be rebuilt from `state` (encryption contexts, tables); never saved.
+        ctx: the public facts of the round it is in.
+        log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
+        figures: pictures a component wants in the report, by name; see `fedplug.api.pictures`.
+        operations: name -> [count, seconds] of costly operations since they were last collected; see `operation`.
+    """
+
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+    ctx: Context = None  # type: ignore[assignment]
+    log: dict[str, float] = dataclasses.field(default_factory=dict)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    operations: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    _inside: float = dataclasses.field(default=0.0, init=False, repr=False)
+
+    def memory(self, component: Any) -> dict[str, Any]:
+        """The component's own corner of `state`."""
+        return self.state.setdefault(component.name, {})  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def operation(self, name: str, count: float) -> Iterator[None]:
+        """Measures `count` equal operations, for sections that ask for it (`Section.counts_operations`), such as a
+        simulated clock. The seconds of an operation inside another are the inner one's.
+
+        Args:
+            name: what is done, `encrypt` or `train`; the same name means the same cost for each.
+            count: how many are done inside: ciphertexts, examples.
+        """
+        started, before, self._inside = time.perf_counter(), self._inside, 0.0
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - started
+            total = self.operations.setdefault(name, [0.0, 0.0])
+            total[0] += count
+            total[1] += took - self._inside
+            self._inside = before + took
+
+
+@dataclasses.dataclass(eq=False)
+class Server(Party):
+    """The aggregation server. Holds no secret key and no client data.
+
+    Attributes:
+        uploads: what arrived in this round, by client and zone; from before `aggregate` on.
+        cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
+        model: a model to try vectors with, where a component of the recipe has `needs_model_at_server`.
+        vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one
+            is public; later ones move by what the server sees of opened sums and knows the positions of.
+    """
+
+    uploads: dict[int, dict[str, Block]] = dataclasses.field(default_factory=dict)
+    cohort: Cohort | None = None
+    model: Model | None = None
+    vector: NDArray[np.float32] | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class KeyServer(Party):
+    """The party that holds the secret key when a recipe says `key_holder: key_server`. Sees only sums.
+
+    Attributes:
+        openings: the sums it has opened, also before a restart.
+    """
+
+    openings: Openings = dataclasses.field(default_factory=Openings)
+
+
+@dataclasses.dataclass(eq=False)
+class Attacker(Party):
+    """Who runs an attack: outside every party of the run, with a view and the public facts.
+
+    Attributes:
+        device: torch device to compute on.
+        progress: told `(done, total, loss)` as an attack goes on; the loss is its objective, or None.
+    """
+
+    device: str = "cpu"
+    progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None
+
+
+@dataclasses.dataclass(eq=False)
+class Client(Party):
+    """One client, as the methods marked `@at_client` and the client-side hooks see it.
+
+    Attributes:
+        client_id: 0 to K-1.
+        data: its examples.
+        model: the trainable model; after training it holds the local model.
+        vector: float32 (P,), the global model this client last adopted.
+        personal: float32 (P,), the model of its own that this client trains from and uses, where the recipe's
+            `postprocess.retained` makes one; None where it uses the global model.
+        update: float32 (P,), local model minus the one training started from, after training; None before.
+        scores: what each scorer said this round, by its name.
+        plan: this round's plan; set by the negotiation.
+        weight: the aggregator's weight of this client, in (0, 1].
+        said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
+        data_root: the folder of data sets at this client, or None.
+        openings: the sums it has opened with a key or a share of its own, also before a restart.
+    """
+
+    client_id: int = -1
+    data: ClientData = None  # type: ignore[assignment]
+    model: Model = None  # type: ignore[assignment]
+    vector: NDArray[np.float32] = None  # type: ignore[assignment]
+    personal: NDArray[np.float32] | None = None
+    update: NDArray[np.float32] | None = None
+    scores: dict[str, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    plan: Plan | None = None
+    weight: float = 1.0
+    said: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data_root: str | None = None
+    openings: Openings = dataclasses.field(default_factory=Openings)
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.data.train)
+
+    @property
+    def start(self) -> NDArray[np.float32]:
+        """The model that training starts from: this client's own, or else the global one."""
+        return self.vector if self.personal is None else self.personal
+
+    @property
+    def local(self) -> NDArray[np.float32]:
+        """The model this client has now: where it started, moved by its update if it has trained in this round."""
+        return self.start if self.update is None else self.start + self.update
+
+    def scores_by(self, scorer: str | None) -> NDArray[np.float32]:
+        """What a scorer said in this round, (P,) or (L,); None takes the recipe's first."""
+        return self.scores[scorer] if scorer else next(iter(self.scores.values()))
+
+    def rng(self, component: Any, *purpose: object) -> np.random.Generator:
+        """Reproducible stream for this client, round, component and purpose."""
+        return stream(self.ctx.seed, self.client_id, self.ctx.round, component.name, *purpose)
+
+    def secret(self, component: Any, *purpose: object) -> bytes:
+        """32 secret bytes that all clients share and no server knows, of its own for each component and purpose.
+
+        Derived with HKDF from the cohort secret that the clients agreed on before round 1 (`fedplug.api.secrets`).
+        """
+        from fedplug.api.secrets import derive
+
+        return derive(self.state["fedplug"]["cohort_secret"], component.name, *purpose)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Context:
+    """The public facts of a round, as one party sees them.
+
+    Attributes:
+        round: 0-based round number (people are shown `round + 1`).
+        rounds: how many rounds are planned, T.
+        layout: where parameters live in the flat vector.
+        zones: the zone names of this recipe, in label order.
+        num_clients: K, all clients of the run.
+        min_clients: the fewest updates a sum may hold.
+        seed: of the recipe.
+        digest: of the resolved recipe.
+        party: the party in which this context lives.
+        components: every component of the recipe by name.
+        public: examples that everybody has, where the recipe names some; None at the key server.
+        links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
+        known: inside a link's hook, what is known of the block that it is handed; None elsewhere.
+    """
+
+    round: int
+    rounds: int
+    layout: Layout
+    zones: tuple[str, ...]
+    num_clients: int
+    min_clients: int
+    seed: int
+    digest: str
+    party: Party
+    components: dict[str, Any] = dataclasses.field(default_factory=dict)
+    public: PublicData | None = None
+    links: Mapping[str, tuple[Link, ...]] = dataclasses.field(default_factory=dict)
+    known: Known | None = None
+
+    def steps(self, zone: str) -> tuple[Step, ...]:
+        """The links of a zone with what is known before and behind each, in this round.
+
+        Raises:
+            Misplaced: a link cannot stand where it stands.
+        """
+        from fedplug.api.links import fold
+
+        # Before round 1 what holds in round 1 is asked for.
+        return fold(self.links.get(zone, ()), dataclasses.replace(self, round=0) if self.round < 0 else self)
+
+    @property
+    def bare_zones(self) -> tuple[str, ...]:
+        """Zones that are sent, and whose sum carries no noise that counts: the model is moved by them as they are."""
+        return tuple(zone for zone in self.links if not any(step.after.releases for step in self.steps(zone)[-1:]))
+
+    def component(self, name: str) -> Any:
+        """The component of that name.
+
+        Raises:
+            KeyError: the recipe has no such component.
+        """
+        try:
+            return self.components[name]
+        except KeyError:
+            raise KeyError(f"the recipe has no component named {name!r}; it has {sorted(self.components)}") from None
+
+    def rng(self, *purpose: object) -> np.random.Generator:
+        """Reproducible stream for this round and purpose."""
+        return stream(self.seed, "server", self.round, *purpose)
+
+    def public_rng(self, *purpose: object) -> np.random.Generator:
+        """The same for what hides nothing: a link with secret noise may draw rotations or samples from it."""
+        token = _watched.set(None)
+        try:
+            return self.rng("public", *purpose)
+        finally:
+            _watched.reset(token)

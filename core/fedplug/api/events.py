@@ -1,0 +1,276 @@
+"""The life of a run as a stream of typed events, synchronous and in order.
+
+The protocol tells what happens and names nobody who listens. Ledger, metrics, checkpoints and console subscribe; so
+does an extension, through its `observe`. An event is told once everything before it is done, and what a listener does
+is done before the run goes on: whoever hears `Asking` can still refuse.
+
+Rounds count from 0, as in `Context.round`; -1 is the set-up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from fedplug.api.types import Block
+    from fedplug.wire.server_clock import ServerClock
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Event:
+    """Something that happened in a run."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunStarted(Event):
+    """Before anything runs.
+
+    Attributes:
+        plan: (hook, component, what it does here), in the order of a round.
+        facts: of the run, for people: recipe, clients, rounds, engine, ...
+    """
+
+    plan: Sequence[tuple[str, str, str]]
+    facts: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetUpDone(Event):
+    """The clients have joined, keys are made; the rounds begin."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RoundStarted(Event):
+    """A round begins; nobody has been asked anything yet. Raise to stop the run before anything is released."""
+
+    round: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Asking(Event):
+    """Clients are about to be asked for what costs privacy. Raise to stop the run before it is released.
+
+    Attributes:
+        clients: who will be asked, and pays, also if the reply is then lost.
+        what: `ballots` where a negotiation's ballots carry noise; `upload`.
+    """
+
+    round: int
+    clients: Sequence[int]
+    what: Literal["ballots", "upload"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReplyArrived(Event):
+    """A client has answered, or failed to. Cheap; there are thousands in a large round.
+
+    Attributes:
+        phase: `setup`, `negotiate`, `upload`, `finish`.
+        reports: what came with the reply for the report: seconds, losses, logs, pictures; empty where it failed.
+        answered, asked: how many have answered this question, of how many.
+    """
+
+    round: int
+    phase: str
+    client_id: int
+    reports: dict[str, Any]
+    answered: int
+    asked: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Negotiated(Event):
+    """Every client of the round has a plan.
+
+    Attributes:
+        groups: group -> all its clients.
+    """
+
+    round: int
+    asked: Sequence[int]
+    groups: Mapping[str, Sequence[int]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Uploaded(Event):
+    """Every upload of the round that will come has come."""
+
+    round: int
+    groups: Mapping[str, Sequence[int]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ZoneOpened(Event):
+    """A zone's sum is as far open as the server and the key server open it.
+
+    Attributes:
+        block: what clients adopt; still closed where they hold the key.
+    """
+
+    round: int
+    group: str
+    block: Block
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SumWithheld(Event):
+    """A sum stays closed, since one of an earlier attempt at the round was opened already."""
+
+    round: int
+    zone: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MessageUncovered(Event):
+    """A component had clients answer a question of which it says nowhere what the answer shows."""
+
+    component: str
+    method: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Released(Event):
+    """What a round's uploads released, as the server counts it.
+
+    Attributes:
+        charged: the clients that were asked for an upload.
+        weights: of those whose upload is in the sums.
+        zone_sizes: scalars of each zone, mean over the uploads.
+        contributors: for each zone that was opened, the fewest clients behind any of its values.
+        exposed: whether something beside the values shows who took part.
+    """
+
+    round: int
+    charged: Sequence[int]
+    weights: Mapping[int, float]
+    zone_sizes: Mapping[str, float]
+    contributors: Mapping[str, int]
+    exposed: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RoundClosed(Event):
+    """A round has ended; its aggregate travels with the next message.
+
+    Attributes:
+        asked: who was asked to take part.
+        answered: whose upload is in the sums.
+        clock: seconds of the server's own work.
+    """
+
+    round: int
+    asked: Sequence[int]
+    answered: Sequence[int]
+    clock: ServerClock
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelDelivered(Event):
+    """The last aggregate has reached the clients, and the final model is evaluated."""
+
+    groups: Mapping[str, Sequence[int]]
+    clock: ServerClock
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowMade(Event):
+    """A round has numbers; its accuracy is still to come. A listener may add to the row.
+
+    Attributes:
+        row: of the metrics.
+        reports: (client, what came with a reply of it) since the last one.
+        seconds: of the server's own work.
+    """
+
+    round: int
+    row: dict[str, Any]
+    reports: Sequence[tuple[int, Mapping[str, Any]]]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowsRestored(Event):
+    """A run goes on from a checkpoint, with these rows behind it; the last may wait for its accuracy."""
+
+    rows: Sequence[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowComplete(Event):
+    """The numbers of a round, its accuracy included; may come after the next round's first replies."""
+
+    row: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Note(Event):
+    """A warning that should stay visible, such as a client that dropped out."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ResultsWritten(Event):
+    """The run folder holds what the run came to, complete or not: metrics, ledger, summary, pictures."""
+
+    folder: Path
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunFinished(Event):
+    """The run is complete.
+
+    Attributes:
+        rows: of the metrics.
+        verdict: what privacy it gave, in a sentence.
+        folder: of the run.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    verdict: str
+    folder: Path
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunStopped(Event):
+    """The run ended before its last round.
+
+    Attributes:
+        error: why; None where the user stopped it.
+        round: the last round in a checkpoint, 0 if none is.
+        folder: of the run.
+    """
+
+    error: Exception | None
+    round: int
+    folder: Path
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Events:
+    """Who hears what. Listeners of one event are called in the order in which they subscribed."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[type[Event], Callable[[Any], None]]] = []
+
+    def subscribe(self, kind: type[E], listener: Callable[[E], None]) -> None:
+        """From here on, calls `listener` with every event of this kind; `Event` stands for all.
+
+        What a listener raises stops the run.
+        """
+        self._listeners.append((kind, listener))
+
+    def tell(self, event: Event) -> None:
+        """Calls whoever subscribed to events of this kind."""
+        for kind, listener in self._listeners:
+            if isinstance(event, kind):
+                listener(event)
+
+    def note(self, text: str) -> None:
+        """Tells a `Note`."""
+        self.tell(Note(text))

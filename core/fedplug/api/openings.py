@@ -1,0 +1,156 @@
+"""What a party with a key has opened, and from whose uploads: notes that no checkpoint takes back.
+
+The difference of two sums of one round can be the update of a single client. A run that goes back to a checkpoint
+repeats a round, with other clients or other noise, and its sum must not be opened a second time. So whoever opens sums
+keeps a file of its own beside the checkpoints, adds a line before it answers, and refuses a second, different sum.
+
+    RUN/openings/   key_server.jsonl, client-0.jsonl, ...; each party writes and reads its own, and nobody else's
+
+Whose uploads a sum holds is what the aggregation server says, which is honest but curious here as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fedplug.api.errors import CheckpointError, OpenedBefore
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """One sum that was opened.
+
+    Attributes:
+        round: 0-based.
+        zone: of the sum.
+        group: of the clients.
+        clients: whose uploads are in the sum.
+        digest: of its ciphertexts.
+    """
+
+    round: int
+    zone: str
+    group: str
+    clients: frozenset[int]
+    digest: str
+
+    def bars(self, other: Opening) -> bool:
+        """Whether the other sum must stay closed because of this one: same round and zone, and a client in both."""
+        same_place = (self.round, self.zone) == (other.round, other.zone)
+        return same_place and self != other and (self.group == other.group or bool(self.clients & other.clients))
+
+
+class Openings:
+    """The sums that one party has opened.
+
+    Args:
+        file: where they are noted; None remembers them for as long as the process lives.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self._noted = self._read(file) if file is not None and file.is_file() else []
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    @contextlib.contextmanager
+    def once(
+        self, round: int, zone: str, group: str, clients: Iterable[int], ciphertexts: Iterable[bytes]
+    ) -> Iterator[None]:
+        """Inside, the sum is opened; at the end it is noted, unless that failed. The answer must come after that.
+
+        Args:
+            round: 0-based.
+            zone: of the sum.
+            group: of the clients; a client is in one.
+            clients: whose uploads are in the sum.
+            ciphertexts: of the sum. The same bytes from the same clients may be opened again: they show nothing new.
+
+        Raises:
+            OpenedBefore: another sum of the round and zone was opened, of this group or with a client of this one.
+        """
+        this = Opening(round, zone, group, frozenset(clients), _digest(ciphertexts))
+        for noted in self._noted:
+            if noted.bars(this):
+                differs = "with other ciphertexts" if noted.clients == this.clients else "from other clients"
+                raise OpenedBefore(
+                    f"a sum of zone {zone} in round {round + 1} was opened before, {differs}; the difference of the "
+                    "two could show a single update"
+                )
+        yield
+        if this not in self._noted:
+            self._append(this)
+            self._noted.append(this)
+
+    def require(self, known: int) -> None:
+        """Refuses a file that holds fewer notes than a checkpoint knows of.
+
+        Raises:
+            CheckpointError: the file is missing or was shortened.
+        """
+        if self.file is not None and len(self) < known:
+            has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
+            raise CheckpointError(
+                f"{self.file} {has}, but a checkpoint knows of {known} sums that were opened; {_remedy(self.file)}"
+            )
+
+    def _append(self, opening: Opening) -> None:
+        if self.file is None:
+            return
+        line = json.dumps({**dataclasses.asdict(opening), "clients": sorted(opening.clients)}) + "\n"
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
+            try:
+                if file.write(line.encode()) != len(line.encode()):
+                    raise OSError(f"{self.file} could not be written to its end")
+                os.fsync(file.fileno())  # the sum is told to others, so a power failure must not take the note back
+            except OSError:
+                file.truncate(before)
+                raise
+
+    def _read(self, file: Path) -> list[Opening]:
+        data = file.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
+            os.truncate(file, len(whole))
+        return [_opening(file, number, line) for number, line in enumerate(whole.splitlines(), 1)]
+
+
+def _opening(file: Path, number: int, line: bytes) -> Opening:
+    try:
+        noted = json.loads(line)
+        opening = Opening(noted["round"], noted["zone"], noted["group"], frozenset(noted["clients"]), noted["digest"])
+        valid = type(opening.round) is int and all(type(client_id) is int for client_id in opening.clients)
+        valid = valid and all(isinstance(text, str) for text in (opening.zone, opening.group, opening.digest))
+    except (ValueError, LookupError, TypeError):
+        valid = False
+    if not valid:
+        raise CheckpointError(f"{file}, line {number}, is damaged: {line[:60]!r}; {_remedy(file)}")
+    return opening
+
+
+def _remedy(file: Path) -> str:
+    recipe = file.parent.parent / "recipe.yaml"
+    return (
+        "without it sums could be opened twice; put the file back as it was, or start a run of its own: "
+        f"fedplug run {recipe}"
+    )
+
+
+def _digest(ciphertexts: Iterable[bytes]) -> str:
+    total = hashlib.blake2b(digest_size=32)
+    for ciphertext in ciphertexts:
+        total.update(len(ciphertext).to_bytes(8, "big"))
+        total.update(ciphertext)
+    return total.hexdigest()

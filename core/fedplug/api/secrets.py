@@ -1,0 +1,74 @@
+"""The cohort secret: 32 bytes that all clients share and the server that relays them does not know.
+
+Each client makes an X25519 key pair and sends the public half. The first client draws the secret and seals it for every
+other client with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305), bound to the recipe digest and the
+receiver; the server relays the sealed copies. This holds against a server that is honest but curious. A server that
+replaces public keys could read along: without certificates nobody can tell (docs/sharp_edges.md).
+"""
+
+from __future__ import annotations
+
+import secrets as system
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedplug.api.errors import MessageError
+
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+
+
+def key_pair() -> tuple[bytes, bytes]:
+    """A fresh X25519 key pair: (private, public), 32 raw bytes each."""
+    private = X25519PrivateKey.generate()
+    return private.private_bytes_raw(), private.public_key().public_bytes_raw()
+
+
+def draw() -> bytes:
+    """A fresh secret of 32 bytes from the system's randomness."""
+    return system.token_bytes(32)
+
+
+def seal(secret: bytes, public_key: bytes, purpose: bytes) -> bytes:
+    """Encrypts `secret` so that only the holder of the private key can read it, and only for this purpose."""
+    return _SUITE.encrypt(secret, X25519PublicKey.from_public_bytes(public_key), purpose)
+
+
+def unseal(sealed: bytes, private_key: bytes, purpose: bytes) -> bytes:
+    """Inverse of `seal`.
+
+    Raises:
+        MessageError: the box was altered, or was made for somebody or something else.
+    """
+    try:
+        return _SUITE.decrypt(sealed, X25519PrivateKey.from_private_bytes(private_key), purpose)
+    except Exception as error:
+        raise MessageError("a sealed secret does not open: it was altered, or meant for another client") from error
+
+
+def derive(secret: bytes, *purpose: object) -> bytes:
+    """32 bytes for one purpose (HKDF-SHA256); different purposes give independent keys."""
+    info = b"\x1f".join(str(part).encode() for part in ("fedplug", *purpose))
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
+
+
+def lock(key: bytes, plaintext: bytes, purpose: bytes) -> bytes:
+    """Authenticated encryption under a shared key (ChaCha20-Poly1305, random nonce in front)."""
+    nonce = system.token_bytes(12)
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, purpose)
+
+
+def unlock(key: bytes, locked: bytes, purpose: bytes) -> bytes:
+    """Inverse of `lock`.
+
+    Raises:
+        MessageError: the bytes were altered, or the key or the purpose differs.
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(locked[:12], locked[12:], purpose)
+    except (InvalidTag, ValueError) as error:
+        raise MessageError("locked bytes do not open: they were altered, or the key is another") from error

@@ -1,0 +1,222 @@
+"""A `torch.nn.Module` as the core handles it, and the helpers that trainers and attacks need to work with one.
+
+The only module of the core that imports torch; nothing on the path of `fedplug list`, `show` and `check` imports it.
+
+Engines must agree bit for bit, so everything runs with one torch thread (parallelism comes from processes), and
+random numbers inside torch come from a generator that is seeded on entry and restored on exit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedplug.api.errors import SetupError
+from fedplug.api.model import Evaluation
+from fedplug.api.types import ClientData, Examples, Layout
+
+# Evaluation takes as many examples at once as hold this many input values: large enough for speed, small enough that
+# the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.
+_EVALUATION_VALUES = 1 << 21
+_EVALUATION_BATCH = 1024
+
+
+def use_one_thread() -> None:
+    """Makes torch compute with one thread in this process, so that results do not depend on the machine."""
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
+def resolve_device(device: str) -> str:
+    """Turns the device a user asked for into one that exists.
+
+    Args:
+        device: `auto` (a CUDA device if there is one), `cpu`, `cuda` or `cuda:<index>`.
+
+    Returns:
+        `cpu`, `cuda` or `cuda:<index>`.
+
+    Raises:
+        SetupError: the name is unknown, or this machine has no such device.
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        return device
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or (":" in device and not index.isdecimal()):
+        raise SetupError(f"device={device} must be auto, cpu, cuda or cuda:<index>, for instance cuda:0")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
+        raise SetupError(
+            f"device={device} needs a CUDA device that torch {torch.__version__} can use, and it finds {count}; "
+            "to use what there is, write device auto or cpu"
+        )
+    return device
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: str | torch.device = "cpu") -> Iterator[None]:
+    """Seeds torch's global generators inside the block, and restores them after it.
+
+    Args:
+        seed: 0 to 2**63 - 1.
+        device: where random numbers are drawn inside the block; the generator of a CUDA device is seeded as well.
+    """
+    device = torch.device(device)
+    on_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+        # Not torch.manual_seed: it would also reseed every CUDA device, which fork_rng does not restore here.
+        torch.default_generator.manual_seed(seed)
+        if on_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def to_tensor(
+    inputs: NDArray[Any], mean: Sequence[float], std: Sequence[float], device: str | torch.device = "cpu"
+) -> torch.Tensor:
+    """Stored inputs as a standardised float32 tensor.
+
+    Args:
+        inputs: (n, C, ...), uint8 in 0 to 255 or float in [0, 1]; left untouched.
+        mean, std: one value a channel, in units of inputs scaled to [0, 1].
+        device: where the tensor is made. uint8 inputs travel there as they are, a quarter of the bytes.
+
+    Returns:
+        float32 tensor of the same shape: (inputs - mean) / std per channel.
+    """
+    stored = as_tensor(inputs)
+    if stored.dtype == torch.uint8:
+        values = stored.to(device).to(torch.float32).div_(255.0)
+    else:
+        values = stored.to(device, torch.float32, copy=True)
+    per_channel = (-1, *[1] * (values.ndim - 2))
+    values.sub_(torch.tensor(mean, dtype=torch.float32, device=device).view(per_channel))
+    return values.div_(torch.tensor(std, dtype=torch.float32, device=device).view(per_channel))
+
+
+def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """The array as a tensor, without a copy where torch allows that. Do not write to the tensor."""
+    # torch can neither share read-only memory (arrays that come out of a message are read-only) nor negative strides.
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+class TorchModel:
+    """A `fedplug.Model` around any module.
+
+    The flat vector holds the parameters that need a gradient, in the order of `module.named_parameters()`; frozen
+    parameters stay as they are. Buffers are the module's persistent ones: running means and variances of batch norm,
+    and `num_batches_tracked`.
+
+    On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
+
+    Args:
+        module: takes float32 (n, C, ...) and gives logits (n, classes); moved to `device`.
+        device: as `resolve_device` gives it.
+
+    Raises:
+        ValueError: the module has no trainable parameter, or one that is not float32.
+
+    Attributes:
+        module: the module.
+        device: where it lives.
+        parameters: its trainable parameters, in the order of the layout.
+        layout: where they live in the flat vector.
+    """
+
+    def __init__(self, module: torch.nn.Module, device: str = "cpu") -> None:
+        use_one_thread()
+        self.device = torch.device(device)
+        if self.device.type == "cuda":
+            torch.backends.cudnn.deterministic = True
+            torch.backends.cudnn.benchmark = False
+        self.module = module.to(self.device)
+        named = [(name, tensor) for name, tensor in module.named_parameters() if tensor.requires_grad]
+        if not named:
+            raise ValueError(f"{type(module).__name__} has no trainable parameter")
+        for name, tensor in named:
+            if tensor.dtype != torch.float32:
+                raise ValueError(f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module")
+        self.parameters = [tensor for _, tensor in named]
+        self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
+        persistent = module.state_dict().keys()
+        self._buffers = {name: tensor for name, tensor in module.named_buffers() if name in persistent}
+
+    def get_vector(self) -> NDArray[np.float32]:
+        """All trainable parameters as one flat copy, (P,)."""
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
+        return flat.cpu().numpy()
+
+    def set_vector(self, vector: NDArray[np.float32]) -> None:
+        """Overwrites all trainable parameters.
+
+        Raises:
+            ValueError: the vector is not float32 (P,).
+        """
+        if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
+            raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{self.layout.size}]")
+        flat = as_tensor(vector).to(self.device)
+        with torch.no_grad():
+            for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
+                tensor.copy_(flat[place.slice].view_as(tensor))
+
+    def get_buffers(self) -> dict[str, NDArray[Any]]:
+        """Non-trainable state by name, such as batch-norm statistics; copies."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._buffers.items()}
+
+    def set_buffers(self, buffers: dict[str, NDArray[Any]]) -> None:
+        """Overwrites the named buffers and leaves the others. Values are converted to the buffer's type, so an
+        averaged `num_batches_tracked` is rounded down.
+
+        Raises:
+            ValueError: the module has no buffer of that name, or it has another shape.
+        """
+        for name, values in buffers.items():
+            if name not in self._buffers:
+                raise ValueError(f"the module has no buffer {name!r}; it has {sorted(self._buffers)}")
+            tensor = self._buffers[name]
+            values = np.asarray(values)
+            if values.shape != tuple(tensor.shape):
+                raise ValueError(f"buffer {name} of shape {values.shape} must have shape {tuple(tensor.shape)}")
+            tensor.copy_(as_tensor(values).view(tensor.shape))
+
+    def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
+        """Counts correct predictions in evaluation mode: of examples, or of pixels where the examples have targets.
+
+        Args:
+            examples: what to evaluate on; may be empty.
+            data: whose `mean` and `std` standardise the inputs.
+
+        Returns:
+            Counts, and the summed cross entropy in nats.
+        """
+        use_one_thread()
+        count, answered = len(examples), 0
+        pixels = dict.fromkeys(("true_positives", "false_positives", "false_negatives"), 0)
+        step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
+        was_training = self.module.training
+        self.module.eval()
+        correct, loss = 0, 0.0
+        with torch.no_grad():
+            for start in range(0, count, step):
+                batch = examples.take(slice(start, start + step))
+                answers = as_tensor(batch.answers).to(self.device)
+                logits = self.module(to_tensor(batch.inputs, data.mean, data.std, self.device))
+                predicted = logits.argmax(1)
+                correct += int((predicted == answers).sum())
+                answered += answers.numel()
+                loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
+                if batch.targets is not None:
+                    found, there = predicted > 0, answers > 0
+                    pixels["true_positives"] += int((found & there).sum())
+                    pixels["false_positives"] += int((found & ~there).sum())
+                    pixels["false_negatives"] += int((there & ~found).sum())
+        self.module.train(was_training)
+        return Evaluation(correct, answered, loss, pixels if examples.targets is not None else {})

@@ -1,0 +1,125 @@
+"""Numbers as people read them, and reading numbers out of a metrics row whatever it holds.
+
+A diverged round has a loss of NaN, an interrupted one lacks fields, a run without noise has no epsilon. What shows
+numbers (`fedplug.cli.display`, reports) goes through here, so that no such row can break it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+NOTHING = "–"
+"""Shown where there is no number."""
+
+SEGMENTATION = (("IoU", "iou"), ("precision", "precision"), ("recall", "recall"), ("F-score", "f_score"))
+"""What is said of how well the foreground of a segmentation is found: title, and key in the row."""
+
+
+def as_float(value: Any) -> float:
+    """The value as a float; NaN for None and for anything that is no number."""
+    if isinstance(value, str):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def read(row: Mapping[str, Any], *path: str) -> float:
+    """The number under `path` of nested mappings; NaN where a key is missing or holds no number."""
+    here: Any = row
+    for key in path:
+        if not isinstance(here, Mapping):
+            return math.nan
+        here = here.get(key)
+    return as_float(here)
+
+
+def mapping(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The mapping under `key`; empty where there is none."""
+    value = row.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def names(rows: Iterable[Mapping[str, Any]], *path: str) -> list[str]:
+    """Keys of the mapping under `path` over all rows, in order of first appearance."""
+    found: dict[str, None] = {}
+    for row in rows:
+        here = row
+        for key in path:
+            here = mapping(here, key)
+        found.update(dict.fromkeys(map(str, here)))
+    return list(found)
+
+
+def total(rows: Iterable[Mapping[str, Any]], *path: str) -> float:
+    """Sum over the rows of the finite numbers under `path`."""
+    return math.fsum(value for value in (read(row, *path) for row in rows) if math.isfinite(value))
+
+
+def last(rows: Iterable[Mapping[str, Any]], *path: str) -> float:
+    """The last number under `path` that is not NaN; NaN where there is none."""
+    found = math.nan
+    for row in rows:
+        value = read(row, *path)
+        found = found if math.isnan(value) else value
+    return found
+
+
+def spread(row: Mapping[str, Any], key: str) -> tuple[float, float, float] | None:
+    """Lowest, mean and highest of the finite numbers in the mapping under `key`; None where there is none."""
+    values = [x for x in map(as_float, mapping(row, key).values()) if math.isfinite(x)]
+    return (min(values), math.fsum(values) / len(values), max(values)) if values else None
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """`0.831`, `NaN`, `∞`, or a dash for None; very large and very small numbers in scientific notation."""
+    if value is None:
+        return NOTHING
+    x = as_float(value)
+    if math.isnan(x):
+        return "NaN"
+    if math.isinf(x):
+        return "∞" if x > 0 else "-∞"
+    if x != 0 and not 10.0**-digits <= abs(x) < 1e6:
+        return f"{x:.{max(digits - 1, 0)}e}"
+    return f"{x:.{digits}f}"
+
+
+def percent(share: Any) -> str:
+    """`30.0%`; a share too small to show, but not zero, is `<0.1%`."""
+    x = as_float(share)
+    if not math.isfinite(x):
+        return NOTHING
+    return "<0.1%" if 0 < x < 0.0005 else f"{100 * x:.1f}%"
+
+
+def size(count: Any) -> str:
+    """Bytes with units of 1000: `950 B`, `1.2 kB`, `34.5 MB`."""
+    x = as_float(count)
+    if not math.isfinite(x):
+        return NOTHING
+    for unit in ("B", "kB", "MB", "GB"):
+        # 999.95 would be printed as 1000.0: it belongs to the next unit.
+        if abs(x) < (999.5 if unit == "B" else 999.95):
+            return f"{x:.0f} B" if unit == "B" else f"{x:.1f} {unit}"
+        x /= 1000
+    return f"{x:.1f} TB"
+
+
+def duration(seconds: Any) -> str:
+    """`4.1 ms`, `350 ms`, `2.0 s`, `3 min 20 s`, `2 h 05 min`."""
+    x = as_float(seconds)
+    if not math.isfinite(x):
+        return NOTHING
+    if x < 0.9995:
+        return f"{1000 * x:.1f} ms" if 0 < x < 0.00995 else f"{1000 * x:.0f} ms"
+    if x < 59.95:
+        return f"{x:.1f} s"
+    whole = round(x)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(x / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,161 @@
+"""The core's commands of `fedplug`, as a typer application. Everything heavy is imported inside the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplug.cli.commands import Commands
+from fedplug.cli.options import (
+    Data,
+    Device,
+    Engine,
+    Output,
+    Quiet,
+    RecipeFile,
+    RecordWire,
+    Sets,
+    With,
+    Without,
+    Workers,
+    settings_of,
+)
+
+app = typer.Typer(
+    name="fedplug",
+    cls=Commands,
+    help="Compose, run, attack and compare privacy protocols for federated learning.",
+    epilog="Example: fedplug run recipes/paraaegis-dynamic.yaml --set rounds=5",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib_metadata import version
+
+        typer.echo(f"fedplug {version('fedplug')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
+@app.callback()
+def _common(version: Version = False) -> None:
+    """Options before the command's name."""
+
+
+@app.command("run", epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2")
+def run_recipe(
+    recipe: RecipeFile,
+    sets: Sets = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    output: Output = None,
+    data: Data = None,
+    record_wire: RecordWire = None,
+    listeners: With = None,
+    muted: Without = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a protocol and write what happened to a new folder."""
+    settings = settings_of(
+        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet,
+        listeners=listeners, muted=muted,
+    )  # fmt: skip
+    from fedplug.runs import run as run_command
+
+    raise typer.Exit(run_command.run(recipe, sets or [], settings))
+
+
+@app.command(epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
+    round: Annotated[
+        int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
+    ] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    data: Data = None,
+    record_wire: RecordWire = None,
+    listeners: With = None,
+    muted: Without = None,
+    quiet: Quiet = False,
+) -> None:
+    """Continue a run that was interrupted, from its last checkpoint."""
+    settings = settings_of(
+        engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet,
+        listeners=listeners, muted=muted,
+    )  # fmt: skip
+    from fedplug.runs import run as run_command
+
+    raise typer.Exit(run_command.resume(run, settings, round))
+
+
+@app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")
+def list_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
+) -> None:
+    """List the installed components, grouped by hook."""
+    from fedplug.cli.catalog import list_components
+    from fedplug.recipe.catalog import Catalog
+
+    raise typer.Exit(list_components(Catalog.discover(), as_json, verify))
+
+
+@app.command(epilog="Example: fedplug show std.gaussian")
+def show(
+    component: Annotated[str, typer.Argument(metavar="COMPONENT", help="Its name, as fedplug list shows it.")],
+) -> None:
+    """Show what a component does, its options and where it comes from."""
+    from fedplug.cli.catalog import show_component
+    from fedplug.recipe.catalog import Catalog
+
+    raise typer.Exit(show_component(Catalog.discover(), component))
+
+
+@app.command(epilog="Example: fedplug check recipes/*.yaml")
+def check(
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="YAML files.", show_default=False)],
+    sets: Sets = None,
+) -> None:
+    """Check recipes without running them; print every problem with file, line and column."""
+    from fedplug.api.errors import RecipeError
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import load_recipe
+
+    catalog = Catalog.discover()
+    problems = 0
+    for path in recipes:
+        try:
+            typer.echo(f"{path}: ok ({load_recipe(path, sets or [], catalog).digest[:12]})")
+        except RecipeError as error:
+            problems += len(error.problems)
+            typer.echo("\n".join(error.problems))
+    if problems:
+        typer.echo(f"{problems} problem{'s' if problems > 1 else ''}", err=True)
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command(epilog="Example: fedplug schema > recipe.schema.json")
+def schema() -> None:
+    """Print the JSON schema of recipes, with the options of all installed components."""
+    import json
+
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.schema import recipe_schema
+
+    result, failures = recipe_schema(Catalog.discover())
+    typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    for failure in failures:
+        typer.echo(f"left out: {failure}", err=True)
+    raise typer.Exit(1 if failures else 0)

@@ -1,0 +1,195 @@
+"""The bodies of `fedplug list` and `fedplug show`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from rich.console import Console
+
+_BOUNDS = {
+    "exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<=", "multipleOf": "multiple of",
+    "minLength": "length >=", "maxLength": "length <=", "minItems": "items >=", "maxItems": "items <=",
+    "pattern": "pattern",
+}  # fmt: skip
+
+
+def console() -> Console:
+    """A console for tables; as wide as the text where the output is no terminal, so that nothing is cut off."""
+    from rich.console import Console
+
+    # A soft-wrapped terminal line is worse than a wrapped cell, but a program that reads a pipe wants whole lines.
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
+
+
+def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
+    """Prints every component, grouped by hook; with `verify` also imports each. Gives the exit code."""
+    entries = list(catalog)
+    if as_json:
+        rows = [
+            {"name": e.name, "group": e.group, "plugin": e.distribution, "version": e.version, "summary": e.summary}
+            for e in entries
+        ]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE if sys.stdout.isatty() else None, pad_edge=False)
+        for heading in ("hook", "component", "plugin", "version", "summary"):
+            table.add_column(heading, no_wrap=heading != "summary")
+        for index, entry in enumerate(entries):
+            last_of_group = index + 1 == len(entries) or entries[index + 1].group != entry.group
+            # Text: a summary may hold brackets, which rich would read as markup.
+            cells = (entry.group, entry.name, entry.distribution, entry.version, entry.summary)
+            table.add_row(*map(Text, cells), end_section=last_of_group)
+        console().print(table)
+    return _verify(catalog) if verify else 0
+
+
+def _verify(catalog: Catalog) -> int:
+    """Imports every component and every section of recipes; reports what fails, by plugin and cause."""
+    from fedplug.recipe.sections import load
+
+    failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
+    for entry in catalog:
+        try:
+            entry.load()
+        except PluginError as error:
+            failures.append(str(error))
+    for entry in catalog.sections.values():
+        try:
+            load(entry)
+        except PluginError as error:
+            failures.append(str(error))
+    for failure in dict.fromkeys(failures):
+        print(failure, file=sys.stderr)
+    count = len(list(catalog))
+    print(f"{count} components, {len(failures)} problems", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def show_component(catalog: Catalog, name: str) -> int:
+    """Prints a component's documentation, options and origin. Gives the exit code.
+
+    Raises:
+        PluginError: there is no component of that name, or it cannot be imported.
+    """
+    entries = catalog.named(name) or catalog.named(f"std.{name}")
+    if not entries:
+        raise PluginError(f"there is no component {name!r}; {catalog.suggest(None, name)}")
+    classes: dict[type, list[str]] = {}
+    for entry in entries:
+        classes.setdefault(entry.load(), []).append(entry.group)
+    for found, groups in classes.items():
+        entry = next(e for e in entries if e.group == groups[0])
+        _show(found, entry.name, groups, f"{entry.distribution} {entry.version}")
+    return 0
+
+
+def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
+    import inspect
+
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedplug.api.roles import Component
+
+    out = console()
+    out.print(Text.assemble((name, "bold"), f"  ({', '.join(groups)})"))
+    out.print(Text("\n" + (inspect.getdoc(found) or "(no documentation)") + "\n"))
+    facts = [("plugin", plugin), ("class", f"{found.__module__}:{found.__qualname__}"), ("source", _source(found))]
+    facts += _declared(found)
+    for label, text in facts:
+        out.print(Text(f"{label + ':':<21}{text}"), soft_wrap=True)
+    rows = option_rows(found.Options) if issubclass(found, Component) else []  # engines have none
+    out.print()
+    if not rows:
+        out.print("It has no options.")
+        return
+    table = Table(box=box.SIMPLE if sys.stdout.isatty() else None, pad_edge=False)
+    for heading in ("option", "type", "default", "bounds", "meaning"):
+        table.add_column(heading, no_wrap=heading in ("option", "default"))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out.print(table)
+
+
+def _declared(found: type) -> list[tuple[str, str]]:
+    """What a class declares in its roles, as far as that does not depend on options."""
+    from fedplug.api import roles
+
+    facts: list[tuple[str, str]] = []
+    served = [role.__name__ for role in roles.ROLES.values() if issubclass(found, role)]
+    if served:
+        facts.append(("roles", ", ".join(served)))
+    for record in map(vars(found).get, roles.RECORDS):
+        if isinstance(record, roles.Plans):
+            facts.append(("zones", ", ".join(sorted(record.zones))))
+        elif isinstance(record, roles.Finds):
+            facts.append(("needs of a view", record.needs.describe()))
+        elif isinstance(record, roles.Measures):
+            facts.append(("conventions", record.conventions))
+    if isinstance(site := vars(found).get("site"), str):
+        facts.append(("opens at", site))
+    return facts
+
+
+def _source(found: type) -> str:
+    import inspect
+
+    try:
+        return f"{inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]}"
+    except (OSError, TypeError):
+        return "unknown"
+
+
+def option_rows(model: type[BaseModel]) -> list[tuple[str, str, str, str, str]]:
+    """Name, type, default, bounds and meaning of each option, as text."""
+    properties = model.model_json_schema()["properties"] if model.model_fields else {}
+    rows = []
+    for name, field in model.model_fields.items():
+        if field.is_required():
+            default = "required"
+        else:
+            default = _plain(field.get_default(call_default_factory=True, validated_data={}))
+        bounds = ", ".join(dict.fromkeys(_bounds(properties[name])))
+        rows.append((name, type_text(field.annotation), default, bounds, field.description or ""))
+    return rows
+
+
+def type_text(annotation: Any) -> str:
+    """An annotation as people write it: `float | null`, `'a' | 'b'`, `list[int]`."""
+    from typing import Annotated, Literal, get_args, get_origin
+
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in (None, type(None)):
+        return "null"
+    if origin is Literal:
+        return " | ".join(map(_plain, arguments))
+    if origin is Annotated:
+        return type_text(arguments[0])
+    if origin is not None and isinstance(origin, type) and origin.__name__ not in ("UnionType", "Union"):
+        return f"{origin.__name__}[{', '.join('...' if a is ... else type_text(a) for a in arguments)}]"
+    if arguments:
+        return " | ".join(map(type_text, arguments))
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _plain(value: Any) -> str:
+    return {"None": "null", "True": "true", "False": "false", "inf": ".inf"}.get(repr(value), repr(value))
+
+
+def _bounds(schema: dict[str, Any]) -> list[str]:
+    found = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
+    for part in schema.get("anyOf", []):
+        found += _bounds(part)
+    return found

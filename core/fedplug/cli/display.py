@@ -1,0 +1,218 @@
+"""What a person sees while a run goes on: a live picture in a terminal, plain lines everywhere else.
+
+A `Display` hears the events of a run. This module holds the one for logs and pipes, and what both say of a row; the
+live one is in `fedplug.cli.display_live`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from fedplug.api import units
+from fedplug.api.events import Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
+
+Row = Mapping[str, Any]
+
+
+class Display(Protocol):
+    """What the protocol tells of its progress. Every round number is 1-based."""
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        """Before anything runs: the plan as (hook, component, what it does here), and facts about the run.
+
+        All facts are shown; `rounds`, how many are planned, is also what the expected end is reckoned from.
+        """
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        """`done` of `total` parties have finished this phase. Cheap; may be called thousands of times a second."""
+
+    def round_done(self, row: Row) -> None:
+        """The complete metrics of a round; may come after the next round's first phases."""
+
+    def note(self, text: str) -> None:
+        """A warning that should stay visible, such as a client that dropped out."""
+
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+        """The run is complete; `pages` show it."""
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        """The run was stopped; says how to go on. `round` is the last round in the checkpoint, 0 if none is."""
+
+    def close(self) -> None:
+        """Gives the terminal back. May be called more than once, also after an error."""
+
+
+def show(display: Display, events: Events) -> None:
+    """Has a display show what happens from here on."""
+    rounds = 0
+
+    def start(event: RunStarted) -> None:
+        nonlocal rounds
+        rounds = int(event.facts["rounds"])
+        display.start(event.plan, event.facts)
+
+    def phase(event: ReplyArrived) -> None:
+        display.phase(min(event.round + 1, rounds), event.phase, event.answered, event.asked)
+
+    def stop(event: RunStopped) -> None:
+        if event.error is None:
+            display.interrupted(event.round, event.folder)
+
+    def finish(event: RunFinished) -> None:
+        display.finish(event.rows, event.verdict, sorted(event.folder.glob("*.html")), event.folder)
+
+    events.subscribe(RunStarted, start)
+    events.subscribe(ReplyArrived, phase)
+    events.subscribe(RowComplete, lambda event: display.round_done(event.row))
+    events.subscribe(Note, lambda event: display.note(event.text))
+    events.subscribe(RunStopped, stop)
+    events.subscribe(RunFinished, finish)
+
+
+def make_display(quiet: bool) -> Display:
+    """The display for this process's standard output.
+
+    Args:
+        quiet: show warnings and the end of the run only.
+    """
+    from rich.console import Console
+
+    console = Console()
+    # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
+    if quiet or not sys.stdout.isatty() or console.is_dumb_terminal:
+        return PlainDisplay(sys.stdout, quiet=quiet)
+    from fedplug.cli.display_live import LiveDisplay
+
+    return LiveDisplay(console)
+
+
+class PlainDisplay:
+    """One line a round, flushed at once: for logs, pipes and continuous integration."""
+
+    def __init__(self, stream: TextIO, quiet: bool = False) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._rounds: Any = None
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        self._rounds = facts.get("rounds")
+        if self._quiet:
+            return
+        self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
+        widths = [max((len(step[i]) for step in plan), default=0) for i in (0, 1)]
+        for hook, component, text in plan:
+            self._print(f"  {hook:<{widths[0]}}  {component:<{widths[1]}}  {text}".rstrip())
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        """A log needs no line for this."""
+
+    def round_done(self, row: Row) -> None:
+        if not self._quiet:
+            of = f"/{self._rounds}" if self._rounds else ""
+            cells = [f"{title} {cell(row)}" for title, cell in COLUMNS.items() if cell(row) != units.NOTHING]
+            self._print("  ".join([f"round {row.get('round', '?')}{of}", *cells]))
+
+    def note(self, text: str) -> None:
+        self._print(f"note: {text}")
+
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+        for label, value in totals(rows).items():
+            self._print(f"{label}: {value}")
+        self._print(f"verdict: {verdict}")
+        self._print(f"run folder: {run_dir}")
+        for page in pages:
+            self._print(f"{page.stem}: {page}")
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        self._print(f"{interruption(round)} To go on: {resume_command(run_dir)}")
+
+    def close(self) -> None:
+        self._stream.flush()
+
+    def _print(self, line: str) -> None:
+        # A log in another encoding than UTF-8 must not end the run at a sign it cannot hold.
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
+
+
+# ---- rows as text, for both displays
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "accuracy": lambda row: units.number(row.get("accuracy")),
+    "IoU": lambda row: units.number(units.mapping(row, "segmentation").get("iou")),
+    "personal mean": lambda row: units.number(found[1] if (found := units.spread(row, "personal_accuracy")) else None),
+    "loss": lambda row: units.number(row.get("loss")),
+    "HE": lambda row: units.percent(units.read(row, "zones", "encrypted")),
+    "up": lambda row: units.size(units.read(row, "bytes", "up", "total")),
+    "down": lambda row: units.size(units.read(row, "bytes", "down", "total")),
+    "epsilon": lambda row: _epsilon(row),
+    "clients": lambda row: _clients(row),
+    "time": lambda row: units.duration(units.read(row, "seconds", "wall")),
+    "simulated": lambda row: units.duration(units.read(row, "simulated", "seconds")),
+}
+"""Title and text of each column of a row."""
+
+OPTIONAL = {"personal mean", "simulated"}
+"""Columns that belong to few recipes; a table without a number there does without them."""
+
+
+def _epsilon(row: Row) -> str:
+    """With the zones that it prices, where that is not everything that was released."""
+    part = row.get("epsilon_prices")
+    return units.number(row.get("epsilon")) + (f" ({part})" if isinstance(part, str) else "")
+
+
+def _clients(row: Row) -> str:
+    asked, answered = units.read(row, "clients", "asked"), units.read(row, "clients", "answered")
+    return units.NOTHING if asked != asked or answered != answered else f"{answered:.0f}/{asked:.0f}"
+
+
+def thin_out(rows: Sequence[Row], most: int) -> list[Row]:
+    """At most `most` rows, evenly spread, with the first and the last among them."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+
+
+def totals(rows: Sequence[Row]) -> dict[str, str]:
+    """What a whole run came to: accuracy, bytes, epsilon, time."""
+    measured = [(accuracy, row) for row in rows if (accuracy := units.read(row, "accuracy")) == accuracy]
+    result = {"rounds": str(len(rows))}
+    if measured:
+        best, row = max(measured, key=lambda pair: pair[0])
+        final = units.number(measured[-1][0])
+        result["accuracy"] = f"{final} (best {units.number(best)} after round {row.get('round')})"
+    if pixels := next((units.mapping(row, "segmentation") for row in reversed(rows) if row.get("segmentation")), None):
+        result["foreground"] = ", ".join(f"{name} {units.number(pixels.get(key))}" for name, key in units.SEGMENTATION)
+    if personal := [found for row in rows if (found := units.spread(row, "personal_accuracy"))]:
+        low, mean, high = map(units.number, personal[-1])
+        result["personal mean"] = f"{mean} ({low} to {high})"
+    result["bytes"] = f"{units.size(units.total(rows, 'bytes', 'up', 'total'))} up, " \
+                      f"{units.size(units.total(rows, 'bytes', 'down', 'total'))} down"  # fmt: skip
+    epsilon = units.last(rows, "epsilon")
+    if epsilon == epsilon:
+        part = next((row["epsilon_prices"] for row in reversed(rows) if row.get("epsilon_prices")), None)
+        alone = f" for the {part} zone alone; the verdict says what else was released" if part else ""
+        result["epsilon"] = units.number(epsilon) + alone
+    records = units.last(rows, "record_epsilon")
+    if records == records:
+        result["epsilon of a record"] = units.number(records)
+    result["time"] = units.duration(units.total(rows, "seconds", "wall"))
+    if units.names(rows, "simulated"):
+        seconds = units.duration(units.total(rows, "simulated", "seconds"))
+        result["simulated time"] = f"{seconds} on the devices of the recipe's profiles"
+    return result
+
+
+def interruption(round: int) -> str:
+    """What an interruption cost, given the last round in the checkpoint."""
+    return f"Interrupted; everything up to round {round} is saved." if round else "Interrupted in the first round."
+
+
+def resume_command(run_dir: Path) -> str:
+    """The command that continues the run, ready to paste into a shell."""
+    return f"fedplug resume {shlex.quote(str(run_dir))}"

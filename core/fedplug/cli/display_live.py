@@ -1,0 +1,210 @@
+"""The live picture of a run in a terminal: rounds, the current phase, the last rows, the time left.
+
+The accuracy of a round travels with the next round's first message, so a round's row arrives when the next round has
+begun. The picture therefore keeps what is finished (a table of rows) apart from what is going on (a line for the
+current phase), and lists rounds in between as waiting for their accuracy.
+
+`phase` is called for every client of every phase; it only stores four values. The picture is redrawn from them by
+rich's own thread, a few times a second, whatever the number of calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedplug.api import units
+from fedplug.cli.display import COLUMNS, OPTIONAL, Row, interruption, resume_command, thin_out, totals
+
+_WAITING = "on its way"
+_GAP = 2  # blanks between columns
+_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean", "IoU")
+"""What a narrow terminal does without, in this order."""
+
+
+@dataclasses.dataclass
+class _Now:
+    """What is going on."""
+
+    round: int = 0
+    phase: str = "starting"
+    done: int = 0
+    total: int = 0
+
+
+class LiveDisplay:
+    """A picture that is redrawn in place: rounds, the current phase, the last rows, the time left.
+
+    Args:
+        console: where to draw.
+        clock: seconds, monotonic; for tests.
+        refresh: redraws a second; 0 redraws only when a row arrives.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, refresh: float = 8) -> None:
+        self._console = console
+        self._clock = clock
+        self._began = clock()
+        self._facts: Mapping[str, Any] = {}
+        self._now = _Now()
+        self._starts: dict[int, float] = {}  # when the first phase of each round was seen
+        self._rows: list[Row] = []
+        self._live = Live(get_renderable=self.picture, console=console, auto_refresh=refresh > 0,
+                          refresh_per_second=refresh or 1, transient=True)  # fmt: skip
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        self._facts, self._began = dict(facts), self._clock()
+        steps = Table("hook", "component", "what it does here", box=None, header_style="bold", pad_edge=False)
+        for hook, component, text in plan:
+            steps.add_row(Text(hook, "cyan"), Text(component), Text(text, "dim"))
+        known = Table.grid(padding=(0, 2))
+        for key, value in facts.items():
+            known.add_row(Text(str(key), "dim"), Text(str(value), overflow="fold"))
+        self._console.print(Group(known, Text(), steps, Text()))
+        self._live.start()
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        if round > 0 and round not in self._starts:  # 0 is the set-up, which no row follows
+            self._starts[round] = self._clock()
+        # One assignment, so that the drawing thread never sees half of it.
+        self._now = _Now(round, phase, done, total)
+
+    def round_done(self, row: Row) -> None:
+        self._rows.append(row)
+        if self._live.is_started and not self._live.auto_refresh:
+            self._live.refresh()
+
+    def note(self, text: str) -> None:
+        self._console.print(Text.assemble(("note ", "yellow"), text))
+
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+        self.close()
+        facts = Table.grid(padding=(0, 2))
+        for label, value in totals(rows).items():
+            facts.add_row(Text(label, "dim"), Text(value))
+        self._table(rows)
+        self._console.print(Group(Text(), facts, Text()))
+        self._console.print(Text.assemble(("Verdict  ", "bold"), verdict))
+        self._path("Folder   ", str(run_dir))
+        for page in pages:
+            self._path(f"{page.stem.capitalize():9}", str(page))
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        self.close()
+        self._table(self._rows)
+        self._console.print(Text(f"{interruption(round)} To go on:"))
+        self._path("", f"  {resume_command(run_dir)}")
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _table(self, rows: Sequence[Row]) -> None:
+        shown = thin_out(rows, 12)
+        if shown:
+            self._console.print(rounds_table(shown, width=self._console.width))
+        if len(shown) < len(rows):
+            self._console.print(Text(f"{len(shown)} of {len(rows)} rounds; the report has all of them", "dim"))
+
+    def _path(self, label: str, path: str) -> None:
+        # Never wrapped: a path or command must survive copy and paste.
+        self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
+
+    # ---- the picture
+
+    def picture(self) -> RenderableType:
+        """The state as rich draws it."""
+        now, rows = self._now, list(self._rows)
+        parts: list[RenderableType] = [self._progress(now, rows)]
+        # Leave room for the progress, the head of the table and the prompt in a low terminal.
+        room = max(1, min(8, self._console.height - 9))
+        known = {row.get("round") for row in rows}
+        waiting = [round for round in sorted(self._starts) if round < now.round and round not in known]
+        if rows or waiting:
+            parts += [Text(), rounds_table(rows[-room:], waiting[-2:], self._console.width)]
+        # The last line is empty, not blank: at the end of a full one, the terminal's ^C would begin another, and the
+        # picture would be wiped one line too low.
+        return Group(*parts, Text())
+
+    def _progress(self, now: _Now, rows: list[Row]) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        wide = self._console.width
+        planned = int(units.as_float(self._facts.get("rounds") or 0) or 0)
+        left = self.seconds_left()
+        size = min(30, max(0, wide - 50))
+        bar = ProgressBar(total=max(planned, 1), completed=self.rounds_done(), width=size)
+        current = min(now.round or 1, planned or now.round)
+        title = f"round {current} of {planned}" if planned else f"round {current}"
+        roomy = wide >= 60
+        rest = "" if left is None else f", about {clock_time(left)} left" if roomy else f", {clock_time(left)} left"
+        so_far = clock_time(self._clock() - self._began)
+        first = [Text(title, "bold"), bar, Text(f"{so_far} so far{rest}" if roomy else so_far + rest, "dim")]
+        counted = f"{now.done} of {now.total} clients" if now.total > 1 else ""
+        pulse = now.total <= 1
+        bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
+        second = [Text(now.phase, "cyan"), bar, Text(counted, "dim")]
+        for row in (first, second):
+            grid.add_row(*(row if size >= 8 else (row[0], row[2])))  # a bar that is too short says nothing
+        return grid
+
+    def seconds_per_round(self) -> float | None:
+        """Mean over the last five whole rounds; None before the first one is over."""
+        starts = [self._starts[round] for round in sorted(self._starts)][-6:]
+        return (starts[-1] - starts[0]) / (len(starts) - 1) if len(starts) > 1 else None
+
+    def seconds_left(self) -> float | None:
+        """Expected time to the end; None while there is nothing to go by."""
+        pace, planned = self.seconds_per_round(), units.as_float(self._facts.get("rounds"))
+        if pace is None or math.isnan(planned):
+            return None
+        current = max(self._starts)
+        spent = self._clock() - self._starts[current]
+        return max(0.0, pace - spent) + pace * max(0.0, planned - current)
+
+    def rounds_done(self) -> float:
+        """Rounds finished, the current one counted by the time it has taken so far."""
+        current, pace = self._now.round, self.seconds_per_round()
+        if current < 1:
+            return 0.0
+        share = min(0.95, (self._clock() - self._starts[current]) / pace) if pace else 0.0
+        return current - 1 + share
+
+
+def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | None = None) -> Table:
+    """The rows as a table; `waiting` are rounds whose accuracy is still on its way.
+
+    What does not fit into `width` characters is left out, column by column, the least important first.
+    """
+    cells = {"round": [str(row.get("round", "?")) for row in rows] + [str(round) for round in waiting]}
+    cells |= {title: [cell(row) for row in rows] for title, cell in COLUMNS.items()}
+    cells = {title: texts for title, texts in cells.items() if title not in OPTIONAL or {*texts} - {units.NOTHING}}
+    cells["accuracy"] += [_WAITING] * len(waiting)
+    wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in cells.items()}
+    # Columns that say nothing go before any that do.
+    droppable = [title for title in _LEAST_FIRST if title in cells]
+    for title in sorted(droppable, key=lambda title: bool(set(cells[title]) - {units.NOTHING})):
+        if width is not None and sum(wide.values()) - _GAP > width:
+            del wide[title]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    for title in wide:
+        table.add_column(title, justify="right", no_wrap=True)
+    for index in range(len(rows) + len(waiting)):
+        style = "dim" if index >= len(rows) else ""
+        table.add_row(*(Text(cells[title][index], style) if index < len(cells[title]) else "" for title in wide))
+    return table
+
+
+def clock_time(seconds: float) -> str:
+    """`0:41`, `12:05`, `1:02:03`: a time that does not jump about while it is being redrawn."""
+    whole = max(0, int(seconds))
+    minutes = f"{whole // 60 % 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{minutes:>05}" if whole >= 3600 else minutes

@@ -1,0 +1,5 @@
+"""The privacy account: what each release costs, for each adversary, and in which words that may be said.
+
+`Ledger` is the door; the formulas in `accounting` are public, with their sources.
+It imports the rooms below; it hears events, and nothing in a round knows it.
+"""

@@ -1,0 +1,210 @@
+"""What each round's uploads cost: the bridge from a recipe's chains to the ledger.
+
+Whoever is asked for an upload pays, also if the upload is lost, the round cut off, or the run ends in the middle of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.context import Server
+from fedplug.api.effects import Effects, Known, Misplaced, Noise, Release, Reveals
+from fedplug.api.errors import of_component
+from fedplug.api.events import Asking, Events, MessageUncovered, Released, RoundStarted, SumWithheld
+from fedplug.api.links import amplified, released
+from fedplug.api.roles import Groups, Negotiation
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.curves import curve_problems, stated_in
+from fedplug.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Context
+    from fedplug.api.roles import Component
+    from fedplug.privacy.ledger import Ledger
+
+
+class Charging:
+    """Enters rounds into the ledger.
+
+    Args:
+        recipe, composition: the server's own copies.
+        server: remembers the last round's zone sizes, for rounds whose sizes nobody could tell.
+        ledger: the privacy account.
+        size: P.
+
+    Attributes:
+        owed: round and clients of uploads that were asked for and are not in the ledger yet.
+    """
+
+    def __init__(self, recipe: Recipe, composition: Composition, server: Server, ledger: Ledger, size: int) -> None:
+        self.recipe, self.composition, self.server = recipe, composition, server
+        self.ledger, self.size = ledger, size
+        self.owed: tuple[int, list[int]] | None = None
+
+    def subscribe(self, events: Events) -> None:
+        """From here on, enters what happens into the ledger."""
+        events.subscribe(RoundStarted, self._check)
+        events.subscribe(Asking, self._asking)
+        events.subscribe(Released, self._released)
+        events.subscribe(MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.method))
+        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone))
+
+    def _asking(self, event: Asking) -> None:
+        """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
+        if event.what == "ballots":
+            self.charge_ballots(event.round, event.clients, self.ballots(event.round))
+        else:
+            self.owed = event.round, list(event.clients)
+
+    def _released(self, event: Released) -> None:
+        """Enters into the ledger what each zone's chain released this round."""
+        sent = {zone for zone, size in event.zone_sizes.items() if size}
+        secret = not event.exposed and sent <= self.amplified(event.round)
+        self.server.state["fedplug"].update(zone_sizes=dict(event.zone_sizes), secret_cohort=secret)
+        self.ledger.record(
+            event.round,
+            charged=event.charged,
+            zone_sizes=event.zone_sizes,
+            total=self.size,
+            releases=self.releases(event.round),
+            contributors=event.contributors,
+            weights=event.weights,
+            secret_cohort=secret,
+            records=self.records(event.round, event.charged),
+            unstated=self.unstated(event.round),
+        )
+        self.owed = None
+
+    def _check(self, event: RoundStarted) -> None:
+        """Checks that what a round is about to release costs what the ledger takes it for; before anybody is asked.
+
+        Raises:
+            Misplaced: a mechanism has another curve than before round 1.
+        """
+        ctx = self._at(event.round)
+        stated = stated_in(ctx.steps(zone) for zone in self.composition.links)
+        stated += [(f"the ballots of {name}", effects) for name, effects in self.composition.ballots(ctx)]
+        for _, problem in curve_problems(stated, self.ledger.curves):
+            raise Misplaced(f"round {event.round + 1}: {problem}")
+
+    def ballots(self, round: int) -> dict[str, list[Release]]:
+        """What clients send with noise before their uploads, by the name under which the ledger keeps it."""
+        found = self.composition.ballots(self._at(round))
+        return {f"ballots of {name}": releases_of(name, effects) for name, effects in found}
+
+    def charge_ballots(self, round: int, charged: Sequence[int], releases: dict[str, list[Release]]) -> None:
+        """Enters ballots with noise into the ledger; whoever is asked for one pays."""
+        self.ledger.record(
+            round,
+            charged=charged,
+            zone_sizes=dict.fromkeys(releases, float(self.size)),
+            total=self.size,
+            releases=releases,
+            contributors={},
+            weights={},
+        )
+
+    def lost_ballots(self, round: int, charged: list[int]) -> None:
+        """Charges ballots of a round that was cut off and is repeated with other noise."""
+        releases = self.ballots(round)
+        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
+            self.charge_ballots(round, charged, releases)
+
+    def lost_round(self, round: int, charged: list[int]) -> None:
+        """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
+
+        Reproducible noise repeats the very same upload, which costs nothing more.
+        """
+        releases = self.releases(round)
+        noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
+        if noise_is_new or self.records(round, charged):
+            self._unseen(self.ledger, round, charged, releases)
+
+    def ledger_at_failure(self) -> Ledger:
+        """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on
+        from its checkpoint charges them itself.
+        """
+        if self.owed is None:
+            return self.ledger
+        ledger = dataclasses.replace(self.ledger)
+        ledger.restore(self.ledger.state())
+        round, charged = self.owed
+        known = self.server.state["fedplug"].get("zone_sizes")
+        self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)
+        return ledger
+
+    def _unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
+        """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of
+        `zones` that were empty there count as the whole model, since plans change.
+        """
+        releases, remembered = self.releases(round), self.server.state["fedplug"]
+        sizes = {zone: size for zone, size in remembered.get("zone_sizes", {}).items() if size}
+        sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
+        ledger.record(
+            round,
+            charged=charged,
+            zone_sizes=sizes,
+            total=self.size,
+            releases=releases,
+            contributors={},
+            weights={},
+            secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
+            records=self.records(round, charged),
+            unstated=self.unstated(round),
+        )
+
+    def records(self, round: int, charged: Iterable[int]) -> dict[int, Any]:
+        """What a round's training does for single records of these clients; empty where no trainer protects any."""
+        told = self.server.state["fedplug"].get("records", {})
+        return {client_id: told[client_id][round] for client_id in charged if client_id in told}
+
+    def amplified(self, round: int) -> set[str]:
+        """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
+        return amplified(self.recipe.sampling, self._at(round))
+
+    def releases(self, round: int) -> dict[str, list[Release]]:
+        """The noises of each zone's links in a round that count, as the fold of their effects has them."""
+        return {zone: list(known.releases) for zone, known in self._behind(round).items() if known.releases}
+
+    def unstated(self, round: int) -> dict[str, tuple[str, ...]]:
+        """For each zone, the links that state no effect."""
+        return {zone: known.unstated for zone, known in self._behind(round).items()}
+
+    def _behind(self, round: int) -> dict[str, Known]:
+        ctx = self._at(round)
+        found = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
+        return {zone: known for zone, known in found.items() if known is not None}
+
+    def _at(self, round: int) -> Context:
+        return dataclasses.replace(self.server.ctx, round=round)
+
+
+def believed(component: Component, ctx: Context) -> list[Reveals]:
+    """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all.
+
+    Args:
+        component: of the recipe.
+        ctx: of a round at the server.
+    """
+    with of_component(component.name, "ballots"):
+        ballots = isinstance(component, Groups | Negotiation) and any(
+            component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds)
+        )
+    noisy = ballots or any(
+        step.link.name == component.name and any(isinstance(effect, Noise) for effect in step.effects or ())
+        for zone in ctx.links
+        for step in ctx.steps(zone)
+    )
+    why = f"not covered by epsilon, as {component.name} says: it states no noise in a link and no ballots"
+    return [
+        shown if noisy or shown.covered_by != "epsilon" or not shown.asked
+        else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
+        for shown in component.reveals(ctx)
+    ]  # fmt: skip
+
+
+def releases_of(name: str, effects: Effects) -> list[Release]:
+    """What ballots with these effects cost each client that was asked for one."""
+    return list(Known(zone="ballots", link=name).after(effects).releases)

@@ -1,0 +1,374 @@
+"""The privacy ledger: what a run has released, what that cost each client, and what every kind of adversary may know.
+
+Each round appends one entry to a log of plain data: who was asked to upload, how large each zone was, and the noise
+multipliers. Everything else is recomputed from that log, so that a resumed run equals an uninterrupted one, and anybody
+can check the printed epsilon. Gaussian releases compose exactly by adding up 1/multiplier^2 (`fedplug.privacy.accounting`).
+`fedplug.privacy.ledger_views` turns the sums into guarantees, `fedplug.privacy.ledger_report` into JSON and one verdict line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.api.effects import GAUSSIAN, Curve, Release, Reveals
+from fedplug.api.types import RETAINED
+from fedplug.privacy.spent import Spent
+
+if TYPE_CHECKING:
+    from fedplug.api.roles import Accountant, RecordTrainer
+
+_OTHERS = ("laplace", "pure")
+_TAILS = 9.0
+"""Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
+with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
+delta."""
+_STEPS_PER_STD = 2.0
+"""Grid steps in a standard deviation from which on a sum of rounded values is as private as the sum of the exact ones:
+it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
+
+
+@dataclasses.dataclass(eq=False)
+class ZoneCost:
+    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
+
+    Attributes:
+        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
+        total: toward whoever sees the sums only.
+        peer: toward another client, who subtracts its own upload from the sums.
+        others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
+            everybody, since the noise of other clients earns no credit there.
+        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.api.effects.Noise`.
+        releases: in how many rounds noise was added.
+        bare: in how many rounds the zone was released without noise.
+        central: in how many rounds the noise was added to the sum only.
+        largest: largest mean size of a round, in scalars.
+    """
+
+    own: NDArray[np.float64]
+    total: NDArray[np.float64]
+    peer: NDArray[np.float64]
+    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    slack: float = 0.0
+    releases: int = 0
+    bare: int = 0
+    central: int = 0
+    largest: float = 0.0
+
+    @classmethod
+    def zero(cls, num_clients: int) -> ZoneCost:
+        return cls(np.zeros(num_clients), np.zeros(num_clients), np.zeros(num_clients))
+
+
+@dataclasses.dataclass(eq=False)
+class Ledger:
+    """The privacy account of one run.
+
+    Args:
+        recipe_name: for the record.
+        num_clients: K.
+        rounds: T, as planned.
+        min_clients: the fewest updates that a sum may hold.
+        delta: failure probability for which epsilon is stated.
+        sampling: `{"scheme": "all" | "poisson" | "fixed", "rate": q, "source": "secure" | "reproducible"}`; `rate`
+            defaults to 1, `source` to secure.
+        key_holders: for each encrypted zone, who can decrypt: `clients`, `key_server`, or `shares`, which many clients
+            would have to put together.
+        schemes: for each encrypted zone, its component and parameters, for the record.
+        published: encrypted zones whose decrypted sums pass through the aggregation server. By default those that
+            the key server opens, since it answers the aggregation server.
+        accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
+            credit for sampling, and by Renyi DP.
+        record_accountant: a trainer that protects single records, or None.
+        reveals: what is visible besides the releases.
+        curves: costs of mechanisms that the core does not know, by name.
+        cautions: further warnings, about the recipe.
+    """
+
+    recipe_name: str
+    num_clients: int
+    rounds: int
+    min_clients: int
+    delta: float
+    sampling: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"scheme": "all"})
+    key_holders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    published: Iterable[str] | None = None
+    accountant: Accountant | None = None
+    record_accountant: RecordTrainer | None = None
+    reveals: list[Reveals] = dataclasses.field(default_factory=list)
+    curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
+    cautions: list[str] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.sampling.get("scheme") not in ("all", "poisson", "fixed"):
+            raise ValueError(f"sampling scheme {self.sampling.get('scheme')!r} must be all, poisson or fixed")
+        if unknown := set(self.key_holders.values()) - {"clients", "key_server", "shares"}:
+            raise ValueError(f"key holder {unknown.pop()!r} must be clients, key_server or shares")
+        self.sealed = frozenset(self.key_holders)
+        by_server = (zone for zone, holder in self.key_holders.items() if holder == "key_server")
+        self.opened = frozenset(by_server if self.published is None else self.published)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.log: list[dict[str, Any]] = []
+        self.costs: dict[str, ZoneCost] = {}
+        # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
+        self.feedback = Spent(np.zeros(self.num_clients))
+        self.records: dict[int, list[tuple[float, float, float]]] = {}
+        self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
+        self.uncovered: list[str] = []
+        self.unopened: list[list[Any]] = []  # [0-based round, zone]
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        round: int,
+        *,
+        charged: Iterable[int],
+        zone_sizes: Mapping[str, float],
+        total: int,
+        releases: Mapping[str, list[Release]],
+        contributors: Mapping[str, int],
+        weights: Mapping[int, float],
+        secret_cohort: bool = False,
+        records: Mapping[int, tuple[float, float, float]] | None = None,
+        unstated: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
+
+        Args:
+            round: 0-based; the log and people are shown `round + 1`.
+            charged: the clients that were asked for an upload. They pay even if it was lost or left out afterwards.
+            zone_sizes: mean number of scalars of each zone that was sent, over the clients.
+            total: P.
+            releases: for each zone, what the components of its chain say of this round. A zone that was sent and is
+                not named here counts as released without noise.
+            contributors: for each zone, how many uploads its sum holds; with several groups or plans that differ, the
+                fewest behind any released value. A zone not named here gets no credit for the noise of others.
+            weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
+            secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
+                earns credit only then.
+            records: by client, what its training in this round does for single records: (noise multiplier, sampling
+                rate, steps). Clients tell it for all rounds before round 1, so that every charged client is there.
+            unstated: for each zone, the links that state no effect.
+        """
+        paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
+        zones = {}
+        for zone, size in zone_sizes.items():
+            if zone == RETAINED or not size > 0:
+                continue
+            found = releases.get(zone, [])
+            alone, others = _noise_of_others(contributors.get(zone, 0), paying, weights)
+            uncredited = _uncredited(zone, found, min(weights.values(), default=1.0))
+            if uncredited:
+                alone = others = 1.0
+            zones[zone] = {
+                "size": float(size),
+                "local": _strongest(release for release in found if release.trust != "central"),
+                "central": _strongest(release for release in found if release.trust == "central"),
+                "other": self._strongest_other(found),
+                "sum_factor": alone,
+                "peer_factor": others,
+                "uncredited": uncredited,
+                "slack": max((release.slack for release in found), default=0.0),
+                "unstated": list((unstated or {}).get(zone, ())),
+                "releases": [dataclasses.asdict(release) for release in found],
+            }
+        everyone = paying == list(range(self.num_clients))
+        entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
+        told = {"records": {str(c): list(map(float, release)) for c, release in records.items()}} if records else {}
+        self._enter({**entry, "total": int(total), "zones": zones, **told})
+
+    def message_uncovered(self, component: str, method: str) -> None:
+        """Enters that clients sent the server something that no effect and no statement of the component covers."""
+        note = f"{component} asks clients for {method}, and says nowhere what the answers show"
+        if note not in self.uncovered:
+            self.uncovered.append(note)
+
+    def note_unopened(self, round: int, zone: str) -> None:
+        """Keeps that a repeated round (0-based) went on without this zone: a sum of it had been opened before."""
+        if [round, zone] not in self.unopened:
+            self.unopened.append([round, zone])
+
+    def _enter(self, entry: dict[str, Any]) -> None:
+        """Appends an entry of the log and adds its cost to the running sums."""
+        self.log.append(entry)
+        charged = np.zeros(self.num_clients, bool)
+        charged[slice(None) if entry["charged"] == "all" else entry["charged"]] = True
+        visible, un_noised_feedback = 0.0, False
+        for zone, facts in entry["zones"].items():
+            cost = self.costs.setdefault(zone, ZoneCost.zero(self.num_clients))
+            cost.largest = max(cost.largest, facts["size"])
+            cost.slack = max(cost.slack, facts["slack"])
+            if other := facts.get("other"):
+                mechanism, multiplier = other
+                self._enter_other(cost, mechanism, multiplier, charged, zone not in self.sealed or zone in self.opened)
+                continue
+            if facts["local"] is None and facts["central"] is None:
+                cost.bare += 1
+                un_noised_feedback |= zone in self.sealed
+                continue
+            local, central = facts["local"] or 0.0, facts["central"] or 0.0
+            cost.releases += 1
+            cost.central += facts["local"] is None
+            # Local and central noise add up in the sum; the larger of the two alone is a bound.
+            cost.own[charged] += _inverse_square(local)
+            cost.total[charged] += _inverse_square(max(local * facts["sum_factor"], central))
+            cost.peer[charged] += _inverse_square(max(local * facts["peer_factor"], central))
+            if zone not in self.sealed or zone in self.opened:
+                visible += _inverse_square(local)
+        # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
+        # the clipping norm, once for each other upload; hence the 4.
+        others = charged.sum() - charged
+        if visible > 0:
+            self.feedback.gaussian += np.where(
+                self._fed_back & (others > 0), 4.0 * visible * np.maximum(others, 1), 0.0
+            )
+        if un_noised_feedback:
+            self._fed_back |= charged
+        if self.record_accountant is not None:
+            told = entry.get("records", {})
+            for client_id in map(int, np.flatnonzero(charged)):
+                # Without noise, if nobody knows better.
+                multiplier, rate, steps = told.get(str(client_id), (0.0, 1.0, 1.0))
+                self.records.setdefault(client_id, []).append((multiplier, rate, steps))
+
+    def _enter_other(
+        self, cost: ZoneCost, mechanism: str, multiplier: float, charged: NDArray[np.bool_], visible: bool
+    ) -> None:
+        """Counts one release that is not Gaussian for each charged client."""
+        cost.releases += 1
+        cost.others.setdefault((mechanism, multiplier), np.zeros(self.num_clients, np.int64))[charged] += 1
+        others = charged.sum() - charged
+        if visible and self._fed_back.any():
+            counts = np.where(self._fed_back & (others > 0), np.maximum(others, 1), 0)
+            self.feedback.count(mechanism, multiplier / 2, counts)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def epsilon(self) -> float | None:
+        """Epsilon so far of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
+
+        Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
+        central, with the credit for sampling that `accountant` grants.
+        """
+        from fedplug.privacy.ledger_views import headline
+
+        return headline(self)
+
+    def priced_part(self) -> str:
+        """Which zones `epsilon` prices, where other things were released beside them; empty where it is everything."""
+        from fedplug.privacy.ledger_views import priced_part
+
+        return priced_part(self)
+
+    def record_epsilon(self) -> float | None:
+        """Epsilon so far of single training records, at the worst client; None where no trainer protects records."""
+        from fedplug.privacy.ledger_views import record_level
+
+        stated = record_level(self)
+        return None if stated is None else next(iter(stated.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole ledger as JSON-ready data; infinite numbers are the text `inf`."""
+        from fedplug.privacy.ledger_report import to_json
+
+        return to_json(self)
+
+    def verdict(self) -> str:
+        """One line that says what is protected, toward whom, and what is not."""
+        from fedplug.privacy.ledger_report import verdict
+
+        return verdict(self)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a checkpoint."""
+        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self._reset()
+        self.uncovered = list(state["uncovered"])
+        for entry in state["log"]:
+            self._enter(dict(entry))
+        self.unopened = [list(place) for place in state["unopened"]]
+
+    def _strongest_other(self, releases: Iterable[Release]) -> list[Any] | None:
+        """The largest multiplier of local noise that is not Gaussian, with its mechanism.
+
+        None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
+        """
+        found = list(releases)
+        if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in found):
+            return None
+        known = {*_OTHERS, *self.curves}
+        others = [r for r in found if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
+        if not others:
+            return None
+        strongest = max(others, key=lambda release: release.noise_multiplier)
+        return [strongest.mechanism, float(strongest.noise_multiplier)]
+
+
+def _uncredited(zone: str, releases: list[Release], lightest: float) -> str:
+    """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none.
+
+    The sum of several clients' noise hides one of them as far as it is really in the sum: values that saturated, or
+    were rounded to a grid that is coarse beside the noise of one, carry less of it than its size says.
+    """
+    local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
+    if why := next((release.uncredited for release in releases if release.uncredited), ""):
+        return f"zone {zone}: {why}"
+    local = [release for release in local if release.mechanism in GAUSSIAN]
+    if not local:
+        return ""
+    largest, step = min(release.range for release in local), max(release.step for release in local)
+    std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
+    needed = max(release.clipping_norm for release in local) + _TAILS * std
+    if not math.isfinite(needed):  # NaN where no bound is one number
+        if math.isinf(largest) and step == 0:
+            return ""
+        return f"zone {zone}: the noise names no single clipping norm, so others' noise earns no credit"
+    if largest < needed:
+        return (
+            f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
+            f"earns credit from range: {math.ceil(needed)} on"
+        )
+    if _STEPS_PER_STD * step > lightest * std:
+        return (
+            f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
+            "others' noise earns no credit"
+        )
+    return ""
+
+
+def _strongest(releases: Iterable[Release]) -> float | None:
+    """The largest multiplier: noise that a link adds after another is post-processing of the other and cannot harm.
+
+    None where there is no release. A mechanism that nothing here accounts for counts as no noise.
+    """
+    return max((r.noise_multiplier if r.mechanism in GAUSSIAN else 0.0 for r in releases), default=None)
+
+
+def _noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:
+    """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for another contributor.
+
+    sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. Another contributor knows its own
+    noise. Never below 1, since the sum is computed from the upload. The maximum goes over all charged clients and the
+    sum over the `count` smallest weights, so that a client that drops out never lowers the cost.
+    """
+    squares = sorted(weight * weight for weight in weights.values())[:count]
+    heaviest = max((weights.get(client_id, 1.0) for client_id in charged), default=1.0)
+    total, without_largest = math.fsum(squares), math.fsum(squares[:-1])
+    return max(1.0, math.sqrt(total) / heaviest), max(1.0, math.sqrt(without_largest) / heaviest)
+
+
+def _inverse_square(multiplier: float) -> float:
+    """1/multiplier^2; infinite where there is no noise."""
+    return math.inf if multiplier < 1e-150 else 1 / multiplier**2

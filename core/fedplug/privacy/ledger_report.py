@@ -1,0 +1,288 @@
+"""The privacy ledger in words: the JSON of a run's folder, and the verdict line."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from fedplug.privacy.ledger_views import (
+    SEED_IS_KNOWN,
+    headline_voided,
+    is_reproducible,
+    priced_part,
+    record_level,
+    toward_aggregator,
+    views,
+    why_not_amplified,
+    zone_epsilons,
+)  # fmt: skip
+from fedplug.recipe.curves import PRICED
+
+if TYPE_CHECKING:
+    from fedplug.privacy.ledger import Ledger
+
+SCHEMA = 2
+LARGEST_MEANINGFUL = 20.0
+"""Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
+e^20 = 5e8: whoever guessed one client in a million knows. A documented convention (docs/sharp_edges.md), no theorem."""
+NEVER_COVERED = (
+    "hyper-parameter search and earlier runs on the same data",
+    "number of examples of a client",
+    "norms of updates",
+    "timing, message sizes and ciphertext counts",
+    "who drops out",
+    "accuracy, loss and other numbers that clients report for the metrics",
+)
+"""What no guarantee of this ledger covers, whatever the recipe."""
+
+
+def to_json(ledger: Ledger) -> dict[str, Any]:
+    """The whole ledger; see `Ledger.to_json`."""
+    why = why_not_amplified(ledger)
+    joint = zone_epsilons(ledger)
+    plain: dict[str, Any] = {
+        "schema": SCHEMA,
+        "recipe": ledger.recipe_name,
+        "verdict": verdict(ledger),
+        "warnings": warnings(ledger),
+        "unit": "client: the whole update of a client; the same epsilon holds for each of its records",
+        "adjacency": "zero_out: a client's contribution is replaced by zero; replace_one: by any other, with twice the "
+        "sensitivity",
+        "delta": ledger.delta,
+        "trust": _trust(ledger),
+        "epsilon": joint,
+        "epsilon_prices": priced_part(ledger) or "everything released of the updates",
+        "record_level": _record_level(ledger),
+        "views": views(ledger),
+        "zones": {zone: _zone(ledger, zone) for zone in ledger.costs},
+        "sampling": {**ledger.sampling, "amplified": why is None, "why": why or "clients are sampled by secret coins"},
+        "rounds": {"planned": ledger.rounds, "actual": len({entry["round"] for entry in ledger.log})},
+        "encryption": {
+            zone: {
+                "key_holder": holder,
+                "sums_seen_by_aggregator": zone in ledger.opened,
+                **ledger.schemes.get(zone, {}),
+            }
+            for zone, holder in ledger.key_holders.items()
+        },
+        "noise": _noise(ledger),
+        "reveals": [dataclasses.asdict(channel) for channel in ledger.reveals],
+        "uncovered_messages": ledger.uncovered,
+        "never_covered": list(NEVER_COVERED),
+        "log": [_published(entry) for entry in ledger.log] if why is None else ledger.log,
+    }
+    return _plain(plain)  # type: ignore[no-any-return]
+
+
+def verdict(ledger: Ledger) -> str:
+    """One line: end-to-end DP or not, epsilon of the zones with noise, and on what it rests."""
+    if not ledger.log:
+        return "NO DP STATEMENT: no round was recorded."
+    joint, bare = zone_epsilons(ledger), _bare_share(ledger)
+    voided = headline_voided(ledger, records=joint is None)
+    if joint is None and (records := record_level(ledger)):
+        epsilon, delta = next(iter(records.values())), f"δ={ledger.delta:g}"
+        if math.isinf(epsilon):
+            why = "the noise does not protect single records, or anyone who knows the seed can subtract it"
+            return f"NO DP: {why}; {bare}."
+        opening = f"NO end-to-end DP: {voided}; record-level" if voided else "RECORD-LEVEL DP:"
+        return (
+            f"{opening} ε={_number(epsilon)}, {delta} (single records, local, add-remove) for the updates; "
+            f"NO DP for clients: {bare}{_unaccounted(ledger)}."
+        )
+    if joint is None:
+        how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
+        return f"NO DP: {bare or 'no coordinate was released'}{how}."
+    epsilon, exchanged = (next(iter(joint[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
+    terms, delta = f"client, {_trust(ledger)}, zero-out", f"δ={ledger.delta:g}"
+    given, meaningless = _unaccounted(ledger), epsilon > LARGEST_MEANINGFUL
+    server = toward_aggregator(ledger)
+    aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
+    if is_reproducible(ledger):
+        rest = f"{bare}; " if bare else ""
+        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
+    if bare or voided:
+        zone = f"DP zone ε={_number(epsilon)}, {delta} ({terms})"
+        if meaningless and math.isfinite(epsilon):
+            zone += f", no meaningful guarantee above ε={LARGEST_MEANINGFUL:g}"
+        why = "; ".join(part for part in (bare, voided) if part)
+        return f"NO end-to-end DP: {why}; {zone}{aggregator}{given}."
+    if math.isinf(epsilon):
+        return f"NO DP: the noise does not protect, ε=∞ ({terms})."
+    rounds = len({entry["round"] for entry in ledger.log})
+    opening = "DP" if not meaningless else f"NO MEANINGFUL GUARANTEE (above ε={LARGEST_MEANINGFUL:g})"
+    return (
+        f"{opening}: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
+        f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{aggregator}{given}."
+    )
+
+
+def warnings(ledger: Ledger) -> list[str]:
+    """What a reader of epsilon should know before using it."""
+    found = []
+    if ledger.delta >= 1 / ledger.num_clients:
+        found.append(
+            f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
+            "delta, publishing one whole client at random would pass"
+        )
+    if is_reproducible(ledger):
+        found.append(SEED_IS_KNOWN)
+    releases = _releases(ledger)
+    for zone, release in releases:
+        if release["literal"]:
+            found.append(
+                f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
+                "claims; epsilon here is what the noise really gives"
+            )
+        if release["mechanism"] not in (*PRICED, *ledger.curves):
+            found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
+    if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
+        found.append(f"sampling earns no credit: {why}")
+    for link, zone in dict.fromkeys(
+        (link, zone) for e in ledger.log for zone, facts in e["zones"].items() for link in facts["unstated"]
+    ):
+        found.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
+    for _, release in releases:
+        if release["calibrated_delta"] not in (None, ledger.delta):
+            found.append(
+                f"{release['link']}: epsilon is calibrated for delta={release['calibrated_delta']:g}, the ledger "
+                f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
+            )
+    found += [facts["uncredited"] for e in ledger.log for facts in e["zones"].values() if facts["uncredited"]]
+    for zone, holder in ledger.key_holders.items():
+        # A client that holds the key subtracts its own upload from a sum of two.
+        least, whom = (3, "clients") if holder == "clients" else (2, "the key server")
+        if ledger.min_clients < least:
+            found.append(
+                f"zone {zone}: min_clients={ledger.min_clients} lets {whom} open sums that show a single update; set "
+                f"min_clients: {least} or more"
+            )
+    if ledger.feedback.any():
+        found.append(
+            "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
+            "that of the DP zone covers a client's own uploads only"
+        )
+    # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
+    released = Counter((entry["round"], zone) for entry in ledger.log for zone in entry["zones"])
+    if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
+        found.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
+    for round, zone in ledger.unopened:
+        found.append(f"round {round + 1} was repeated; zone {zone} was not opened a second time")
+    if (actual := len({entry["round"] for entry in ledger.log})) > ledger.rounds:
+        found.append(
+            f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
+        )
+    return list(dict.fromkeys([*found, *ledger.cautions]))
+
+
+def _zone(ledger: Ledger, zone: str) -> dict[str, Any]:
+    cost = ledger.costs[zone]
+    entries = [(entry["total"], entry["zones"][zone]) for entry in ledger.log if zone in entry["zones"]]
+    last = entries[-1][1]["releases"]
+    return {
+        "largest_size": cost.largest,
+        "largest_share": max(facts["size"] / total for total, facts in entries),
+        "encrypted": zone in ledger.sealed,
+        "rounds_with_noise": cost.releases,
+        "rounds_without_noise": cost.bare,
+        "mechanism": [release["mechanism"] for release in last] or "none",
+        "clipping_norm": [release["clipping_norm"] for release in last],
+        "std": [_std(release) for release in last],
+        "noise_multiplier": [release["noise_multiplier"] for release in last],
+        "epsilon": zone_epsilons(ledger, zone),
+    }
+
+
+def _std(release: dict[str, Any]) -> float | None:
+    """Standard deviation of a release's noise; None where the mechanism adds none."""
+    if release["mechanism"] == "pure":
+        return None
+    scale = float(release["clipping_norm"] * release["noise_multiplier"])
+    return math.sqrt(2) * scale if release["mechanism"] == "laplace" else scale
+
+
+def _record_level(ledger: Ledger) -> dict[str, Any] | None:
+    """What holds for single training records, where a trainer protects them; apart from all that holds for clients."""
+    stated = record_level(ledger)
+    if stated is None:
+        return None
+    return {
+        "unit": "record: one training example of a client, added or removed",
+        "trust": "local: the noise is added at the client, during training",
+        "covers": "the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics"
+        + (f"; no guarantee beside it: {voided}" if (voided := headline_voided(ledger, records=True)) else ""),
+        "delta": ledger.delta,
+        **stated,
+    }
+
+
+def _published(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry of a log whose cohorts must stay secret: without who took part, and what follows from how many did."""
+    hidden = ("sum_factor", "peer_factor")
+    zones = {z: {key: value for key, value in f.items() if key not in hidden} for z, f in entry["zones"].items()}
+    kept = {key: value for key, value in entry.items() if key != "records"}  # by client: they would name the cohort
+    return {**kept, "charged": "secret", "zones": zones}
+
+
+def _noise(ledger: Ledger) -> list[dict[str, Any]]:
+    kept = ("mechanism", "trust", "source", "literal", "note")
+    distinct = {(zone, *(release[key] for key in kept)) for zone, release in _releases(ledger)}
+    return [dict(zip(("zone", *kept), facts, strict=True), dtype="float32") for facts in sorted(distinct)]
+
+
+def _releases(ledger: Ledger) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (zone, release)
+        for entry in ledger.log
+        for zone, facts in entry["zones"].items()
+        for release in facts["releases"]
+    ]
+
+
+def _trust(ledger: Ledger) -> str:
+    trusts = sorted({release["trust"] for _, release in _releases(ledger)})
+    return " and ".join(trusts) or "none"
+
+
+def _bare_share(ledger: Ledger) -> str:
+    """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
+    shares, rounds = [], set()
+    for entry in ledger.log:
+        noise = ("local", "central", "other")
+        bare = {z: f["size"] for z, f in entry["zones"].items() if all(f.get(kind) is None for kind in noise)}
+        if bare:
+            shares.append(sum(bare.values()) / entry["total"])
+            rounds.add(entry["round"])
+    if not shares:
+        return ""
+    most = 100 * max(shares)
+    number = "<0.1%" if most < 0.05 else f"{most:.1f}%"
+    if f"{100 * min(shares):.1f}" != f"{most:.1f}":
+        number = f"up to {number}"
+    return f"{number} of coordinates released un-noised for {len(rounds)} round{'' if len(rounds) == 1 else 's'}"
+
+
+def _unaccounted(ledger: Ledger) -> str:
+    names = list(dict.fromkeys(channel.what for channel in ledger.reveals if channel.covered_by is None))
+    return f" given the UNACCOUNTED {', '.join(names)}" if names else ""
+
+
+def _number(epsilon: float) -> str:
+    if math.isinf(epsilon):
+        return "∞"
+    if epsilon == 0:
+        return "0"
+    return f"{epsilon:.2f}" if 0.005 <= epsilon < 10_000 else f"{epsilon:.2e}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else None if math.isnan(value) else float(value)
+    return value

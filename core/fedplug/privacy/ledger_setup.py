@@ -1,0 +1,110 @@
+"""The ledger of a run before its first round: what the recipe's links and components say of themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedplug.api.context import Server
+from fedplug.api.effects import Misplaced, Party, Reveals
+from fedplug.api.links import locked, seal_of
+from fedplug.api.roles import Accountant, RecordTrainer
+from fedplug.privacy.charging import believed
+from fedplug.privacy.ledger import Ledger
+from fedplug.recipe.curves import curve_problems, curves_of, stated_in
+from fedplug.round.parties import make_context
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Context
+    from fedplug.api.types import Layout
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
+
+
+def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledger:
+    """An empty ledger that knows who holds keys, who is told sums, and what is visible besides.
+
+    Raises:
+        Misplaced: a link cannot stand where it stands, or states a cost that another has under the same name.
+    """
+    ctx = make_context(recipe, composition, layout, 0, Server())
+    ctx.party.ctx = ctx
+    steps = {zone: ctx.steps(zone) for zone in composition.links}
+    seals = {zone: found for zone, chain in steps.items() if (found := seal_of(chain)) is not None}
+    sites = {zone: {link.site for link in links if link.hook == "postprocess"} for zone, links in ctx.links.items()}
+    stated = stated_in(steps.values())
+    curves = curves_of(stated)
+    for _, problem in curve_problems(stated, curves):
+        raise Misplaced(problem)
+    trainer = composition.trainer
+    return Ledger(
+        recipe_name=recipe.name,
+        num_clients=recipe.data.clients,
+        rounds=recipe.rounds,
+        min_clients=recipe.min_clients,
+        delta=recipe.delta,
+        sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
+        key_holders={zone: seal.opened_by for zone, (_, seal) in seals.items()},
+        schemes={zone: {"component": name, "parameters": seal.scheme} for zone, (name, seal) in seals.items()},
+        published=[zone for zone in seals if {"server", "key_server"} & sites[zone] and not locked(steps[zone])],
+        accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
+        record_accountant=trainer if isinstance(trainer, RecordTrainer) else None,
+        reveals=reveals_of(recipe, composition, ctx),
+        curves=curves,
+    )
+
+
+def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
+    """What components and sections of the recipe say that they show, and what the protocol itself shows."""
+    found = [shown for component in composition.components.values() for shown in believed(component, ctx)]
+    found += _plans(composition, ctx)
+    note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
+    found.append(Reveals("client metrics", ("aggregator",), note=note))
+    found += _divisors(composition, ctx)
+    found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
+    if recipe.buffers == "mean":
+        note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
+        found.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
+    return found
+
+
+def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
+    """Plans that do not follow from public facts alone, where the component does not say who sees them.
+
+    What a component says of replies is no word about plans. One zone holds everything, so its plans say nothing. A
+    plan that all clients share may be hidden from the server; positions of a client's own are sent to it.
+    """
+    negotiation = composition.negotiation
+    plans = negotiation.plans
+    if plans.public or len(plans.zones) < 2:
+        return []
+    named = {party for shown in negotiation.reveals(ctx) if not shown.asked for party in shown.to}
+    if named & {"aggregator", "released_model"} or (named and not plans.own):
+        return []
+    note = (
+        "which scalars each client put into which zone follows from data or from who takes part, and shows in "
+        f"positions and sizes; {negotiation.name} does not say who sees it"
+    )
+    return [Reveals("plans of clients", ("aggregator", "client"), note=note)]
+
+
+def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
+    """What closed sums show beside their values where clients chose the positions: what each is divided by.
+
+    Whoever opens such a sum, and whoever hands it on, gets the total weight of the clients behind each position. The
+    aggregation server, which sees the masks themselves, divides the sums that it can read before it hands them on.
+    """
+    to: dict[Party, list[str]] = {}
+    for zone in sorted(composition.negotiation.plans.own & ctx.links.keys()):
+        steps = ctx.steps(zone)
+        if found := seal_of(steps):
+            by_clients = found[1].opened_by != "key_server"
+            for party in ("client",) if by_clients else ("key_holder", "client") if locked(steps) else ("key_holder",):
+                to.setdefault(party, []).append(zone)  # type: ignore[arg-type]
+    if not to:
+        return []
+    zones = " and ".join(dict.fromkeys(zone for named in to.values() for zone in named))
+    note = (
+        f"the total weight of the clients behind each position of the {zones} sum: how many of them chose it, unless "
+        "what the others sent there is counted too"
+    )
+    return [Reveals("divisors of positions", tuple(to), note=note)]

@@ -1,0 +1,115 @@
+"""What each client has spent, as sums that compose: Gaussian releases, and counts of all others."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.privacy.accounting import composed_epsilon, epsilon_with_slack, gaussian_epsilon, gaussian_rdp_epsilon
+
+if TYPE_CHECKING:
+    from fedplug.api.effects import Curve
+    from fedplug.api.roles import Accountant
+
+_LARGEST_COMPOSED = 100.0
+"""Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
+
+
+@dataclasses.dataclass(eq=False)
+class Spent:
+    """The cost of all releases so far, for each of K clients.
+
+    Attributes:
+        gaussian: sum of 1/multiplier^2 of Gaussian releases, (K,); see `fedplug.privacy.accounting.effective_multiplier`.
+        others: number of other releases, (K,), by (mechanism, noise multiplier); see `fedplug.api.effects.Release`.
+        slack: what mechanisms take of delta themselves, over the whole run; see `fedplug.api.effects.Noise`.
+    """
+
+    gaussian: NDArray[np.float64]
+    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    slack: float = 0.0
+
+    @classmethod
+    def nothing(cls, num_clients: int) -> Spent:
+        return cls(np.zeros(num_clients))
+
+    @classmethod
+    def of(cls, num_clients: int, parts: Iterable[Spent]) -> Spent:
+        """All parts together."""
+        total = cls.nothing(num_clients)
+        for part in parts:
+            total.gaussian = total.gaussian + part.gaussian
+            total.slack += part.slack
+            for (mechanism, multiplier), counts in part.others.items():
+                total.count(mechanism, multiplier, counts)
+        return total
+
+    def count(self, mechanism: str, multiplier: float, counts: NDArray[np.int64]) -> None:
+        """Adds releases that are not Gaussian."""
+        self.others[mechanism, multiplier] = self.others.get((mechanism, multiplier), 0) + counts
+
+    def doubled(self) -> Spent:
+        """The cost under twice the sensitivity: from zero-out to replace-one adjacency."""
+        others = {(name, multiplier / 2): n for (name, multiplier), n in self.others.items()}
+        return Spent(4 * self.gaussian, others, self.slack)
+
+    def any(self) -> bool:
+        """Whether anybody has spent anything."""
+        return bool(self.gaussian.any()) or any(counts.any() for counts in self.others.values())
+
+    def epsilons(
+        self, delta: float, accountant: Accountant | None, curves: Mapping[str, Curve] | None = None
+    ) -> dict[str, float]:
+        """Epsilon of the worst client by method, the headline first, at the delta that is left for it.
+
+        Gaussian releases alone: `epsilon_exact` and its RDP bound. With others: `epsilon_pld` where the accountant
+        composes them, and `epsilon_rdp`, which is the plain sum of epsilons where that is less.
+        """
+        kinds = [kind for kind, counts in self.others.items() if counts.any()]
+        if not kinds:
+            cost = float(np.max(self.gaussian, initial=0.0))
+            multiplier = math.inf if cost == 0 else 1 / math.sqrt(cost)
+            by_method = {"epsilon_exact": gaussian_epsilon, "epsilon_rdp": gaussian_rdp_epsilon}
+            return {
+                method: epsilon_with_slack(lambda left, of=of: of(multiplier, left), delta, self.slack)  # type: ignore[misc]
+                for method, of in by_method.items()
+            }
+        # Clients that took part in the same rounds have spent the same: each distinct history is composed once.
+        histories = np.unique(np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1), axis=0)
+        if self.slack:
+            return {"epsilon_rdp": max(
+                epsilon_with_slack(
+                    lambda left, one=one: self._of_one(one, kinds, left, None, curves)["epsilon_rdp"],  # type: ignore[misc]
+                    delta, self.slack,
+                )
+                for one in histories
+            )}  # fmt: skip
+        found = [self._of_one(history, kinds, delta, accountant, curves) for history in histories]
+        common = [method for method in found[0] if all(method in one for one in found)]
+        return {method: max(one[method] for one in found) for method in common}
+
+    @staticmethod
+    def _of_one(
+        history: NDArray[np.float64],
+        kinds: list[tuple[str, float]],
+        delta: float,
+        accountant: Accountant | None,
+        curves: Mapping[str, Curve] | None = None,
+    ) -> dict[str, float]:
+        gaussian = float(history[0])
+        others = [(name, m, int(n)) for (name, m), n in zip(kinds, history[1:], strict=True) if n]
+        stated = {"epsilon_rdp": composed_epsilon(gaussian, others, delta, curves)}
+        own = any(name in (curves or {}) for name, _, _ in others)
+        # A distribution of losses in the hundreds takes gigabytes, and such an epsilon needs no second digit.
+        if accountant is None or own or not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:
+            return stated
+        releases = [(name, multiplier, 1.0, count) for name, multiplier, count in others]
+        if gaussian > 0:
+            releases.append(("gaussian", 1 / math.sqrt(gaussian), 1.0, 1))
+        tight = accountant.compose(releases, delta, "zero_out")
+        return stated if tight is None else {"epsilon_pld": tight["pld"], **stated}

@@ -1,0 +1,306 @@
+"""What is installed: components, and sections of recipes, found through entry points without importing any plugin.
+
+The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
+reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
+`fedplug.section` holds sections that plugins add to recipes (`fedplug.recipe.sections`); the name is the key of the recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import PluginError
+
+HOOK_GROUPS: tuple[str, ...] = (
+    "score_parameters", "negotiate_mask", "protect", "aggregate", "postprocess", "attack",
+)  # fmt: skip
+"""Groups named after a hook, in the order of a round."""
+
+GROUPS: tuple[str, ...] = (
+    *HOOK_GROUPS, "dataset", "partition", "model", "trainer", "metric", "engine", "accountant", "groups", "extension",
+)  # fmt: skip
+"""Every entry-point group of components, without the prefix `fedplug.`"""
+
+COMMAND = "command"
+"""The entry-point group of commands."""
+SECTION = "section"
+"""The entry-point group of sections of recipes."""
+
+_PREFIX = "fedplug."
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entry:
+    """One component, or one section of recipes, on offer.
+
+    Attributes:
+        name: `<plugin>.<thing>`, as recipes write it; of a section its key.
+        group: one of `GROUPS`, or `SECTION`.
+        value: `module:Class`.
+        distribution: the installed package that offers it.
+        version: of that distribution.
+    """
+
+    name: str
+    group: str
+    value: str
+    distribution: str
+    version: str
+    _class: type | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, for messages."""
+        return f"section {self.name}" if self.group == SECTION else f"{self.group} component {self.name}"
+
+    @property
+    def module(self) -> str:
+        return self.value.partition(":")[0].strip()
+
+    @property
+    def qualname(self) -> str:
+        # An entry point may end in "[extra]", which names optional requirements.
+        return self.value.partition(":")[2].partition("[")[0].strip()
+
+    @property
+    def summary(self) -> str:
+        """First line of the class's docstring; empty where no source file is found. Imports nothing."""
+        if self._class is not None:
+            return next(iter((self._class.__doc__ or "").strip().splitlines()), "").strip()
+        return _summary(self.module, self.qualname)
+
+    def load(self) -> type:
+        """Imports the class.
+
+        Raises:
+            PluginError: the import fails; the message names the plugin, the entry and the cause.
+        """
+        if self._class is not None:
+            return self._class
+        try:
+            found: Any = importlib.import_module(self.module)
+            for part in filter(None, self.qualname.split(".")):
+                found = getattr(found, part)
+        # Plugin code may raise anything while it is imported, and even exit; none of it may take the program down.
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
+                f"cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(found, type):
+            raise PluginError(
+                f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
+                f"is no class but {type(found).__name__}; the entry point must have the form module:Class"
+            )
+        return found
+
+
+class Catalog:
+    """The components on offer, by group and name, and the sections of recipes, by key.
+
+    Args:
+        entries: the components.
+        strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
+        sections: the sections; those installed if None.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Mapping[str, Entry]],
+        strays: tuple[str, ...] = (),
+        sections: Mapping[str, Entry] | None = None,
+    ) -> None:
+        self.groups: dict[str, dict[str, Entry]] = {group: dict(entries.get(group, {})) for group in GROUPS}
+        self.strays = strays
+        self._sections = sections
+
+    @classmethod
+    def discover(cls) -> Catalog:
+        """Reads the entry points of all installed distributions; imports none of them.
+
+        Raises:
+            PluginError: a name is offered twice in one group; the message names both distributions.
+        """
+        from importlib_metadata import entry_points
+
+        groups, strays = _offered(entry_points())
+        return cls(groups, strays, groups.get(SECTION, {}))
+
+    @classmethod
+    def of(
+        cls, components: Mapping[str, Mapping[str, type]], sections: Mapping[str, type] | None = None
+    ) -> Catalog:
+        """A catalog of exactly these classes, `{group: {name: class}}`, for tests: no installed component is seen.
+
+        Args:
+            components: the classes.
+            sections: the classes of sections by key; those installed if None.
+
+        Raises:
+            PluginError: a group that does not exist.
+        """
+        unknown = sorted(set(components) - set(GROUPS))
+        if unknown:
+            raise PluginError(f"no such component groups: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+
+        def entries(group: str, classes: Mapping[str, type]) -> dict[str, Entry]:
+            return {
+                name: Entry(name, group, f"{found.__module__}:{found.__qualname__}", "test", "0", found)
+                for name, found in sorted(classes.items())
+            }
+
+        groups = {group: entries(group, classes) for group, classes in components.items()}
+        return cls(groups, (), None if sections is None else entries(SECTION, sections))
+
+    @property
+    def sections(self) -> Mapping[str, Entry]:
+        """The sections of recipes that plugins offer, by key."""
+        return _installed_sections() if self._sections is None else self._sections
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All components, by group in the order of `GROUPS`, then by name."""
+        for entries in self.groups.values():
+            yield from entries.values()
+
+    def get(self, group: str, name: str) -> Entry | None:
+        """The entry of that name in that group, or None."""
+        return self.groups[group].get(name)
+
+    def named(self, name: str) -> list[Entry]:
+        """The entries of that name in all groups: one class may serve several hooks."""
+        return [entry for entry in self if entry.name == name]
+
+    def suggest(self, group: str | None, name: str) -> str:
+        """What to say of a name that `group` (None: any group) does not offer, as half a sentence; never empty."""
+        from difflib import get_close_matches
+
+        elsewhere = self.named(name)
+        if group and elsewhere:
+            groups = " and ".join(entry.group for entry in elsewhere)
+            return f"it is a {groups} component; {self.offer(group)}"
+        candidates = list(self.groups[group] if group else dict.fromkeys(entry.name for entry in self))
+        # People forget the plugin's name more often than they misspell it, so the bare names are compared too.
+        short = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
+        close = get_close_matches(name, candidates, n=2, cutoff=0.7)
+        if not close and "." not in name:
+            close = [short[match] for match in get_close_matches(name, short, n=2, cutoff=0.7)]
+        if close:
+            return f"did you mean {' or '.join(close)}?"
+        plugin, dot, _ = name.partition(".")
+        if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
+            return f"no installed plugin offers {plugin}.*; install the plugin, by convention fedplug-{plugin}"
+        return self.offer(group) if group else "fedplug list shows what there is"
+
+    def offer(self, group: str) -> str:
+        """The names in a group, as half a sentence."""
+        return f"for {group} there is {', '.join(self.groups[group]) or 'nothing installed'}"
+
+
+def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[str, ...]]:
+    """Entry points by group and name, sorted, and those in groups that fedplug does not know."""
+    groups: dict[str, dict[str, Entry]] = {}
+    strays, clashes = [], []
+    named: dict[int, tuple[str, str]] = {}
+    for point in points:
+        if not point.group.startswith(_PREFIX):
+            continue
+        group = point.group.removeprefix(_PREFIX)
+        dist: Any = point.dist
+        if id(dist) not in named:  # both properties parse the whole METADATA file
+            named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
+        distribution, version = named[id(dist)]
+        if group == COMMAND:  # `fedplug.cli.commands` reads those
+            continue
+        if group not in (*GROUPS, SECTION):
+            strays.append(f"{point.group} {point.name} ({distribution})")
+            continue
+        entry = Entry(point.name, group, point.value, distribution, version)
+        other = groups.setdefault(group, {}).setdefault(point.name, entry)
+        if other is not entry:
+            clashes.append(
+                f"{entry.title} is offered twice, by {other.distribution} {other.version} "
+                f"({other.value}) and by {distribution} {version} ({point.value}); uninstall one of them"
+            )
+    if clashes:
+        raise PluginError("\n".join(clashes))
+    return {group: dict(sorted(found.items())) for group, found in groups.items()}, tuple(strays)
+
+
+@functools.cache
+def _installed_sections() -> dict[str, Entry]:
+    """The installed sections, for catalogs that were made by hand; read once, and only when one is asked for."""
+    from importlib_metadata import entry_points
+
+    return _offered(entry_points(group=_PREFIX + SECTION))[0].get(SECTION, {})
+
+
+def _summary(module: str, qualname: str, depth: int = 0) -> str:
+    """First docstring line of a class, read from its source file."""
+    path = source_file(module)
+    if path is None or depth > 4:
+        return ""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    # Most classes match this pattern; parsing every file would double the time that `fedplug list` takes.
+    header = rf"^class[ \t]+{re.escape(qualname)}\b[^\n:(]*(?:\([^)]*\))?\s*:[^\n\"']*\n"
+    pattern = header + r"\s*[rR]?(\"\"\"|''')\s*([^\n]*)"
+    if match := re.search(pattern, text, re.MULTILINE):
+        return match[2].partition(match[1])[0].strip()
+    return _summary_by_parsing(text, module, qualname, path, depth)
+
+
+def _summary_by_parsing(text: str, module: str, qualname: str, path: Path, depth: int) -> str:
+    """The same for what the pattern misses: nested classes, one-line strings, names imported from a sibling module."""
+    import ast
+
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return ""
+    outer, _, inner = qualname.partition(".")
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == outer:
+            while inner:
+                outer, _, inner = inner.partition(".")
+                nested = [n for n in node.body if isinstance(n, ast.ClassDef) and n.name == outer]
+                if not nested:
+                    return ""
+                node = nested[0]
+            return next(iter((ast.get_docstring(node) or "").splitlines()), "").strip()
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == outer:
+                    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+                    base = package[: len(package) - node.level + 1] if node.level else []
+                    origin = ".".join([*base, *filter(None, [node.module])])
+                    return _summary(origin, ".".join(filter(None, [alias.name, inner])), depth + 1)
+    return ""
+
+
+def source_file(module: str) -> Path | None:
+    """The source file of a module, found without importing it or a package around it; None where there is none."""
+    top, *rest = module.split(".")
+    try:
+        # For a name without dots, find_spec only asks the finders; for one with dots it would import the parents.
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if not rest:
+        return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+    for folder in spec.submodule_search_locations or ():
+        base = Path(folder, *rest)
+        for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
+            if path.is_file():
+                return path
+    return None

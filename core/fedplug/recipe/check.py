@@ -1,0 +1,280 @@
+"""The rules between the parts of a recipe: zones, the order of links, what must be undone, who may stand where.
+
+Reads only what components declare in their roles, and the effects of the same list of links that the protocol executes
+(`fedplug.api.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is wrong by
+itself is left out, and everything else is still judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.context import Context, Server
+from fedplug.api.effects import Seal
+from fedplug.api.errors import PluginError
+from fedplug.api.links import Link, chain, fold, misplaced_links
+from fedplug.api.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer, record_problems
+from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
+from fedplug.recipe.composition import hook_problems, instantiate
+from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
+from fedplug.recipe.option_errors import closest
+from fedplug.recipe.sections import Around
+
+if TYPE_CHECKING:
+    from fedplug.recipe.reader import Draft
+    from fedplug.recipe.recipe import Use
+    from fedplug.recipe.yaml_source import KeyPath
+
+Complaint = tuple["KeyPath", str]
+
+
+def find_problems(draft: Draft) -> list[Complaint]:
+    """Everything that is wrong between the parts of a recipe, with its place."""
+    rules = _Rules(draft)
+    found = [
+        *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
+        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.sections(),
+    ]  # fmt: skip
+    if not found and not rules.failed:
+        found += rules.own_checks()
+    return rules.failed + found
+
+
+class _Rules:
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.failed: list[Complaint] = []
+        self.parts: dict[str, Component] = {}
+        for use in draft.uses:
+            if use.is_reference or use.options is None or use.name not in draft.classes:
+                continue
+            found = draft.classes[use.name]
+            if problems := hook_problems(found, draft.groups[use.path]):
+                self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
+                continue
+            try:
+                part = instantiate(found, use)
+            except PluginError as error:
+                self.failed.append((use.path, str(error)))
+                continue
+            if problems := list(record_problems(part)):
+                self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
+            else:
+                self.parts[use.name] = part
+
+    def part(self, use: Use) -> Component | None:
+        """The instance that a place names; None where it could not be built."""
+        return self.parts.get(use.name)
+
+    def negotiation(self) -> tuple[Use, Negotiation] | None:
+        """The negotiation and its place; None where it could not be built."""
+        for use in self.draft.uses:
+            part = self.part(use)
+            if use.section == "negotiate_mask" and isinstance(part, Negotiation):
+                return use, part
+        return None
+
+    def links(self, zone: str) -> tuple[Link, ...]:
+        """The links of a zone, as far as they can be built."""
+        protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
+        aggregate = next((use for use in self.draft.uses if use.section == "aggregate"), None)
+        return chain(zone, protect.get(zone, ()), aggregate, postprocess.get(zone, ()), self.parts)
+
+    def context(self, round: int) -> Context:
+        """The public facts of a round, as far as the draft tells them; no model is known yet."""
+        general, server = self.draft.general, Server()
+        server.ctx = Context(
+            round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
+            num_clients=self.draft.clients or 1, min_clients=general.min_clients if general else 1,
+            seed=0, digest="", party=server, components=self.parts,
+            links={zone: self.links(zone) for zone in self.draft.chains.get("protect", {}) if zone != RETAINED},
+        )  # fmt: skip
+        return server.ctx
+
+    def readable(self) -> list[str]:
+        """The zones whose chains can be judged."""
+        there = self.draft.chains.get("protect", {})
+        return [zone for zone in there if zone not in self.draft.unreadable and zone != RETAINED]
+
+    def hooks(self) -> Iterator[Complaint]:
+        """A component that a place refers to implements what that section calls, too."""
+        for use in self.draft.uses:
+            if use.is_reference and use.name in self.draft.classes:
+                group = self.draft.groups[use.path]
+                for problem in hook_problems(self.draft.classes[use.name], group):
+                    lacks = problem.partition(";")[0]
+                    remedy = f"name a component of the group {group}"
+                    yield use.path, f"{use.name} ({use.use}) cannot stand under {use.section}: it {lacks}; {remedy}"
+
+    def clients(self) -> Iterator[Complaint]:
+        """The cohort is never smaller than `min_clients` by design."""
+        general, clients = self.draft.general, self.draft.clients
+        if general is None or clients is None:
+            return
+        if general.min_clients > clients:
+            rule = f"must be <= data.clients={clients}"
+            yield ("min_clients",), f"min_clients={general.min_clients} {rule}; lower it, or split the data among more"
+        elif general.sampling and general.sampling.rate * clients < general.min_clients:
+            expected = f"{general.sampling.rate * clients:g} of {clients} clients a round"
+            yield (
+                ("sampling", "rate"),
+                f"rate={general.sampling.rate:g} gives {expected}, fewer than min_clients={general.min_clients}; "
+                f"raise it to {general.min_clients / clients:g} or more",
+            )
+
+    def zones(self) -> Iterator[Complaint]:
+        """Zones of the plans, of `protect` and of `postprocess` agree."""
+        protect = self.draft.chains.get("protect", {})
+        postprocess = self.draft.chains.get("postprocess", {})
+        if RETAINED in protect:
+            yield ("protect", RETAINED), "zone retained never leaves the client; remove it from protect"
+        for use in postprocess.get(RETAINED, []):
+            part = self.part(use)
+            if isinstance(part, Sealer) or (isinstance(part, Opener) and part.site != "client"):
+                message = f"{use.name} cannot stand here: zone retained never leaves the client"
+                yield use.path, f"{message}; put a component that merges models at the client, or remove it"
+        for zone in postprocess:
+            if zone not in protect and zone != RETAINED:
+                yield ("postprocess", zone), f"zone {zone} is not under protect; {_zones(protect)}"
+        found = self.negotiation()
+        if found is None:
+            return
+        negotiation, held = found[0], found[1].plans.zones
+        for zone in sorted(set(held) - set(protect) - {RETAINED}):
+            remedy = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
+            remedy = "clear: [] to send it in the clear" if zone == CLEAR else remedy
+            message = f"plans of {negotiation.name} can hold zone {zone}, which nothing covers; write {remedy}"
+            yield ("protect",), message
+        if postprocess.get(RETAINED) and RETAINED not in held:
+            yield ("postprocess", RETAINED), f"no plan of {negotiation.name} can hold zone retained; remove it"
+        for zone in sorted(set(protect) - set(held) - {RETAINED}):
+            hint = closest(zone, sorted(held)) if zone not in BASE_ZONES else f"remove it ({_zones(sorted(held))})"
+            yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
+
+    def order(self) -> Iterator[Complaint]:
+        """Every link can stand, and can run, where it stands, as its effects say; in the first round and the last."""
+        if self.failed:
+            return
+        last = self.draft.general.rounds - 1 if self.draft.general else 0
+        for zone in self.readable():
+            for round in dict.fromkeys((0, last)):
+                ctx = self.context(round)
+                found = misplaced_links(ctx.links[zone], ctx)
+                yield from ((link.path, message) for link, message in found)
+                if found:
+                    break
+
+    def curves(self) -> Iterator[Complaint]:
+        """Every mechanism that only a plugin knows has one cost, in the first round and the last."""
+        if self.failed:
+            return
+        last = self.draft.general.rounds - 1 if self.draft.general else 0
+        stated: list[Stated] = []
+        paths: dict[str, KeyPath] = {}
+        for round in (0, last):  # also where both are one: a curve must equal itself when it is stated again
+            ctx = self.context(round)
+            chains = [fold(ctx.links[zone], ctx, lambda link, message: None) for zone in self.readable()]
+            found = stated_in(chains)
+            steps = (step for chain in chains for step in chain)
+            paths |= {who: step.link.path for (who, _), step in zip(found, steps, strict=True)}
+            stated += found
+        for who, message in dict(curve_problems(stated, curves_of(stated))).items():
+            yield paths[who], message
+
+    def undo(self) -> Iterator[Complaint]:
+        """What closes a zone is undone by the same zone's postprocess, last first."""
+        protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
+        for zone in self.readable():
+            sealed = [use.name for use in protect[zone] if isinstance(self.part(use), Sealer)][::-1]
+            opening = postprocess.get(zone, [])
+            opened = [use for use in opening if isinstance(self.part(use), Sealer)]
+            remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
+            strangers = [use for use in opened if use.name not in sealed]
+            for use in strangers:
+                hint = "refer to it by its name" if any(u.use == use.use for u in protect[zone]) else "remove it"
+                yield use.path, f"{use.name} does not protect the zone {zone}, so it cannot open it; {hint}"
+            missing = [name for name in sealed if name not in {use.name for use in opened}]
+            if missing and not strangers:
+                at = ("postprocess", zone) if opening else ("protect", zone)
+                yield at, f"{missing[0]} protects the zone {zone}, but nothing opens the sum; {remedy}"
+            elif not missing and not strangers and [use.name for use in opened] != sealed:
+                message = f"the zone {zone} must be opened in the reverse order of its protection; {remedy}"
+                yield ("postprocess", zone), message
+
+    def shared_noise(self) -> Iterator[Complaint]:
+        """A component that draws noise protects one zone only: its stream and its release are kept under its name."""
+        seen: dict[str, str] = {}
+        for zone in self.readable() if not self.failed else []:
+            ctx = self.context(0)
+            steps = fold(ctx.links[zone], ctx, lambda link, message: None)
+            for step in steps:
+                link = step.link
+                draws = link.hook == "protect" and len(step.after.releases) > len(step.before.releases)
+                if draws and seen.setdefault(link.name, zone) != zone:
+                    use = next(use for use in self.draft.uses if use.path == link.path)
+                    remedy = f"write {{use: {use.use}, ...}} to get one of its own"
+                    yield link.path, f"{link.name} draws the noise of zone {seen[link.name]} already; {remedy}"
+
+    def masks(self) -> Iterator[Complaint]:
+        """Encryptions that need a zone to lie alike at all clients stand where it does."""
+        found = self.negotiation()
+        own = found[1].plans.own if found else frozenset()
+        for zone in self.readable() if found and not self.failed else []:
+            ctx = self.context(0)
+            for step in fold(ctx.links[zone], ctx, lambda link, message: None) if zone in own else ():
+                seals = [effect for effect in step.effects or () if isinstance(effect, Seal)]
+                if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and found:
+                    message = f"{step.link.name} needs a zone that lies alike at all clients, but {found[0].name} lets"
+                    remedy = "choose another negotiation or protector"
+                    yield step.link.path, f"{message} each have a zone {zone} of its own; {remedy}"
+
+    def scores(self) -> Iterator[Complaint]:
+        """Whoever reads scores is given some, and one a layer or a scalar as it needs."""
+        scorers = {
+            use.name: part
+            for use in self.draft.uses
+            if use.section == "score_parameters" and isinstance(part := self.part(use), Scorer)
+        }
+        for use in self.draft.uses:
+            part = self.part(use)
+            if use.is_reference or not isinstance(part, Groups | Negotiation | Protector):
+                continue
+            reads: Reads | None = part.reads
+            if reads is None or reads.per == "any":
+                continue
+            name = reads.by or next(iter(scorers), None)
+            if name not in scorers or scorers[name].scoring.per == reads.per:
+                continue
+            fitting = [other for other, scorer in scorers.items() if scorer.scoring.per == reads.per]
+            remedy = f"write by: {fitting[0]}" if fitting else f"add a scorer of {reads.per}s"
+            other = "scalar" if reads.per == "layer" else "layer"
+            message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
+            yield use.path, f"{message}; {remedy}"
+
+    def sections(self) -> Iterator[Complaint]:
+        """What plugins' sections say of the recipe around them."""
+        around = Around(self.draft.clients, self.draft.recipe, self.parts)
+        for key, section in self.draft.sections.items():
+            try:
+                yield from [((key, *path), message) for path, message in section.check(around)]
+            except Exception as error:
+                yield (key,), f"section {key}: its check fails: {type(error).__name__}: {error}"
+
+    def own_checks(self) -> list[Complaint]:
+        """What components say of the recipe as a whole; asked only when all else is in order."""
+        found: list[Complaint] = []
+        for use in self.draft.uses:
+            part = self.part(use)
+            if use.is_reference or self.draft.recipe is None or part is None:
+                continue
+            try:
+                for message in part.check(self.draft.recipe):
+                    found.append((use.path, message if message.startswith(use.name) else f"{use.name}: {message}"))
+            except Exception as error:
+                found.append((use.path, f"component {use.use}: its check fails: {type(error).__name__}: {error}"))
+        return found
+
+
+def _zones(names: Any) -> str:
+    return f"zones here: {', '.join(names) or 'none'}"

@@ -1,0 +1,319 @@
+"""A recipe's components at work: one object each, registered with pluggy, and called one at a time.
+
+The core calls exactly one component per hook call, so a wrapper (an extension) sees every call and one value.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pluggy
+
+from fedplug.api import codec, hookspecs
+from fedplug.api.component import hookimpl
+from fedplug.api.errors import FedplugError, PluginError, cause_of
+from fedplug.api.links import Link, chains
+from fedplug.api.roles import (
+    ROLES,
+    Aggregator,
+    Component,
+    Extension,
+    Groups,
+    Negotiation,
+    Trainer,
+    stale_statements,
+    undecided,
+)  # fmt: skip
+from fedplug.recipe.catalog import HOOK_GROUPS, Catalog
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Context
+    from fedplug.api.effects import Effects
+    from fedplug.api.types import Block
+    from fedplug.recipe.recipe import Recipe, Use
+
+R = TypeVar("R", bound=Component)
+
+
+class Composition:
+    """The components of one recipe. A run builds a fresh one at every party.
+
+    Attributes:
+        recipe: the recipe.
+        components: every component instance by name; extensions included.
+        links: for each zone that is sent, the links that its values pass, in order: the one list that the protocol
+            executes and that every claim is read from.
+    """
+
+    def __init__(self, recipe: Recipe, catalog: Catalog | None = None) -> None:
+        """Imports and builds every component.
+
+        Args:
+            recipe: the recipe.
+            catalog: where the classes come from; by default the installed plugins.
+
+        Raises:
+            PluginError: a component cannot be imported, built or registered.
+        """
+        catalog = catalog or Catalog.discover()
+        self.recipe = recipe
+        self.components: dict[str, Component] = {}
+        self._manager = new_manager()
+        self._callers: dict[tuple[str, str], Any] = {}
+        uses = recipe.components
+        self._extensions = {name for name, use in uses.items() if use.group == "extension"}
+        self._witness = _Witness()
+        if self._extensions:
+            self._manager.register(self._witness)
+        # Extensions last: of several wrappers, pluggy makes the one registered last the outermost.
+        for use in sorted(uses.values(), key=lambda use: use.group == "extension"):
+            component = build(use, catalog)
+            self.components[use.name] = component
+            register(self._manager, component, use.name)
+        self.links: dict[str, tuple[Link, ...]] = chains(recipe, self.components)
+
+    def part(self, name: str, role: type[R]) -> R:
+        """The component of that name, in one of its roles.
+
+        Raises:
+            PluginError: it has another role.
+        """
+        component = self.components[name]
+        if not isinstance(component, role):
+            raise PluginError(f"component {name} is no {role.__name__}")
+        return component
+
+    @property
+    def trainer(self) -> Trainer:
+        """The recipe's trainer."""
+        return self.part(self.recipe.train.name, Trainer)
+
+    @property
+    def negotiation(self) -> Negotiation:
+        """The recipe's negotiation."""
+        return self.part(self.recipe.negotiate_mask.name, Negotiation)
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """The recipe's aggregator."""
+        return self.part(self.recipe.aggregate.name, Aggregator)
+
+    def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
+        """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""
+        found = []
+        for use in (self.recipe.groups, self.recipe.negotiate_mask):
+            part = self.components[use.name] if use else None
+            if isinstance(part, Groups | Negotiation) and (effects := part.ballots(ctx.round, ctx)):
+                found.append((part.name, effects))
+        return found
+
+    def add(self, component: Any, name: str) -> None:
+        """One more component, such as an attack in another form; before any of its hooks is called.
+
+        Raises:
+            PluginError: it cannot be registered.
+        """
+        component.name = name
+        self.components[name] = component
+        register(self._manager, component, name)
+        self._callers.clear()
+
+    def one(self, hook: str, name: str, **arguments: Any) -> Any:
+        """Calls one component's implementation of a hook, inside the wrappers of all extensions.
+
+        Raises:
+            PluginError: it gave None where the hook must give a value, or raised what is no `FedplugError`; the message
+                names the component and the hook. Or an extension changed what the component was handed or gave: what
+                runs would not be what the links state.
+        """
+        caller = self._callers.get((hook, name))
+        if caller is None:
+            target = self.components[name]
+            others = [c for n, c in self.components.items() if c is not target and n not in self._extensions]
+            caller = self._callers[hook, name] = self._manager.subset_hook_caller(hook, others)
+        handed = _Witness.digest(arguments) if self._extensions else b""
+        try:
+            result = caller(**arguments)
+        except FedplugError:
+            raise
+        except Exception as error:
+            raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
+        if result is None and hook != "negotiate_mask":
+            raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
+        seen = self._witness
+        if self._extensions and hook in seen.HOOKS and (seen.handed, seen.given) != (handed, seen.digest(result)):
+            raise PluginError(
+                f"an extension ({', '.join(sorted(self._extensions))}) changed what {name} was handed or gave in its "
+                f"hook {hook}; extensions look on. What changes values is a link of a chain: write it as a protector, "
+                "an aggregator or an opener, which states its effects"
+            )
+        return result
+
+
+class _Witness:
+    """The innermost wrapper: notes what a component was handed and what it gave, before any extension can change it."""
+
+    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess")
+
+    def __init__(self) -> None:
+        self.handed = self.given = b""
+
+    @staticmethod
+    def digest(found: Any) -> bytes:
+        """Of blocks and arrays; of hook arguments those that a component works on."""
+        if isinstance(found, dict):
+            found = [found.get("block"), found.get("blocks"), found.get("weights")]
+        try:
+            return hashlib.blake2b(codec.encode(found), digest_size=16).digest()
+        except FedplugError:  # what cannot travel is refused at the border
+            return b""
+
+    def _note(self, *handed: Any) -> Generator[None, Any, Any]:
+        before = self.digest(dict(zip(("block", "blocks", "weights"), handed, strict=False)))
+        result = yield
+        self.handed, self.given = before, self.digest(result)
+        return result
+
+    @hookimpl(wrapper=True)
+    def score_parameters(self) -> Generator[None, Any, Any]:
+        """The scores."""
+        return (yield from self._note())
+
+    @hookimpl(wrapper=True)
+    def protect(self, block: Block) -> Generator[None, Any, Any]:
+        """One client's block."""
+        return (yield from self._note(block))
+
+    @hookimpl(wrapper=True)
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float]) -> Generator[None, Any, Any]:
+        """The blocks and the sum."""
+        return (yield from self._note(None, blocks, weights))
+
+    @hookimpl(wrapper=True)
+    def postprocess(self, block: Block) -> Generator[None, Any, Any]:
+        """The sum."""
+        return (yield from self._note(block))
+
+
+class _Manager(pluggy.PluginManager):
+    """Looks for marked methods once for each class; pluggy looks through every attribute of every object, 6 ms each."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        """The marker's options of a method, or None."""
+        component_class: type = type(plugin)
+        options = marked_methods(component_class).get(name)
+        return options and dict(options)
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A plugin manager that knows the six hooks and no component."""
+    manager = _Manager("fedplug")
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def build(use: Use, catalog: Catalog) -> Any:
+    """One component instance, with its `name`.
+
+    Raises:
+        PluginError: it is not installed, or its constructor raises.
+    """
+    entry = catalog.get(use.group, use.use)
+    if entry is None:
+        raise PluginError(f"{use.group} component {use.use} is not installed; {catalog.suggest(use.group, use.use)}")
+    return instantiate(entry.load(), use)
+
+
+def instantiate(component_class: type, use: Use) -> Any:
+    """Calls the constructor with the options, and gives the instance its name.
+
+    Raises:
+        PluginError: the constructor raises, or the instance takes no name.
+    """
+    try:
+        component = component_class(use.options)
+        component.name = use.name
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise PluginError(f"component {use.name} ({use.use}) cannot be built: {cause}") from error
+    return component
+
+
+def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
+    """Registers a component under its name.
+
+    Raises:
+        PluginError: it implements a hook that does not exist, or with arguments that the hook does not have.
+    """
+    try:
+        manager.register(component, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        # pluggy names the plugin object, which would be printed with its address; the rest shows the hook's signature.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise PluginError(f"component {name}: {'; '.join(lines[1:] or lines)}") from error
+    except (TypeError, ValueError) as error:
+        # pluggy keeps components in sets; a dataclass with eq=True has no hash, and equals its twin.
+        raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
+
+
+@functools.cache
+def hook_problems(component_class: type, group: str) -> list[str]:
+    """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
+    role = ROLES.get(group)
+    if role is None:  # engines are no components
+        return []
+    if not issubclass(component_class, role):
+        return [f"is no {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})"]
+    problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
+    hooks = implemented_hooks(component_class)
+    for hook, options in hooks.items():
+        if hook not in vars(hookspecs):
+            there_is = ", ".join(HOOK_GROUPS)
+            problems.append(f"marks {hook} with @hookimpl, but there is no such hook; there is {there_is}")
+            continue
+        wanted = list(inspect.signature(vars(hookspecs)[hook]).parameters)
+        given = list(inspect.signature(vars_of(component_class)[hook]).parameters.values())[1:]
+        shown = f"{hook}({', '.join(wanted)})"
+        if wrong := [p.name for p in given if p.name not in wanted]:
+            problems.append(f"implements {hook} with the argument {', '.join(wrong)}; the hook is {shown}")
+        # pluggy never passes an argument to a parameter that has a default.
+        if fixed := [p.name for p in given if p.name in wanted and p.default is not p.empty]:
+            problems.append(f"implements {hook} with a default for {', '.join(fixed)}, which then never gets a value")
+        if (group == "extension") != bool(options.get("wrapper") or options.get("hookwrapper")):
+            rule = "must be" if group == "extension" else "must not be"
+            problems.append(f"implements {hook}, which in the group {group} {rule} a wrapper: @hookimpl(wrapper=True)")
+    problems += stale_statements(component_class)
+    if group in HOOK_GROUPS and group not in hooks and not problems:
+        problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
+    elif group == "extension" and not hooks and vars_of(component_class)["observe"] is Extension.observe:
+        problems.append("hears nothing and wraps no hook; define observe, or mark a method @hookimpl(wrapper=True)")
+    return problems
+
+
+def _a(role: type) -> str:
+    return f"{'an' if role.__name__[0] in 'AEIO' else 'a'} {role.__name__}"
+
+
+def vars_of(component_class: type) -> dict[str, Any]:
+    """What a class and its bases have under each name."""
+    bases = [base for base in reversed(component_class.__mro__) if base is not object]
+    return {name: value for base in bases for name, value in vars(base).items()}
+
+
+@functools.cache
+def implemented_hooks(component_class: type) -> dict[str, dict[str, Any]]:
+    """The hooks for which a class has a method marked `@hookimpl`, with the marker's options."""
+    marked = marked_methods(component_class)
+    return {options.get("specname") or name: options for name, options in marked.items()}
+
+
+@functools.cache
+def marked_methods(component_class: type) -> dict[str, dict[str, Any]]:
+    """The methods marked `@hookimpl`, with the marker's options."""
+    options = {name: getattr(method, "fedplug_impl", None) for name, method in vars_of(component_class).items()}
+    return {name: given for name, given in options.items() if isinstance(given, dict)}

@@ -1,0 +1,73 @@
+"""Costs of mechanisms that only a plugin knows: one curve goes by one name, in every zone and round of a run.
+
+The ledger keeps releases as plain data, by the name of their mechanism, and adds up what is alike. So a name must mean
+one cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from fedplug.api.effects import GAUSSIAN, Effects, Noise
+
+if TYPE_CHECKING:
+    from fedplug.api.effects import Curve
+    from fedplug.api.links import Step
+
+PRICED = (*GAUSSIAN, "laplace", "pure")
+"""The mechanisms whose cost the core knows."""
+
+Stated = tuple[str, Effects]
+"""Who states effects, as `std.gaussian in zone noised`, and the effects."""
+
+
+def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
+    """What the links of several zones state."""
+    return [
+        (f"{step.link.name} in zone {step.link.zone}", step.effects or ()) for chain in chains for step in chain
+    ]
+
+
+def curves_of(stated: Iterable[Stated]) -> dict[str, Curve]:
+    """The first curve under each name."""
+    found: dict[str, Curve] = {}
+    for _, noise in _noises(stated):
+        if noise.curve is not None:
+            found.setdefault(noise.mechanism, noise.curve)
+    return found
+
+
+def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> list[tuple[str, str]]:
+    """Who states a cost that the ledger would not use, each with a sentence; see `curves_of` for the costs in use."""
+    found = []
+    for who, noise in _noises(stated):
+        name = noise.mechanism
+        if name in PRICED:
+            if noise.curve is not None:
+                found.append((
+                    who,
+                    f"{who} states a curve for {name} noise, whose cost is known here, and other noise of that name "
+                    "would get it too; give the mechanism a name of its own (mechanism=self.name)",
+                ))
+        elif name in curves and not _alike(noise.curve, curves[name]):
+            other = "no curve" if noise.curve is None else "another curve"
+            found.append((
+                who,
+                f"{who} states {other} for the mechanism {name} than was stated before; one name has one curve for the "
+                "whole run: name the mechanisms apart (mechanism=self.name), let scale or multiplier change from round "
+                "to round and not the curve, and make the curve a frozen dataclass, so that equal ones compare equal",
+            ))
+    return found
+
+
+def _noises(stated: Iterable[Stated]) -> list[tuple[str, Noise]]:
+    return [(who, effect) for who, effects in stated for effect in effects if isinstance(effect, Noise)]
+
+
+def _alike(one: Curve | None, other: Curve) -> bool:
+    """Whether two curves are equal; such as cannot be compared, for instance by an array in them, count as not."""
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        return False

@@ -1,0 +1,86 @@
+"""What lies over a recipe file: the file it `extends`, and `--set path=value` of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, read_text
+
+
+def extend(parent: Source, child: Source) -> Source:
+    """The child's data over the parent's: mappings merge, everything else is replaced.
+
+    A mapping whose `use` changes drops the parent's options, which belong to another component; of `data`, the keys
+    `clients`, `public` and `partition` stay, since they belong to the recipe.
+    """
+    data = _merge(parent.data, child.data, ())
+    marks = {path: mark for path, mark in {**parent.marks, **child.marks}.items() if _has(data, path)}
+    return Source(child.origin, data, marks, parent.problems + child.problems)
+
+
+def _merge(parent: Any, child: Any, path: KeyPath) -> Any:
+    if not isinstance(parent, Mapping) or not isinstance(child, Mapping):
+        return child
+    if "use" in child and "use" in parent and child["use"] != parent["use"]:
+        kept = ("clients", "public", "partition") if path == ("data",) else ()
+        parent = {key: value for key, value in parent.items() if key in kept}
+    merged = {key: _merge(value, child[key], (*path, key)) if key in child else value for key, value in parent.items()}
+    return merged | {key: value for key, value in child.items() if key not in parent}
+
+
+def _has(data: Any, path: KeyPath) -> bool:
+    for key in path:
+        try:
+            data = data[key]
+        except (LookupError, TypeError):
+            return False
+    return True
+
+
+def override(source: Source, assignments: Iterable[str]) -> None:
+    """Applies `--set a.b.0.c=value` in place, in order. Values are YAML; numbers in a path count list items from 0."""
+    for assignment in assignments:
+        dotted, equals, text = assignment.partition("=")
+        origin = f"--set {dotted}"
+        value = read_text(text, origin, in_file=False)
+        source.problems.extend(value.problems)
+        keys = tuple(dotted.split("."))
+        if not equals or not all(keys):
+            message: str | None = f"write path=value, not {assignment!r}; for instance --set rounds=5"
+        elif keys[0] == "extends":
+            message = "extends takes effect in a file only; write a recipe that says extends: and give that"
+        else:
+            message = None if value.problems else _assign(source, keys, value.data)
+        if message:
+            source.problems.append(Problem(Position(origin), message))
+
+
+def _assign(source: Source, keys: tuple[str, ...], value: Any) -> str | None:
+    """Puts one value in place; gives the complaint if it cannot."""
+    if not isinstance(source.data, dict):
+        return None  # the file itself is unusable, which is reported already
+    mark = Position("--set " + ".".join(keys))
+    here: Any = source.data
+    path: KeyPath = ()
+    for depth, key in enumerate(keys):
+        shown = ".".join(keys[:depth])
+        step: Key = key
+        if isinstance(here, list):
+            if not key.isascii() or not key.isdigit() or int(key) >= len(here):
+                last = f"0 to {len(here) - 1}" if here else "none: it is empty"
+                return f"{key!r} is no item of the list {shown}; items are {last}"
+            step = int(key)
+        elif not isinstance(here, dict):
+            return f"{shown} is {here!r}, not a mapping; set it as a whole, for instance --set '{shown}={{use: ...}}'"
+        path = (*path, step)
+        if depth == len(keys) - 1:
+            here[step] = value
+        elif isinstance(here, dict) and here.get(key) is None:
+            here[key] = {}
+            source.marks[path] = Marks(mark, mark)
+        here = here[step]
+    for old in [old for old in source.marks if old[: len(path)] == path]:
+        del source.marks[old]
+    source.marks[path] = Marks(mark, mark)
+    return None

@@ -1,0 +1,35 @@
+"""The plan of a run: a recipe's protocol as people read it before it starts."""
+
+from __future__ import annotations
+
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+
+
+def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, str]]:
+    """The protocol as people read it: (hook, component, what it does here), in the order in which it happens."""
+
+    def line(hook: str, name: str) -> tuple[str, str, str]:
+        return hook, name, composition.components[name].describe()
+
+    plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
+    if recipe.public:
+        plan.append(line("public", recipe.public.name))
+    elif recipe.data.public:
+        plan.append(("public", recipe.data.name, f"{recipe.data.public} training examples set aside for everybody"))
+    plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
+    plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
+    if recipe.groups:
+        plan.append(line("groups", recipe.groups.name))
+    plan.append(line("negotiate_mask", recipe.negotiate_mask.name))
+    for zone in recipe.zones:
+        if zone in recipe.protect and not recipe.protect[zone]:
+            plan.append((f"protect {zone}", "–", "sent as it is"))
+        plan += [line(f"protect {zone}", use.name) for use in recipe.protect.get(zone, ())]
+    plan.append(line("aggregate", recipe.aggregate.name))
+    plan += [line(f"postprocess {zone}", use.name) for zone, chain in recipe.postprocess.items() for use in chain]
+    for key, section in recipe.sections.items():
+        if text := section.describe():
+            plan.append((key, "–", text))
+        plan += [line(key, use.name) for use in section.main]
+    return plan

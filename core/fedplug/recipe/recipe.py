@@ -1,0 +1,291 @@
+"""A recipe: the YAML file that composes components into a protocol, as a typed, validated, frozen object.
+
+Every mistake is reported at once, with its place. How components get their names, under which state, messages and
+noise streams are filed:
+
+* `name:` if written; else the name of the component, `std.clip`;
+* a second `{use: std.clip}` elsewhere is a component of its own, named after its place: `std.clip@noised`. Zones are
+  counted in the order of `Recipe.zones`, not of the file, so the order of keys in a file changes nothing;
+* plain text such as `std.ckks` refers to the component of that name anywhere in the recipe; if there is none, it
+  stands for `{use: std.ckks}`.
+
+A name without a dot that no plugin offers means the plugin `std`: `dirichlet` is `std.dirichlet`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from fedplug.api.component import Options
+from fedplug.api.errors import RecipeError
+from fedplug.api.types import BASE_ZONES
+from fedplug.recipe import layers, yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.sections import Section, plain_options
+from fedplug.recipe.yaml_source import KeyPath, Source
+
+SECTIONS: dict[str, str] = {
+    "data": "dataset", "public": "dataset", "model": "model", "train": "trainer",
+    "score_parameters": "score_parameters", "groups": "groups",
+    "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
+    "postprocess": "postprocess", "accountant": "accountant", "extensions": "extension",
+}  # fmt: skip
+"""The sections that every recipe can have, and the entry-point group each draws from; plugins register further ones."""
+
+LISTS = ("score_parameters", "extensions")
+CHAINS = ("protect", "postprocess")
+"""Sections that hold a list, and sections that hold one list a zone. The others hold one component."""
+
+
+class Sampling(Options):
+    """Which clients take part in a round."""
+
+    scheme: Literal["poisson", "fixed"] = Field(
+        "poisson", description="poisson: each client by its own coin; fixed: always the same number"
+    )
+    rate: float = Field(gt=0, le=1, description="share of the clients that take part in a round")
+    source: Literal["secure", "reproducible"] = Field(
+        "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
+    )
+
+
+class General(Options):
+    """The keys of a recipe that are no components."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
+    description: str = Field("", description="one sentence for people; not part of the digest")
+    seed: int = Field(ge=0, description="all reproducible randomness follows from it")
+    rounds: int = Field(ge=1, le=1_000_000, description="number of rounds, T")
+    min_clients: int = Field(2, ge=1, description="the fewest updates that a sum may hold")
+    sampling: Sampling | None = Field(None, description="null: every client takes part in every round")
+    buffers: Literal["local", "mean"] = Field(
+        "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """One place of a recipe that names a component.
+
+    Attributes:
+        use: the component, `<plugin>.<thing>`.
+        name: the instance's own name, unique in the recipe.
+        group: the entry-point group it is found in.
+        options: its validated options.
+        is_reference: True where this place refers to a component that another place defines.
+        path: where it stands in the recipe, for messages.
+    """
+
+    use: str
+    name: str
+    group: str
+    options: BaseModel
+    is_reference: bool = False
+    path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
+
+    @property
+    def section(self) -> str:
+        """The key of the recipe it stands under; `partition` for that of `data`."""
+        return "partition" if self.path == ("data", "partition") else str(self.path[0])
+
+    def to_plain(self) -> Any:
+        """Plain data that reads back as this place."""
+        if self.is_reference:
+            return self.name
+        return {"use": self.use, "name": self.name, **plain_options(self.options)}
+
+
+@dataclasses.dataclass(frozen=True)
+class DataUse(Use):
+    """The data set, among how many clients it is split, and how; `public` training examples are set aside first."""
+
+    clients: int = 1
+    partition: Use = None  # type: ignore[assignment]
+    public: int = 0
+
+    def to_plain(self) -> Any:
+        split = {"clients": self.clients, "public": self.public, "partition": self.partition.to_plain()}
+        return super().to_plain() | split
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A protocol: which components do what, with which options.
+
+    Attributes:
+        sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
+            gives one by its class.
+    """
+
+    name: str
+    seed: int
+    rounds: int
+    data: DataUse
+    model: Use
+    train: Use
+    negotiate_mask: Use
+    protect: Mapping[str, tuple[Use, ...]]
+    aggregate: Use
+    description: str = ""
+    min_clients: int = 2
+    sampling: Sampling | None = None
+    buffers: Literal["local", "mean"] = "local"
+    delta: float = 1e-5
+    score_parameters: tuple[Use, ...] = ()
+    groups: Use | None = None
+    postprocess: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)
+    public: Use | None = None
+    accountant: Use | None = None
+    extensions: tuple[Use, ...] = ()
+    sections: Mapping[str, Section] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any], catalog: Catalog | None = None, origin: str = "recipe") -> Recipe:
+        """Validates plain data, such as `to_plain` gives.
+
+        Raises:
+            RecipeError: holds every mistake, with its path.
+        """
+        return _finish(Source(origin, data), catalog)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data with every default written out; `from_plain` gives an equal recipe."""
+        plain: dict[str, Any] = {}
+        for field in ("name", "description", "seed", "rounds", "min_clients", "sampling", "buffers", "delta"):
+            value = getattr(self, field)
+            plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        for section in SECTIONS:
+            value = getattr(self, section)
+            if section in CHAINS:
+                plain[section] = {zone: [use.to_plain() for use in value[zone]] for zone in self.zones if zone in value}
+            elif section in LISTS:
+                plain[section] = [use.to_plain() for use in value]
+            else:
+                plain[section] = value.to_plain() if value else None
+        return plain | {key: section.to_plain() for key, section in self.sections.items()}
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the recipe without its description; equal recipes have equal digests on every machine."""
+        plain = {key: value for key, value in self.to_plain().items() if key != "description"}
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones in label order: the four that every protocol knows, then the recipe's own, sorted."""
+        return zone_order({*self.protect, *self.postprocess})
+
+    @property
+    def clients(self) -> int:
+        """K, the number of clients the data is split among."""
+        return self.data.clients
+
+    @property
+    def partition(self) -> Use:
+        """How the data is split."""
+        return self.data.partition
+
+    def uses(self) -> Iterator[Use]:
+        """Every place that names a component, references included, in the order of the sections."""
+        for section in SECTIONS:
+            value = getattr(self, section)
+            if isinstance(value, DataUse):
+                yield from (value, value.partition)
+            elif section in CHAINS:
+                yield from (use for zone in self.zones for use in value.get(zone, ()))
+            elif section in LISTS:
+                yield from value
+            elif value is not None:
+                yield value
+        for offered in self.sections.values():
+            yield from offered.components()
+
+    @property
+    def components(self) -> dict[str, Use]:
+        """The defining place of every component, by instance name."""
+        return {use.name: use for use in self.uses() if not use.is_reference}
+
+
+def zone_order(names: set[str]) -> tuple[str, ...]:
+    """The base zones, then the other names, sorted."""
+    return (*BASE_ZONES, *sorted(names - set(BASE_ZONES)))
+
+
+def load_recipe(path: Path | str, sets: Sequence[str] = (), catalog: Catalog | None = None) -> Recipe:
+    """Reads, extends, overrides and checks a recipe file.
+
+    Args:
+        path: the YAML file.
+        sets: overrides of the form `a.b.0.c=value`, applied in order.
+        catalog: the components on offer; by default those installed.
+
+    Raises:
+        RecipeError: `problems` holds every mistake as `file:line:column: message`.
+        PluginError: the installed plugins contradict each other.
+    """
+    source = yaml_source.read(Path(path))
+    if isinstance(source.data, dict) and "extends" in source.data:
+        source = _extended(source, Path(path).parent)
+    layers.override(source, sets)
+    return _finish(source, catalog)
+
+
+def _extended(source: Source, folder: Path) -> Source:
+    name = source.data["extends"]
+    where = source.where(("extends",))
+    if not isinstance(name, str) or not name:
+        source.complain(("extends",), f"extends must be the path of a recipe, not {name!r}")
+        parent = None
+    else:
+        parent = yaml_source.read(folder / name)
+        if parent.data is None and len(parent.problems) == 1 and not parent.problems[0].position.line:
+            # The file cannot be read at all: the place to look at is the line that names it.
+            parent.problems = [yaml_source.Problem(where, f"{folder / name}: {parent.problems[0].message}")]
+    if parent is None or not isinstance(parent.data, dict) or "extends" in parent.data:
+        # Without the parent nobody can say what is missing or wrong in the child.
+        source.problems += parent.problems if parent else []
+        if parent and isinstance(parent.data, dict):
+            source.complain(("extends",), f"{name} extends another recipe itself; only one level is allowed")
+        elif not source.problems:
+            source.complain(("extends",), f"{name} is no recipe: it must be a mapping of keys")
+        raise RecipeError(_in_order(source))
+    source = layers.extend(parent, source)
+    del source.data["extends"]
+    return source
+
+
+def _finish(source: Source, catalog: Catalog | None) -> Recipe:
+    from fedplug.recipe.check import find_problems
+    from fedplug.recipe.reader import read_draft
+
+    if isinstance(source.data, Mapping):
+        draft = read_draft(source, catalog or Catalog.discover())
+        for path, message in find_problems(draft):
+            source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
+        if draft.recipe is not None and not source.problems:
+            return draft.recipe
+    elif not source.problems:
+        found = "empty" if source.data is None else f"a {type(source.data).__name__}"
+        source.complain((), f"a recipe is a mapping of keys such as name, rounds, protect; this one is {found}")
+    raise RecipeError(_in_order(source))
+
+
+def _in_order(source: Source) -> list[str]:
+    """The distinct problems as text, by file, line and column; those of `--set` last."""
+    files = list(dict.fromkeys([source.origin, *(problem.position.origin for problem in source.problems)]))
+
+    def place(problem: yaml_source.Problem) -> tuple[bool, int, int, int]:
+        position = problem.position
+        return position.origin.startswith("--set"), files.index(position.origin), position.line, position.column
+
+    return list(dict.fromkeys(str(problem) for problem in sorted(source.problems, key=place)))

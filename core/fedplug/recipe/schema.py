@@ -1,0 +1,159 @@
+"""JSON schema of a recipe with the installed plugins' options in it, so that editors complete and check recipes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import BaseModel
+
+from fedplug.api.errors import PluginError
+from fedplug.api.roles import Component
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.reader import REQUIRED
+from fedplug.recipe.recipe import CHAINS, LISTS, SECTIONS, General
+from fedplug.recipe.sections import Section, list_model, load
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
+    """Builds the schema.
+
+    Args:
+        catalog: the components and sections to include; each is imported.
+
+    Returns:
+        The schema as plain JSON data, and one message for each component or section that is left out because it
+        cannot be imported.
+    """
+    definitions: dict[str, Any] = {}
+    failures: list[str] = []
+    offered: dict[str, type[Section]] = {}
+    for key, entry in catalog.sections.items():
+        try:
+            offered[key] = load(entry)
+        except PluginError as error:
+            failures.append(str(error))
+    inside = [group for found in offered.values() for group in found.lists.values()]
+    for group in dict.fromkeys([*SECTIONS.values(), "partition", *inside]):
+        names = []
+        for entry in catalog.groups[group].values():
+            try:
+                definitions[f"{group}:{entry.name}"] = _component(entry, definitions)
+                names.append(entry.name)
+            except PluginError as error:
+                failures.append(str(error))
+        definitions[group] = _choice(group, names)
+    general = _options(General, "general", definitions)
+    sections = {section: _section(section, group) for section, group in SECTIONS.items()}
+    sections |= {key: _offered(key, found, definitions) for key, found in offered.items()}
+    named = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["use"]}]}
+    alone = {
+        "required": [*general["required"], *REQUIRED],
+        "properties": {section: named for section in REQUIRED if section not in CHAINS}
+        | {"data": {"type": "object", "required": ["use", "clients", "partition"]}}
+        | {key: {"required": _required(found)} for key, found in offered.items()},
+    }
+    schema = {
+        "$schema": _DIALECT,
+        "title": "fedplug recipe",
+        "description": "The composition of a federated-learning protocol.",
+        "type": "object",
+        "properties": {
+            "extends": {"type": "string", "description": "recipe to start from, relative to this file; one level"},
+            **general["properties"],
+            **sections,
+        },
+        "additionalProperties": False,
+        # A recipe that extends another may leave out whatever it inherits, even the `use` of a component.
+        "if": {"required": ["extends"]},
+        "else": alone,
+        "$defs": dict(sorted(definitions.items())),
+    }
+    return _finite(schema), failures
+
+
+def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The mapping that uses one component."""
+    found = entry.load()
+    model = found.Options if issubclass(found, Component) else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        message = f"plugin {entry.distribution}: {entry.name} is no component; its class must inherit from its role"
+        raise PluginError(message)
+    options = _options(model, f"{entry.group}:{entry.name}", definitions)
+    properties = {
+        "use": {"const": entry.name},
+        "name": {"type": "string", "description": "the instance's own name; by default that of the component"},
+        **options.get("properties", {}),
+    }
+    required = ["use", *options.get("required", [])]
+    if entry.group == "dataset":
+        properties["clients"] = {"type": "integer", "minimum": 1, "description": "among how many clients it is split"}
+        properties["public"] = {
+            "type": "integer", "minimum": 0, "description": "how many training examples are set aside as public ones"
+        }  # fmt: skip
+        properties["partition"] = {"$ref": "#/$defs/partition"}
+    return {
+        "type": "object",
+        "title": entry.name,
+        "description": entry.summary,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _options(model: type[BaseModel], owner: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """An options class as JSON schema; nested classes move to the common definitions under the owner's name."""
+    schema = model.model_json_schema(ref_template=f"#/$defs/{owner}:{{model}}")
+    for name, nested in schema.pop("$defs", {}).items():
+        definitions[f"{owner}:{name}"] = nested
+    return schema
+
+
+def _offered(key: str, found: type[Section], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A section that a plugin offers: a list of items, or a mapping, for which the first of its lists may stand."""
+    owner = f"section {key}"
+    if found.Item is not None:
+        forms = [_options(list_model(key, found), owner, definitions)["properties"][key]]
+    else:
+        mapping = _options(found.Options, owner, definitions)
+        lists = [{"type": "array", "items": {"$ref": f"#/$defs/{group}"}} for group in found.lists.values()]
+        properties = {**mapping.get("properties", {}), **dict(zip(found.lists, lists, strict=True))}
+        definitions[owner] = {name: value for name, value in mapping.items() if name != "required"} | {
+            "title": key, "properties": properties
+        }  # fmt: skip
+        forms = [*lists[:1], {"$ref": f"#/$defs/{owner}"}]
+    return {"anyOf": [*forms, {"type": "null"}], "description": found.summary()}
+
+
+def _required(found: type[Section]) -> list[str]:
+    """The keys that a section needs where it is a mapping and inherits none from a parent."""
+    options = [name for name, field in found.Options.model_fields.items() if field.is_required()]
+    return [*options, *list(found.lists)[: bool(found.example)]]
+
+
+def _choice(group: str, names: list[str]) -> dict[str, Any]:
+    """One of the components of a group: a mapping, the name of a component, or, when extending, options alone."""
+    by_name = {"type": "string", "description": "a component of this recipe, or one with default options"}
+    inherits = {"type": "object", "properties": {"use": False}, "description": "options over those of the parent"}
+    options = [{"$ref": f"#/$defs/{group}:{name}"} for name in names]
+    return {"oneOf": [*options, by_name | {"examples": names}, inherits]}
+
+
+def _section(section: str, group: str) -> dict[str, Any]:
+    one: dict[str, Any] = {"$ref": f"#/$defs/{group}"}
+    if section in CHAINS:
+        chain = {"anyOf": [{"type": "array", "items": one}, {"type": "null"}]}
+        return {"type": "object", "additionalProperties": chain, "description": "for each zone, a list in order"}
+    if section in LISTS:
+        return {"type": "array", "items": one}
+    return {"anyOf": [one, {"type": "null"}]} if section not in REQUIRED else one
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: bounds and defaults that are infinite are left out."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items() if not (isinstance(v, float) and not math.isfinite(v))}
+    return [_finite(item) for item in value] if isinstance(value, list) else value

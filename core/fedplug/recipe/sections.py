@@ -1,0 +1,231 @@
+"""Sections that plugins add to recipes: a key of the recipe, typed and checked like the core's own.
+
+An entry point of the group `fedplug.section` names the key and the class. The core reads, checks and writes such a
+section by what its class declares, and knows none by name. A section that is absent, null, an empty list, or says
+nothing (`Section.empty`) is no part of the recipe nor of its digest, so that recipes without it are the same on every
+machine, whatever is installed there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, Field, create_model
+
+from fedplug.api import component
+from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import GROUPS
+from fedplug.recipe.option_errors import closest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fedplug.api.effects import Reveals
+    from fedplug.api.roles import Component
+    from fedplug.recipe.catalog import Catalog, Entry
+    from fedplug.recipe.recipe import Recipe, Use
+    from fedplug.recipe.yaml_source import KeyPath
+    from fedplug.round.protocol import Protocol
+    from fedplug.runs.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Around:
+    """What is known of the recipe around a section while it is checked; None where that is wrong itself.
+
+    Attributes:
+        clients: among how many the data is split.
+        recipe: as read; the rules between its parts are being checked beside the section.
+        parts: the components that could be built, by instance name.
+    """
+
+    clients: int | None
+    recipe: Recipe | None
+    parts: Mapping[str, Component]
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A run that is complete, for sections that do something with it.
+
+    Attributes:
+        recipe: of the run.
+        folder: where it was written.
+        settings: of this machine.
+        catalog: the components on offer; None where they are those installed.
+        in_sweep: whether somebody else shows how it goes, so that nothing but warnings is to be printed.
+    """
+
+    recipe: Recipe
+    folder: Path
+    settings: Settings
+    catalog: Catalog | None
+    in_sweep: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """One section of a recipe, as validated. A subclass declares what may stand in it, and what follows from it.
+
+    It has one of two forms: a mapping, with the keys of `Options` and those of `lists`, or a list of `Item`. A subclass
+    is used as it is; give it properties that name the parts, and no `__init__`.
+
+    Attributes:
+        key: under which it stands in the recipe.
+        options: the keys that are no components, an instance of `Options`.
+        items: what the list holds, where the section is one.
+        uses: for each key of `lists`, the places of its components.
+    """
+
+    Options: ClassVar[type[component.Options]] = component.Options
+    """The plain keys of the mapping."""
+    Item: ClassVar[type[component.Options] | None] = None
+    """What the list holds, where the section is a list of plain items instead."""
+    lists: ClassVar[Mapping[str, str]] = {}
+    """Keys of the mapping that hold lists of components, and the group of each. Where the section is written as a plain
+    list, that is the first of them, and all else has its default."""
+    example: ClassVar[str] = ""
+    """How the first of `lists` may look, such as `[{use: acme.one}]`, where the section makes no sense without it: a
+    mapping that lacks it is refused with this."""
+
+    key: str
+    options: Any = dataclasses.field(default_factory=component.Options)
+    items: Sequence[Any] = ()
+    uses: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if problems := list(_contradictions(cls)):
+            raise TypeError(f"{cls.__module__}.{cls.__qualname__}: " + "; ".join(problems))
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Self | None:
+        """The section of this class in a recipe; None where the recipe has none."""
+        return next((section for section in recipe.sections.values() if isinstance(section, cls)), None)
+
+    @classmethod
+    def summary(cls) -> str:
+        """What the section is for: the first line of its docstring, without the full stop."""
+        return (cls.__doc__ or "").strip().partition("\n")[0].removesuffix(".")
+
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing, so that the recipe is the same without it; by default if all of it has defaults."""
+        return not self.items and not any(self.uses.values()) and not self.options.model_dump(exclude_defaults=True)
+
+    def check(self, around: Around) -> Iterable[tuple[KeyPath, str]]:
+        """What is wrong between the section and the recipe, each with its path inside the section."""
+        return ()
+
+    def reveals(self, recipe: Recipe) -> Sequence[Reveals]:
+        """What a run makes visible because of this section; the ledger lists it."""
+        return ()
+
+    keeps_messages: ClassVar[bool] = False
+    """Whether every message and every checkpoint of the run is kept, so that somebody can look back."""
+
+    counts_operations: ClassVar[bool] = False
+    """Whether every party reports its costly operations (`Party.operation`) with its replies."""
+
+    def of_client(self, client_id: int) -> Any:
+        """What the section says of one client, which the client has as `said[key]`; None: nothing."""
+        return None
+
+    def attach(self, protocol: Protocol) -> None:
+        """Called before the set-up of a run, once the ledger and the metrics listen; may subscribe to its events."""
+
+    def after_run(self, run: FinishedRun) -> int:
+        """Does what the section asks for once the run is complete; gives the exit code, 0 where all went well."""
+        return 0
+
+    def describe(self) -> str:
+        """One line for the plan of the run; empty for none."""
+        return ""
+
+    @property
+    def main(self) -> tuple[Use, ...]:
+        """The components of the first of `lists`."""
+        return self.uses.get(next(iter(self.lists), ""), ())
+
+    def components(self) -> Iterator[Use]:
+        """Every place in it that names a component, in the order of `lists`."""
+        for name in self.lists:
+            yield from self.uses.get(name, ())
+
+    def to_plain(self) -> Any:
+        """Plain data that reads back as this section."""
+        if self.Item is not None:
+            return [plain_options(item) for item in self.items]
+        lists = {name: [use.to_plain() for use in self.uses.get(name, ())] for name in self.lists}
+        return {**plain_options(self.options), **lists}
+
+
+def plain_options(options: BaseModel) -> dict[str, Any]:
+    """Options as plain data; sets, which have another order in every process, are sorted."""
+    plain = options.model_dump(mode="json")
+    return plain | {key: sorted(plain[key]) for key, value in options if isinstance(value, set | frozenset)}
+
+
+def _contradictions(cls: type[Section]) -> Iterator[str]:
+    """What a class declares that cannot be read, as half sentences."""
+    declared: dict[str, Any] = {"Options": cls.Options} | ({"Item": cls.Item} if cls.Item is not None else {})
+    if wrong := [name for name, found in declared.items() if not _are_options(found)]:
+        yield from (f"{name} must be a subclass of fedplug.Options" for name in wrong)
+    elif cls.Item is not None and (cls.lists or cls.Options.model_fields):
+        yield "a list of Item has no keys; leave out Options and lists, or Item"
+    elif both := sorted(cls.lists.keys() & cls.Options.model_fields.keys()):
+        yield f"{both[0]} is a key of Options and of lists"
+    for name, group in cls.lists.items():
+        if group not in GROUPS:
+            yield f"{name} has the group {group!r}; {closest(group, GROUPS)}"
+
+
+def _are_options(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, component.Options)
+
+
+def load(entry: Entry) -> type[Section]:
+    """Imports the class of a section.
+
+    Raises:
+        PluginError: the import fails, or gives no section; the message names the distribution.
+    """
+    found = entry.load()
+    if not issubclass(found, Section):
+        raise PluginError(
+            f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) is no section; "
+            "its class must inherit from fedplug.Section"
+        )
+    return found
+
+
+def list_model(key: str, found: type[Section]) -> type[BaseModel]:
+    """A model whose one field is a section that is a list, so that messages and schema name its items by their path."""
+    kind: Any = list[found.Item]  # type: ignore[name-defined]
+    fields: dict[str, Any] = {key: (kind, Field([], description=found.summary()))}
+    return create_model(key, __base__=component.Options, **fields)
+
+
+def unknown(key: str, raw: Any, known: Iterable[str], catalog: Catalog) -> str:
+    """What to say of a key that neither the core nor a plugin offers, as half a sentence."""
+    known = list(known)
+    if not isinstance(raw, Mapping | list | tuple) or difflib.get_close_matches(key, known, n=1, cutoff=0.8):
+        return closest(key, known)
+    nobody = f"no installed plugin offers the section {key!r}"
+    installed = {entry.name.partition(".")[0] for entry in catalog}
+    for plugin in sorted({name.partition(".")[0] for name in _named(raw) if "." in name} - installed):
+        return f"{nobody}; it uses {plugin}.*: install that plugin, by convention fedplug-{plugin}"
+    return f"{closest(key, known)}; {nobody}"
+
+
+def _named(raw: Any) -> Iterator[str]:
+    """The components that the lists of an unknown section seem to name."""
+    if isinstance(raw, Mapping):
+        if isinstance(raw.get("use"), str):
+            yield raw["use"]
+        raw = [value for value in raw.values() if isinstance(value, Mapping | list | tuple)]
+    for item in raw if isinstance(raw, list | tuple) else ():
+        yield from _named(item)

@@ -1,0 +1,103 @@
+"""Checkpoints: one complete folder a round, made visible by a rename: a kill at any moment loses a round at most.
+
+    RUN/checkpoint/round-0007/   server.state, client-0.state, ..., key_server.state, each framed with a checksum
+
+Each party writes its own file: neither model nor keys of a client pass through the server. The last two checkpoints are
+kept; a damaged one is reported together with the round to go on from.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fedplug.api import codec
+from fedplug.api.errors import CheckpointError
+from fedplug.engines.base import Engine
+from fedplug.round.state_files import read_file, write_file
+
+KEPT = 2
+
+
+class Checkpoints:
+    """The checkpoints of one run folder.
+
+    Args:
+        run_dir: the run folder.
+        kept: how many of the last ones are kept; None: all, for attacks on earlier rounds.
+    """
+
+    def __init__(self, run_dir: Path, kept: int | None = KEPT) -> None:
+        self.folder, self.kept = run_dir / "checkpoint", kept
+
+    def rounds(self) -> list[int]:
+        """Rounds that have a complete checkpoint, ascending: 7 means that 7 rounds are done."""
+        return sorted(int(path.name[6:]) for path in self.folder.glob("round-[0-9]*") if path.suffix != ".tmp")
+
+    def path(self, round: int) -> Path:
+        return self.folder / f"round-{round:04d}"
+
+    def write(self, round: int, server_state: dict[str, Any], engine: Engine) -> Path:
+        """Writes the checkpoint after `round` rounds and forgets those that are not kept."""
+        final = self.path(round)
+        draft = final.with_suffix(".tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        engine.save(draft)
+        write_file(draft / "server.state", codec.encode(server_state))
+        if final.exists():  # left by a run that was killed after the rename and resumed from an earlier round
+            stale = final.with_suffix(".old.tmp")  # so that a kill leaves no half of it behind
+            shutil.rmtree(stale, ignore_errors=True)
+            os.replace(final, stale)
+            shutil.rmtree(stale)
+        os.replace(draft, final)
+        engine.saved(final)
+        for old in self.rounds()[: -self.kept] if self.kept else ():
+            shutil.rmtree(self.path(old), ignore_errors=True)
+        return final
+
+    def read(self, round: int | None = None) -> tuple[int, dict[str, Any], Path] | None:
+        """A checkpoint (the last one by default): its round, the server's state, its folder. None if there is none.
+
+        Raises:
+            CheckpointError: it is damaged, or there is none of that round.
+        """
+        rounds = self.rounds()
+        if round is None:
+            if not rounds:
+                return None
+            round = rounds[-1]
+        if round not in rounds:
+            raise CheckpointError(f"{self.folder} has no checkpoint of round {round}; it has {rounds or 'none'}")
+        file = self.path(round) / "server.state"
+        try:
+            state = codec.decode(read_file(file))
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {self.remedy(round)}") from error
+        except Exception as error:
+            raise CheckpointError(f"{file} holds no server's state; {self.remedy(round)}") from error
+        return round, state, self.path(round)
+
+    def remedy(self, damaged: int) -> str:
+        """What to do about a damaged checkpoint: go back, or forward, to one that is whole."""
+        resume = f"fedplug resume {self.folder.parent} --round"
+        whole = [round for round in self.rounds() if round != damaged and self._is_whole(round)]
+        later = [round for round in whole if round > damaged]
+        if earlier := [round for round in whole if round < damaged]:
+            onward = f", or go on from a later one: {resume} {later[-1]}" if later else ""
+            return f"go back one: {resume} {earlier[-1]}{onward}"
+        if later:
+            return f"there is no earlier one that is whole; go on from a later one: {resume} {later[-1]}"
+        none = "there is no earlier one" if len(self.rounds()) < 2 else "no other one is whole"
+        return f"{none}; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
+
+    def _is_whole(self, round: int) -> bool:
+        files = {path.name: path for path in self.path(round).glob("*.state")}
+        try:
+            for path in files.values():
+                read_file(path)
+        except CheckpointError:
+            return False
+        return "server.state" in files

@@ -1,0 +1,44 @@
+"""Files that hold a party's state: framed with length and checksum, readable by their owner alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fedplug.api import codec
+from fedplug.api.errors import CheckpointError, MessageError
+
+
+def file_name(address: str) -> str:
+    """`client:3` -> `client-3.state`."""
+    return address.replace(":", "-") + ".state"
+
+
+def write_file(path: Path, body: bytes) -> None:
+    """Writes a framed file that only its owner may read.
+
+    Not forced to disk: a killed process loses nothing that it has written, and after a power failure the checksum tells
+    a half-written file, with the checkpoint before it to go back to.
+    """
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(codec.frame(body))
+
+
+def read_file(path: Path) -> bytes:
+    """Reads what `write_file` wrote.
+
+    Raises:
+        CheckpointError: the file is missing, cannot be read, was cut off or has changed since it was written.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing from the checkpoint") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error})") from error
+    try:
+        return codec.unframe(data)
+    except MessageError as error:
+        raise CheckpointError(
+            f"{path} is damaged: its {len(data)} bytes are not those that were written (length or checksum differ)"
+        ) from error

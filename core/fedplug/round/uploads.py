@@ -1,0 +1,163 @@
+"""What replies of clients must look like before they are used: a faulty client costs itself the round, nobody else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.api.roles import Sealer
+from fedplug.api.typed import block_problem, shown
+from fedplug.api.types import RETAINED, Block
+from fedplug.round.buffers import Buffers, buffers_problem
+
+if TYPE_CHECKING:
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
+
+
+def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, record_rounds: int | None = None) -> str:
+    """What is wrong with a client's hello; empty if nothing.
+
+    Args:
+        hello: what the client sent.
+        wants_secret, wants_size: whether it must hold a public key, and the number of examples.
+        record_rounds: for how many rounds it must say what training does for single records; None: for none.
+    """
+    if not isinstance(hello, dict):
+        return f"its hello is {shown(hello)}, not a dictionary"
+    size, key = hello.get("num_examples"), hello.get("public_key")
+    if wants_size and (type(size) is not int or size < 1):
+        return f"num_examples is {shown(size)}, not a whole number > 0"
+    if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
+        return f"public_key is {shown(key)}, not 32 bytes"
+    if record_rounds is None:
+        return ""
+    records = hello.get("records")
+    if not isinstance(records, list) or len(records) != record_rounds:
+        return f"records is {shown(records)}, not one statement for each of {record_rounds} rounds"
+    for told in records:
+        if not isinstance(told, list) or len(told) != 3 or not all(type(n) is float and n >= 0 for n in told):
+            return f"records holds {shown(told)}, not noise multiplier, sampling rate and steps"
+    return ""
+
+
+def dealt_problem(dealt: Any, client_ids: list[int]) -> str:
+    """What is wrong with the sealed copies of the cohort secret; empty if nothing."""
+    if not isinstance(dealt, dict) or any(type(key) is not int for key in dealt) or set(dealt) != set(client_ids):
+        return f"the cohort secret came as {shown(dealt)}, not one copy a client"
+    wrong = [client_id for client_id in client_ids if not isinstance(dealt.get(client_id), bytes)]
+    return f"the copy of the cohort secret for client {wrong[0]} is not bytes" if wrong else ""
+
+
+class UploadRules:
+    """What the recipe says of a client's upload.
+
+    Args:
+        recipe, composition: the server's own.
+        size: scalars of the model.
+        buffers: the model's own, of which those of an upload must have the names, shapes and types.
+    """
+
+    def __init__(self, recipe: Recipe, composition: Composition, size: int, buffers: Buffers) -> None:
+        self._zones = [zone for zone in recipe.zones if zone != RETAINED]
+        self._buffers, self._size = buffers if recipe.buffers == "mean" else None, size
+        self._sealers: dict[str, list[str | None]] = {}
+        for zone in self._zones:
+            protecting = [link for link in composition.links.get(zone, ()) if link.hook == "protect"]
+            sealing = [link.name for link in protecting if isinstance(link.component, Sealer)]
+            self._sealers[zone] = [*sealing[-1:]] or [None]
+
+    def problem(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> str:
+        """What is wrong with one client's upload; empty if nothing.
+
+        Args:
+            upload: what the client sent.
+            weight: the client's weight, as the server knows it.
+            stated: by zone, the fingerprint of the bounds and the noise that the server goes by.
+        """
+        if not isinstance(upload, dict) or not isinstance(upload.get("blocks"), dict):
+            return f"it is {shown(upload)}, not blocks by zone"
+        for zone, block in upload["blocks"].items():
+            if zone not in self._zones:
+                return f"it holds a zone {shown(zone)}, which is not to be sent"
+            if not isinstance(block, Block):
+                return f"its zone {zone} holds {shown(block)}, not a block"
+            if problem := block_problem(block):
+                return f"its {zone} block cannot be used: {problem}"
+            if block.zone != zone:
+                return f"its zone {zone} holds a block of {block.zone[:40]}"
+            if problem := self._block_problem(block, weight):
+                return f"its {zone} block {problem}"
+        if self._buffers is not None and (problem := buffers_problem(upload.get("buffers"), self._buffers)):
+            return f"its {problem}"
+        kept = upload.get("stated")
+        for zone in upload["blocks"]:
+            if not isinstance(kept, dict) or kept.get(zone) != stated[zone]:
+                return (
+                    f"its {zone} block keeps other bounds, or has other noise, than the server goes by; both may "
+                    "follow from options and from what everybody was told, not from what a client alone keeps"
+                )
+        return ""
+
+    def unasked(self, upload: Mapping[Any, Any]) -> str:
+        """What an upload without a problem holds that the recipe does not ask for, and that is ignored; often empty."""
+        asked = {"blocks", "stated", *(["buffers"] if self._buffers is not None else [])}
+        others = [shown(name) for name in upload if name not in asked]
+        if not others:
+            return ""
+        hint = "; buffers: mean in the recipe averages them" if "buffers" in upload and self._buffers is None else ""
+        return f"{', '.join(others[:3])}{', ...' * (len(others) > 3)}, which the recipe does not ask for{hint}"
+
+    def _block_problem(self, block: Block, weight: float) -> str:
+        sealers = self._sealers[block.zone]
+        if block.sealed_by not in sealers:
+            return f"is sealed by {str(block.sealed_by)[:40]}, which must be {' or '.join(map(str, sealers))}"
+        if (block.values is None) != (block.sealed_by is not None) or (block.ciphertexts and not block.sealed_by):
+            return "must hold either values, or ciphertexts and who sealed them"
+        if block.contributors != 1:
+            return f"claims {block.contributors} contributors; an upload holds one update"
+        if isinstance(block.divisor, np.ndarray) or block.divisor != weight:
+            return f"claims the weight {shown(block.divisor)}; its client's is {weight:g}"
+        if block.size > self._size:
+            return f"holds {block.size} scalars, but the model has {self._size}"
+        if block.positions is not None and len(block.positions) and int(block.positions[-1]) >= self._size:
+            return f"has position {int(block.positions[-1])}, but the model has {self._size} scalars"
+        return ""
+
+
+def unlike(uploads: Mapping[int, Mapping[str, Any]], zones: Iterable[str]) -> dict[int, str]:
+    """Clients whose upload has another shape than those of more than half of their group, each with the difference.
+
+    The server does not know the plan, but where a zone is shared all must have cut it alike. Where no shape has a
+    majority nobody can be blamed, and the sum says what is wrong.
+    """
+    found: dict[int, str] = {}
+    for zone in zones:
+        shapes = {c: _shape(upload["blocks"][zone]) for c, upload in uploads.items() if zone in upload["blocks"]}
+        for client_id, usual in _odd(shapes).items():
+            differs = f"its {zone} block has {_said(shapes[client_id])}, those of most others {_said(usual)}"
+            found.setdefault(client_id, differs)
+    return found
+
+
+def _odd(features: Mapping[int, Hashable]) -> dict[int, Any]:
+    """Whose feature differs from that of more than half, each with what most have."""
+    if not features:
+        return {}
+    usual, count = Counter(features.values()).most_common(1)[0]
+    if 2 * count <= len(features):
+        return {}
+    return {client_id: usual for client_id, feature in features.items() if feature != usual}
+
+
+def _shape(block: Block) -> tuple[int | None, bool]:
+    """Scalars, if all must have as many, and whether weights are multiplied in."""
+    return (block.size if block.positions is None else None), block.weighted
+
+
+def _said(shape: tuple[int | None, bool]) -> str:
+    size = "positions of its own" if shape[0] is None else f"{shape[0]} scalars"
+    return f"{size}{', weighted' if shape[1] else ''}"

@@ -1,0 +1,147 @@
+"""What is kept of a run beside what its parties hold: the ledger and the metrics. Both follow from events alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.api.errors import FedplugError, SetupError, cause_of, log_error
+from fedplug.api.events import Event, Events
+from fedplug.runs.metrics import Metrics
+from fedplug.recipe.option_errors import explain
+from fedplug.recipe.recipe import Use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.privacy.ledger import Ledger
+    from fedplug.round.protocol import Protocol
+    from fedplug.api.roles import Extension
+
+
+class Bookkeeping:
+    """Listens to a protocol.
+
+    Args:
+        protocol: that is about to run.
+        ledger: the privacy account.
+
+    Attributes:
+        charging: enters what was released into the ledger.
+        metrics: the rows, and the pictures of components.
+    """
+
+    def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
+        recipe, events = protocol.recipe, protocol.events
+        self.protocol, self.ledger = protocol, ledger
+        self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
+        self.charging.subscribe(events)
+        self.metrics = Metrics(recipe, protocol.office, ledger, protocol.server, events)
+        for section in recipe.sections.values():
+            section.attach(protocol)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The complete rows of the metrics."""
+        return self.metrics.rows
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs beside the state of the protocol; plain data."""
+        return {"rows": self.metrics.rows, "awaiting": self.metrics.awaiting, "ledger": self.ledger.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.metrics.restore(state["rows"], state["awaiting"])
+        self.ledger.restore(state["ledger"])
+
+
+def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:
+    """Has extensions hear what happens from here on.
+
+    Before the ledger listens: what an extension refuses was never asked for, and is charged to nobody.
+
+    Args:
+        extensions: with their names.
+        events: of the run.
+        run_dir: where tracebacks of extensions go, or None.
+    """
+    for extension in extensions:
+        _Listener(extension, events, run_dir)
+
+
+def listeners(catalog: Catalog, wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Extension]:
+    """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
+
+    Args:
+        catalog: the components on offer.
+        wanted: components, or text such as `{use: acme.rows, file: rows.csv}`.
+        unwanted: components that are not to hear it, though they are for every run.
+
+    Raises:
+        SetupError: a name that there is not, options that are wrong, or an extension that wraps hooks, which only a
+            recipe can ask for.
+    """
+    uses = [_parsed(text) for text in wanted]
+    named = {str(use["use"]) for use in uses}
+    for name in unwanted:
+        if catalog.get("extension", name) is None:
+            raise SetupError(f"--without {name}: there is no such extension; {catalog.suggest('extension', name)}")
+    for entry in catalog.groups["extension"].values():
+        found: Any = entry.load()
+        if entry.name not in {*named, *unwanted} and found.every_run:
+            uses.append({"use": entry.name})
+    return [_built(catalog, use) for use in uses]
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SetupError(f"--with {text}: this is no YAML: {error}") from error
+    found = {"use": found} if isinstance(found, str) else found
+    if not isinstance(found, dict) or not isinstance(found.get("use"), str):
+        raise SetupError(f"--with {text}: write the name of an extension, or {{use: NAME, option: value}}")
+    return found
+
+
+def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
+    name, options = given["use"], {key: value for key, value in given.items() if key != "use"}
+    entry = catalog.get("extension", name)
+    if entry is None:
+        raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
+    found: type[Extension] = entry.load()
+    if implemented_hooks(found):
+        raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
+    try:
+        checked = found.Options.model_validate(options)
+    except ValidationError as error:
+        problems = "; ".join(message for _, _, message in explain(error, found.Options, options, name))
+        raise SetupError(f"--with {name}: {problems}") from error
+    extension: Extension = instantiate(found, Use(name, name, "extension", checked))
+    return extension
+
+
+class _Listener:
+    """An extension that hears no more once it has failed."""
+
+    def __init__(self, extension: Extension, events: Events, run_dir: Path | None) -> None:
+        self._extension, self._events, self._run_dir, self._failed = extension, events, run_dir, False
+        events.subscribe(Event, self)
+
+    def __call__(self, event: Event) -> None:
+        if self._failed:
+            return
+        try:
+            self._extension.observe(event)
+        except FedplugError:
+            raise
+        except Exception as error:
+            self._failed = True
+            log_error(self._run_dir, f"extension {self._extension.name}, {type(event).__name__}", error)
+            self._events.note(f"extension {self._extension.name} hears no more: {cause_of(error)}")

@@ -1,0 +1,169 @@
+"""The files of a run folder: the folder, its lock, text that is never half written, and who paid for which upload."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.api.errors import CheckpointError, SetupError
+
+
+def new_folder(output: Path, name: str) -> Path:
+    """Creates `output/name-YYYYmmdd-HHMMSS`, with a number behind it if that exists.
+
+    Raises:
+        SetupError: the folder cannot be made.
+    """
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in range(1, 1000):
+        folder = output / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            if not output.is_dir():
+                break
+        except OSError as error:
+            raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
+    raise SetupError(f"cannot create a folder under {output}; choose another place with --output")
+
+
+@contextlib.contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """Inside, this process alone writes in a run folder. However it ends, `kill -9` too, the system frees the lock.
+
+    Where the system has no such locks, a file marks the folder, and must be deleted by hand after a kill.
+
+    Raises:
+        SetupError: another process writes there.
+    """
+    file = run_dir / "run.lock"
+    try:
+        import fcntl
+    except ImportError:
+        with _marked(run_dir, file.with_suffix(".mark")):
+            yield
+        return
+    with file.open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            _await_number(file)
+            raise SetupError(_taken(run_dir, file)) from error
+        except OSError as error:
+            reason = f"{run_dir} cannot be locked ({error.strerror or error})"
+            raise SetupError(f"{reason}; a run needs a file system with locks: choose one with --output") from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _marked(run_dir: Path, mark: Path) -> Iterator[None]:
+    try:
+        with mark.open("x", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError as error:
+        raise SetupError(f"{_taken(run_dir, mark)}; if it runs no more, delete {mark}") from error
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _await_number(file: Path, seconds: float = 2) -> None:
+    """A process locks first and then writes its number, over that of one that was killed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(PermissionError):  # another user's process
+            try:
+                os.kill(int(file.read_text(encoding="utf-8")), 0)  # sends nothing; raises where no such process runs
+            except (ValueError, ProcessLookupError):
+                time.sleep(0.01)
+                continue
+        return
+
+
+def _taken(run_dir: Path, file: Path) -> str:
+    who = file.read_text(encoding="utf-8").strip()
+    by = f"process {who}" if who else "another process"
+    return f"{run_dir} is being written by {by}; wait until that is done, or end it, and try again"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file so that a kill leaves the old or the new one, never half of it."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+class Charges:
+    """`charging.jsonl`: every request for uploads of a run, those of rounds that were repeated too.
+
+    It is written before clients are asked, so that a kill makes no release free.
+
+    Args:
+        run_dir: the run folder.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.file = run_dir / "charging.jsonl"
+        self._remedy = (
+            "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
+            f"its own: fedplug run {run_dir / 'recipe.yaml'}"
+        )
+        self._noted: list[dict[str, Any]] = []
+        if self.file.is_file():
+            lines = self.file.read_bytes().splitlines()
+            self._noted = [self._charge(number, line) for number, line in enumerate(lines, 1)]
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def note(self, round: int, charged: list[int], what: str = "upload") -> None:
+        """Adds a request: the 0-based round, the clients that pay, and for what (`upload` or `ballots`)."""
+        self._noted.append({"round": round, "charged": charged, "what": what})
+        write_text(self.file, "".join(json.dumps(charge) + "\n" for charge in self._noted))
+
+    def since(self, known: int) -> list[tuple[int, list[int], str]]:
+        """Round, clients and kind of every request after the first `known`."""
+        return [(charge["round"], charge["charged"], charge["what"]) for charge in self._noted[known:]]
+
+    def require(self, checkpoints: Checkpoints) -> None:
+        """Refuses a file that holds fewer requests than a checkpoint of the run knows of.
+
+        Raises:
+            CheckpointError: the file is missing or was shortened.
+        """
+        for round in checkpoints.rounds():
+            try:
+                found = checkpoints.read(round)
+            except CheckpointError:
+                continue  # damaged; whoever resumes from it is told
+            state = found[1] if found else None
+            known = state.get("charges", 0) if isinstance(state, dict) else 0
+            if known > len(self):
+                has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
+                rule = f"the checkpoint after round {round} knows of {known} requests for uploads"
+                raise CheckpointError(f"{self.file} {has}, but {rule}; {self._remedy}")
+
+    def _charge(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            charge = json.loads(line)
+            valid = type(charge["round"]) is int and all(type(client_id) is int for client_id in charge["charged"])
+            valid = valid and charge["what"] in ("upload", "ballots")
+        except (ValueError, LookupError, TypeError):
+            valid = False
+        if not valid:
+            raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}")
+        return dict(charge)

@@ -1,0 +1,111 @@
+"""Settings of a run that are no part of the protocol: where and how fast it runs, what it keeps.
+
+Defaults come from a user config file, `fedplug/config.toml` under `$XDG_CONFIG_HOME` (or `~/.config`):
+
+    device = "cuda:0"
+    output = "~/fedplug-runs"
+    data = "/data/images"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import SetupError
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the command line and the config file say of a run.
+
+    Attributes:
+        engine: what runs the parties: `local`, `processes`, or an engine of a plugin.
+        workers: worker processes of engines that have them; None: the engine decides.
+        device: `auto` (a CUDA device if there is one), `cpu`, `cuda`, `cuda:1`, ...
+        output: folder in which every run gets its own folder.
+        data: folder of data sets; None where the user named none.
+        record_wire: keep every message in the run folder, so that attacks can read them later.
+        listeners: extensions that hear the run without standing in its recipe; in the config file `with`.
+        muted: extensions that are for every run and are not to hear this one; in the config file `without`.
+        quiet: print only warnings and the end of the run; not in the config file.
+    """
+
+    engine: str = "local"
+    workers: int | None = None
+    device: str = "auto"
+    output: Path = Path("runs")
+    data: Path | None = None
+    record_wire: bool = False
+    quiet: bool = False
+    listeners: tuple[str, ...] = ()
+    muted: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Settings:
+        """Defaults, over them the config file, over that the variable FEDPLUG_DATA.
+
+        Args:
+            path: the config file; by default the user's, which need not exist.
+
+        Raises:
+            SetupError: the file cannot be read, or holds an unknown key or a value of the wrong type.
+        """
+        import tomllib
+
+        explicit, path = path is not None, path or config_path()
+        given: dict[str, Any] = {}
+        if explicit or path.is_file():
+            try:
+                given = tomllib.loads(path.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+                raise SetupError(f"{path}: cannot be read: {error}") from error
+        settings = cls().replace(_checked(given, str(path)))
+        folder = os.environ.get("FEDPLUG_DATA")
+        return settings.replace({"data": Path(folder).expanduser()}) if folder else settings
+
+    def replace(self, changes: Mapping[str, Any]) -> Settings:
+        """A copy in which the values that are not None are changed.
+
+        Raises:
+            SetupError: fewer than one worker.
+        """
+        changed = dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
+        if changed.workers is not None and changed.workers < 1:
+            raise SetupError(f"workers={changed.workers} must be >= 1; leave it out to let the engine decide")
+        return changed
+
+
+def config_path() -> Path:
+    """Where the user's config file is looked for."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "fedplug" / "config.toml"
+
+
+def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    kinds: dict[str, type] = dict.fromkeys(("engine", "device", "output", "data"), str)
+    kinds |= {"workers": int, "record_wire": bool, "with": list, "without": list}
+    words = {str: "text in quotes", int: "a whole number", bool: "true or false", list: "a list of texts in quotes"}
+    fields = {"with": "listeners", "without": "muted"}
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        kind = kinds.get(key)
+        if kind is None:
+            from difflib import get_close_matches
+
+            close = get_close_matches(key, kinds, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(kinds)}"
+            problems.append(f"{origin}: unknown key {key!r}; {hint}")
+        elif type(value) is not kind or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
+            problems.append(f"{origin}: {key}={value!r} must be {words[kind]}")
+        elif isinstance(value, list):
+            values[fields[key]] = tuple(value)
+        else:
+            values[key] = Path(str(value)).expanduser() if key in ("output", "data") else value
+    if problems:
+        raise SetupError("\n".join(problems))
+    return values

@@ -1,0 +1,224 @@
+"""What a message to a client or to the key server holds: a list of calls, and how the receiver runs them.
+
+A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components
+from its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off
+a protection. A call with a sequence number is run once, however often it arrives; one without is refused once a later
+round has begun.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedplug.api import codec, pictures
+from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
+from fedplug.api.roles import named, remote_method
+from fedplug.api.typed import MOST, is_count, shown
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Call:
+    """One call, encoded once and shared by the messages of all receivers.
+
+    Attributes:
+        body: codec bytes of [sequence, round, component, method, payload].
+        zones: bytes of each zone's blocks in `body`.
+        sequence: number that grows with every lasting call; 0 for a call of this round only.
+    """
+
+    body: bytes
+    zones: Counter[str]
+    sequence: int
+
+    @classmethod
+    def of(cls, method: Callable[..., Any], payload: tuple[Any, ...], site: str, round: int, sequence: int = 0) -> Call:
+        """Encodes the call of a bound method.
+
+        Raises:
+            MessageError: the method is not marked for that site, or the payload may not travel.
+        """
+        component, name = named(method)
+        if component is None or remote_method(component, name, site) is None:
+            raise MessageError(f"{name} cannot run at a {site}; mark it @at_{site} and pass it as self.{name}")
+        zones: Counter[str] = Counter()
+        body = codec.encode([sequence, round, component.name, name, list(payload)], zones)
+        return cls(body, zones, sequence)
+
+
+def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Counter[str]]:
+    """A message of several calls, and its bytes per zone.
+
+    `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and
+    has done less answers how far it is, and runs nothing.
+    """
+    zones: Counter[str] = Counter()
+    for call in calls:
+        zones.update(call.zones)
+    body = {"digest": digest, "known": known, "calls": [call.body for call in calls]}
+    return codec.frame(codec.encode(body)), zones
+
+
+def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
+    """The content of a reply (`value` or `error`, `done`, `saved`, `reports`), and its bytes per zone.
+
+    Raises:
+        MessageError: the bytes are no reply.
+    """
+    zones: Counter[str] = Counter()
+    reply = codec.decode(codec.unframe(data), zones)
+    if not isinstance(reply, dict) or not {"done", "saved", "reports"} <= reply.keys():
+        raise MessageError("a reply without the fields of a reply")
+    for name in ("done", "saved"):
+        if not is_count(reply[name]):
+            raise MessageError(f"a reply whose {name} is {shown(reply[name])}, not the number of a call")
+    if problem := reports_problem(reply["reports"]):
+        raise MessageError(f"a reply whose reports are malformed: {problem}")
+    error = reply.get("error", {"call": "", "message": ""})
+    if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
+        raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
+    return reply, zones
+
+
+def reports_problem(reports: Any) -> str:
+    """What is wrong with what a party reports beside its answer; empty if nothing. Unknown reports are ignored."""
+    if not isinstance(reports, dict):
+        return f"{shown(reports)} is no dictionary"
+    for name in ("seconds_total", "churn"):
+        if name in reports and not _is_number(reports[name]):
+            return f"{name} is {shown(reports[name])}, not a number"
+    for name in ("seconds", "train", "zones", "log", "evaluation"):
+        numbers = reports.get(name, {})
+        if not isinstance(numbers, dict) or not all(isinstance(key, str) for key in numbers):
+            return f"{name} is {shown(numbers)}, not numbers by name"
+        for key, value in numbers.items():
+            if not _is_number(value):
+                return f"{name}.{key} is {shown(value)}, not a number"
+    operations = reports.get("operations", {})
+    if not isinstance(operations, dict) or not all(isinstance(key, str) for key in operations):
+        return f"operations is {shown(operations)}, not counts and seconds by name"
+    for key, pair in operations.items():
+        if not (isinstance(pair, list) and len(pair) == 2 and all(_is_number(x) and 0 <= x < math.inf for x in pair)):
+            return f"operations.{key} is {shown(pair)}, not a count and seconds"
+    if missing := {"correct", "count", "loss", "own_correct", "own_count"} - reports.get("evaluation", _COUNTED).keys():
+        return f"evaluation lacks {', '.join(sorted(missing))}"
+    for name, of in (("unopened", "zone"), ("unpictured", "picture")):
+        reasons = reports.get(name, {})
+        if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
+            return f"{name} is {shown(reasons)}, not reasons by {of}"
+    before = reports.get("opened_before", {})
+    if not isinstance(before, dict) or not all(isinstance(key, str) and _are_rounds(before[key]) for key in before):
+        return f"opened_before is {shown(before)}, not rounds by zone"
+    figures = reports.get("figures", {})
+    if not isinstance(figures, dict) or len(figures) > pictures.MOST_A_REPLY:
+        return f"figures is {shown(figures)}, not at most {pictures.MOST_A_REPLY} pictures by name"
+    for name, figure in figures.items():
+        try:
+            pictures.checked(name, figure)
+        except ValueError as error:
+            return f"figures.{name}: {error}"
+    return ""
+
+
+_COUNTED = dict.fromkeys(("correct", "count", "loss", "own_correct", "own_count"), 0)
+
+
+def _are_rounds(value: Any) -> bool:
+    return isinstance(value, list) and all(is_count(round) for round in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int and -MOST < value < MOST)
+
+
+class Receiver:
+    """Runs the calls of one message at one party.
+
+    Args:
+        site: `client` or `key_server`.
+        components: this party's own components by name.
+        digest: of this party's own recipe.
+        run_dir: the run folder, where tracebacks are kept, or None.
+    """
+
+    def __init__(self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None) -> None:
+        self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
+
+    def handle(self, data: bytes, party: Any, at_round: Callable[[int], None]) -> bytes:
+        """Runs a message at a party and gives the reply.
+
+        An error in any call ends the message: the reply says which call, what happened and where, and the calls before
+        it stay done.
+
+        Args:
+            data: the framed message.
+            party: passed to each method; its `state["fedplug"]` remembers the last lasting call, as `done`, which was
+                the last one when the party was last saved, as `saved`, and the latest round that any call belonged to,
+                as `round`.
+            at_round: called before each call with the round it belongs to.
+        """
+        memory = party.state.setdefault("fedplug", {})
+        memory.setdefault("done", 0)
+        memory.setdefault("saved", 0)
+        memory.setdefault("round", -1)  # the set-up
+        reply: dict[str, Any] = {}
+        running = "the message"
+        started = time.perf_counter()
+        try:
+            message = self._open(data)
+            if memory["done"] < message["known"]:
+                behind = {"behind": True, "done": memory["done"], "saved": memory["saved"], "reports": {}}
+                return codec.frame(codec.encode(behind))
+            for body in message["calls"]:
+                sequence, round, component, name, payload = codec.decode(body)
+                running = f"{component}.{name}"
+                if sequence and sequence <= memory["done"]:
+                    continue
+                method = remote_method(self.components.get(component), name, self.site)
+                if method is None:
+                    raise MessageError(f"{running} is not a method that may be called at a {self.site}")
+                if not sequence and round < memory["round"]:
+                    # Otherwise whoever kept a message could have an upload made again, with other noise.
+                    raise MessageError(
+                        f"{running} belongs to {_named(round)}, but this {self.site} has been in "
+                        f"{_named(memory['round'])} already; an old message does not run again"
+                    )
+                memory["round"] = max(memory["round"], round)
+                at_round(round)
+                reply["value"] = method(party, *payload)
+                memory["done"] = sequence or memory["done"]
+        except Exception as error:
+            log_error(self.run_dir, f"{self.site}, {running}", error)
+            reply = {"error": {"call": running, "kind": type(error).__name__, "message": describe(error)}}
+        reply["done"], reply["saved"] = memory["done"], memory["saved"]
+        reply["reports"] = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}
+        try:
+            return codec.frame(codec.encode(reply))
+        except MessageError as error:
+            failure = {"call": running, "kind": "MessageError", "message": str(error)}
+            failed = {"error": failure, "done": memory["done"], "saved": memory["saved"], "reports": {}}
+            return codec.frame(codec.encode(failed))
+
+    def _open(self, data: bytes) -> dict[str, Any]:
+        message = codec.decode(codec.unframe(data))
+        if not isinstance(message, dict) or message.get("digest") != self.digest:
+            theirs = str(message.get("digest"))[:12] if isinstance(message, dict) else "none"
+            raise MessageError(
+                f"refused a message made under recipe {theirs}, mine is {self.digest[:12]}; start all parties with the "
+                "same recipe"
+            )
+        return message
+
+
+def _named(round: int) -> str:
+    return f"round {round + 1}" if round >= 0 else "the set-up"
+
+
+def describe(error: BaseException) -> str:
+    """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
+    return str(error) if isinstance(error, FedplugError) else cause_of(error)
