@@ -27,8 +27,7 @@ from fedplug import (
     Noise,
     Scales,
     hookimpl,
-    run_command,
-)  # fmt: skip
+)
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.api.observation import Needs
 from fedplug.api.truth import Truth
@@ -37,6 +36,7 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.steps import needs_key_server
+from fedplug.runs import run as run_command  # fmt: skip
 from fedplug.runs.settings import Settings
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget

@@ -40,9 +40,9 @@ from fedplug import (
     Wants,
     add_blocks,
     at_client,
-    codec,
     hookimpl,
-)  # fmt: skip
+)
+from fedplug.api import codec  # fmt: skip
 from fedplug.api.events import Events, RoundClosed
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
 from fedplug.api.views import AttackReport, Message, View, Wire

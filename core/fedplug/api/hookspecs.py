@@ -1,7 +1,7 @@
 """The six hooks. Everything a protocol does that another protocol does differently goes through one of them.
 
-The core calls exactly one component per call (see `fedplug.recipe.composition`), so an extension that wraps a hook sees every
-call and one value. `ctx` is the `fedplug.Context` of the party in which the hook runs.
+The core calls exactly one component per call (see `fedplug.recipe.composition`), so an extension that wraps a hook sees
+every call and one value. `ctx` is the `fedplug.Context` of the party in which the hook runs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Each round appends one entry to a log of plain data: who was asked to upload, how large each zone was, and the noise
 multipliers. Everything else is recomputed from that log, so that a resumed run equals an uninterrupted one, and anybody
-can check the printed epsilon. Gaussian releases compose exactly by adding up 1/multiplier^2 (`fedplug.privacy.accounting`).
-`fedplug.privacy.ledger_views` turns the sums into guarantees, `fedplug.privacy.ledger_report` into JSON and one verdict line.
+can check the printed epsilon. Gaussian releases compose exactly by adding up 1/multiplier^2
+(`fedplug.privacy.accounting`). `ledger_views` turns the sums into guarantees, `ledger_report` into JSON and one verdict
+line.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ZoneCost:
         peer: toward another client, who subtracts its own upload from the sums.
         others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
             everybody, since the noise of other clients earns no credit there.
-        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.api.effects.Noise`.
+        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.Noise`.
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.

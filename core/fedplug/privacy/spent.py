@@ -25,7 +25,7 @@ class Spent:
     """The cost of all releases so far, for each of K clients.
 
     Attributes:
-        gaussian: sum of 1/multiplier^2 of Gaussian releases, (K,); see `fedplug.privacy.accounting.effective_multiplier`.
+        gaussian: sum of 1/multiplier^2 of Gaussian releases, (K,); see `accounting.effective_multiplier`.
         others: number of other releases, (K,), by (mechanism, noise multiplier); see `fedplug.api.effects.Release`.
         slack: what mechanisms take of delta themselves, over the whole run; see `fedplug.api.effects.Noise`.
     """

@@ -2,7 +2,8 @@
 
 The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
 reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
-`fedplug.section` holds sections that plugins add to recipes (`fedplug.recipe.sections`); the name is the key of the recipe.
+`fedplug.section` holds sections that plugins add to recipes (`fedplug.recipe.sections`); the name is the key of the
+recipe.
 """
 
 from __future__ import annotations

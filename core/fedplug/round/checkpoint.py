@@ -11,14 +11,23 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError
-from fedplug.engines.base import Engine
 from fedplug.round.state_files import read_file, write_file
 
 KEPT = 2
+
+
+class Keeper(Protocol):
+    """What a checkpoint needs of an engine."""
+
+    def save(self, folder: Path) -> None:
+        """Has every party write its own state into the folder."""
+
+    def saved(self, folder: Path) -> None:
+        """The checkpoint is complete and lies in this folder now."""
 
 
 class Checkpoints:
@@ -39,7 +48,7 @@ class Checkpoints:
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}"
 
-    def write(self, round: int, server_state: dict[str, Any], engine: Engine) -> Path:
+    def write(self, round: int, server_state: dict[str, Any], engine: Keeper) -> Path:
         """Writes the checkpoint after `round` rounds and forgets those that are not kept."""
         final = self.path(round)
         draft = final.with_suffix(".tmp")

@@ -49,7 +49,6 @@ from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.roles import Groups, RecordTrainer, Sealer
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
-from fedplug.engines.base import Engine
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders
@@ -58,7 +57,7 @@ from fedplug.round.known_model import KnownModel, wants_model
 from fedplug.round.parties import make_context
 from fedplug.round.steps import Steps, weight_of
 from fedplug.round.uploads import UploadRules, dealt_problem, hello_problem, unlike
-from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice
+from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, Transport
 from fedplug.wire.server_clock import ServerClock
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Protocol:
         self,
         recipe: Recipe,
         composition: Composition,
-        engine: Engine,
+        engine: Transport,
         layout: Layout,
         wire: Wire,
         events: Events,

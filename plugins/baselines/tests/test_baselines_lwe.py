@@ -23,13 +23,13 @@ from fedplug import (
     Misplaced,
     Noise,
     Seal,
-    run_command,
-    secrets,
-)  # fmt: skip
+)
+from fedplug.api import secrets  # fmt: skip
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe import Lwe

@@ -28,8 +28,8 @@ from fedplug import (
     Server,
     gaussian_epsilon,
     hookimpl,
-    pictures,
 )
+from fedplug.api import pictures
 from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.api.types import BASE_ZONES

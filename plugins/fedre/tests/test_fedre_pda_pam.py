@@ -21,8 +21,8 @@ from fedplug import (
     Seal,
     Server,
     add_blocks,
-    pictures,
-)  # fmt: skip
+)
+from fedplug.api import pictures  # fmt: skip
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES, PublicData
 from fedplug.recipe.recipe import Recipe

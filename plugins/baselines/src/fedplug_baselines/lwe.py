@@ -36,8 +36,8 @@ from fedplug import (
     Seal,
     at_client,
     hookimpl,
-    secrets,
-)  # fmt: skip
+)
+from fedplug.api import secrets  # fmt: skip
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
 from fedplug_std.noise_sources import exact_slack

@@ -1,7 +1,7 @@
 """What only some recipes have in their report: pictures that components made, groups of clients, assessments.
 
-The pictures' format is in `fedplug.api.pictures`. Histograms are drawn as one outline a panel, box plots from five numbers
-a box; the caption says in words what each panel shows.
+The pictures' format is in `fedplug.api.pictures`. Histograms are drawn as one outline a panel, box plots from five
+numbers a box; the caption says in words what each panel shows.
 """
 
 from __future__ import annotations

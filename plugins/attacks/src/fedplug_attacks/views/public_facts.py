@@ -1,7 +1,7 @@
 """What everybody knows of the values that clients send: clips, noise, scale and grid, and how updates follow from data.
 
-All of it is what the components state, folded over the one list of links (`fedplug.api.links`), and what the trainer says
-of itself. Nothing is guessed from options: what nobody states is not known.
+All of it is what the components state, folded over the one list of links (`fedplug.api.links`), and what the trainer
+says of itself. Nothing is guessed from options: what nobody states is not known.
 """
 
 from __future__ import annotations

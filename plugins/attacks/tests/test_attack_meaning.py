@@ -16,7 +16,7 @@ from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.report_section import leakage_line
 
-RECIPES = Path(__file__).parent.parent / "recipes"
+RECIPES = Path(__file__).parents[3] / "recipes"
 LAYOUT = Layout.of([("a", (3,))])
 
 

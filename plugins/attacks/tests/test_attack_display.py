@@ -189,7 +189,7 @@ def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
     live.target(a_result()["key"], "naive", 1, 1)
     live.note("a picture [x] is left out")
     live.target_done(a_result(key="toy [bold]"))
-    long = RUN / ("x" * 200)
+    long = RUN / ("x" * 200) / "report.html"
     live.finish(a_summary(a_summary_row(), a_summary_row(**NAIVE)), RUN / "attacks", [long])
     live.close()
     text = without_codes(out.getvalue())

@@ -1,0 +1,109 @@
+"""The house: which room may import which, and what the core must not name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fedplug.recipe.catalog import Catalog
+
+CORE = Path(__file__).parents[1] / "core/fedplug"
+BELOW = {
+    "api": [],
+    "wire": ["api"],
+    "recipe": ["api"],
+    "round": ["wire", "recipe"],
+    "engines": ["round"],
+    "privacy": ["round"],
+    "runs": ["privacy", "engines"],
+    "cli": ["runs"],
+    "testing": ["runs"],
+}
+HANDED = {
+    "api.context -> wire.cohort", "api.events -> wire.server_clock", "api.hookspecs -> wire.cohort",
+    "api.roles -> wire.cohort", "api.links -> recipe.recipe", "api.roles -> recipe.recipe",
+    "api.scores -> recipe.recipe", "recipe.sections -> round.protocol", "recipe.sections -> runs.settings",
+}  # fmt: skip
+"""Upward imports for annotations alone: of what the methods of an author are handed."""
+
+
+def rooms_below(room: str) -> set[str]:
+    return {found for below in BELOW[room] for found in (below, *rooms_below(below))}
+
+
+def modules() -> dict[str, Path]:
+    return {".".join(path.relative_to(CORE).with_suffix("").parts): path for path in sorted(CORE.rglob("*.py"))}
+
+
+def imports(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, bool]]:
+    """Modules of the core that a module imports, lazily too, and whether for annotations alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fedplug":
+            base = (node.module or "").partition(".")[2]
+            for alias in node.names:
+                inner = f"{base}.{alias.name}".lstrip(".")
+                yield (inner if inner in known else base), id(node) in typing
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("fedplug."):
+                    yield alias.name.removeprefix("fedplug."), id(node) in typing
+
+
+def test_every_module_is_in_a_room() -> None:
+    outside = [name for name in modules() if name.partition(".")[0] not in BELOW]
+    assert outside == ["__init__", "__main__"]
+
+
+def test_imports_go_down_only_lazy_ones_too() -> None:
+    known, upward = modules(), set()
+    for name, path in known.items():
+        room = name.partition(".")[0]
+        if room not in BELOW:
+            continue
+        for other, annotation in imports(path, known):
+            there = other.partition(".")[0]
+            if there != room and there not in rooms_below(room):
+                upward.add(f"{name} -> {other}" + ("" if annotation else " when it runs"))
+    assert upward == HANDED
+
+
+def test_no_two_rooms_need_each_other() -> None:
+    known = modules()
+    needs: dict[str, set[str]] = {}
+    for name, path in known.items():
+        for other, annotation in imports(path, known):
+            if not annotation:
+                needs.setdefault(name.partition(".")[0], set()).add(other.partition(".")[0])
+    for room in BELOW:
+        for other in needs.get(room, set()) - {room}:
+            assert room not in needs.get(other, set()), (room, other)
+
+
+@pytest.mark.parametrize("room", sorted(BELOW))
+def test_a_room_says_what_it_is_for(room: str) -> None:
+    text = ast.get_docstring(ast.parse((CORE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert text.count(".") >= 2, text
+    assert room == "testing" or "import" in text.lower()
+
+
+def test_the_core_names_no_component_of_a_plugin() -> None:
+    """Nor in a docstring. Messages may name the standard one that helps: `std` is what a bare name stands for."""
+    names = {entry.name for entry in Catalog.discover() if "." in entry.name and not entry.name.startswith("std.")}
+    assert len(names) > 50
+    found = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}(?![\w])" for name in sorted(names)))
+    said = {
+        f"{name}: {match[0]}"
+        for name, path in modules().items()
+        for match in found.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert not said
