@@ -318,7 +318,9 @@ def test_python_on_pages_runs(
 # ---- names, links, tables, numbers
 
 
-PLUGINS = ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "borda")
+PLUGINS = (
+    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda", "rowlog"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])

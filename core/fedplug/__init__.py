@@ -1,6 +1,9 @@
 """fedplug: compose, run, attack and compare privacy protocols for federated learning.
 
-The names below are the public API for plugin authors. They are imported on first use: `fedplug list` stays fast.
+    run = fedplug.run("recipes/paraaegis-dynamic.yaml", rounds=5)
+
+The names below are the public API, for scripts and for plugin authors. They are imported on first use: `fedplug list`
+stays fast.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from fedplug.api.effects import Uncredited as Uncredited
     from fedplug.api.errors import FedplugError as FedplugError
     from fedplug.api.errors import MetricError as MetricError
+    from fedplug.api.errors import RecipeError as RecipeError
     from fedplug.api.errors import ViewError as ViewError
     from fedplug.api.model import Evaluation as Evaluation
     from fedplug.api.model import Model as Model
@@ -86,8 +90,16 @@ if TYPE_CHECKING:
     from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
     from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
     from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
+    from fedplug.python_api import check as check
+    from fedplug.python_api import components as components
+    from fedplug.python_api import open_run as open_run
+    from fedplug.python_api import resume as resume
+    from fedplug.python_api import run as run
+    from fedplug.python_run import Run as Run
+    from fedplug.recipe.recipe import Recipe as Recipe
     from fedplug.recipe.sections import Around as Around
     from fedplug.recipe.sections import Section as Section
+    from fedplug.runs.settings import Settings as Settings
     from fedplug.wire.cohort import Cohort as Cohort
 
 _HOME = {
@@ -170,6 +182,15 @@ _HOME = {
     "PublicData": "fedplug.api.types",
     "AttackReport": "fedplug.api.views",
     "View": "fedplug.api.views",
+    "Run": "fedplug.python_run",
+    "Recipe": "fedplug.recipe.recipe",
+    "Settings": "fedplug.runs.settings",
+    "RecipeError": "fedplug.api.errors",
+    "run": "fedplug.python_api",
+    "resume": "fedplug.python_api",
+    "open_run": "fedplug.python_api",
+    "check": "fedplug.python_api",
+    "components": "fedplug.python_api",
 }
 
 __all__ = sorted(_HOME)

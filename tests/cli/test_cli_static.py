@@ -178,27 +178,26 @@ def test_help_shows_an_example_of_every_command(monkeypatch: pytest.MonkeyPatch,
         assert f"Example: fedplug {command}" in capsys.readouterr().out
 
 
-def fake_run_command(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> list[Any]:
-    """Puts a stand-in in the place of the module that runs things; gives the list of its calls."""
+def fake_runs(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> list[Any]:
+    """Puts a stand-in in the place of the functions that run things; gives the list of its calls."""
     calls: list[Any] = []
 
-    def act(*arguments: Any) -> int:
-        calls.append(arguments)
+    def act(*arguments: Any, settings: Settings, display: str) -> Any:
+        assert display == "terminal"
+        calls.append((*arguments, settings))
         if isinstance(outcome, BaseException):
             raise outcome
-        return int(outcome)
+        return types.SimpleNamespace(exit_code=outcome)
 
-    module = types.ModuleType("fedplug.runs.run")
-    module.run = module.resume = act  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedplug.runs.run", module)
-    monkeypatch.setattr("fedplug.runs.run", module, raising=False)
+    monkeypatch.setattr("fedplug.python_api.run", act)
+    monkeypatch.setattr("fedplug.python_api.resume", act)
     return calls
 
 
 def test_run_and_resume_hand_over_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("FEDPLUG_DATA", raising=False)
-    calls = fake_run_command(monkeypatch, 7)
+    calls = fake_runs(monkeypatch, 7)
     options = (
         "--set rounds=2 --set seed=3 --engine processes --workers 2 --device cpu --output o --data d --record-wire -q"
     )
@@ -207,18 +206,18 @@ def test_run_and_resume_hand_over_what_was_asked(monkeypatch: pytest.MonkeyPatch
     assert calls == [
         (Path("r.yaml"), ["rounds=2", "seed=3"],
          Settings("processes", 2, "cpu", Path("o"), Path("d"), record_wire=True, quiet=True)),
-        (Path("runs/x"), Settings(), 5),
+        (Path("runs/x"), 5, Settings()),
     ]  # fmt: skip
 
 
 def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    fake_run_command(monkeypatch, SetupError("no such device; use --device cpu"))
+    fake_runs(monkeypatch, SetupError("no such device; use --device cpu"))
     assert call(monkeypatch, "run", "r.yaml") == 1
     assert capsys.readouterr().err == "error: no such device; use --device cpu\n"
-    fake_run_command(monkeypatch, KeyboardInterrupt())
+    fake_runs(monkeypatch, KeyboardInterrupt())
     assert call(monkeypatch, "run", "r.yaml") == 130
-    fake_run_command(monkeypatch, ZeroDivisionError())
+    fake_runs(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):  # a fault of the program is not dressed up as the user's
         call(monkeypatch, "run", "r.yaml")
 
@@ -443,7 +442,7 @@ def test_options_that_would_change_nothing_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    calls = fake_run_command(monkeypatch, 0)
+    calls = fake_runs(monkeypatch, 0)
     assert call(monkeypatch, "run", "r.yaml", "--workers", "2") == 1
     assert "--workers 2 changes nothing with --engine local" in capsys.readouterr().err
     assert call(monkeypatch, "resume", "runs/x", "--output", "o") == 2

@@ -12,7 +12,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.testing import conformance
 
 OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",
-                                       "borda")}  # the baselines have their own list; fmt: skip
+                                       "borda", "rowlog")}  # the baselines have their own list; fmt: skip
 
 NAMES = sorted({entry.name for entry in Catalog.discover() if entry.distribution in OURS and entry.group != "engine"})
 GAUSSIAN = {"noise_multiplier": 1.0, "source": "reproducible"}

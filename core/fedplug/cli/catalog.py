@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
+from fedplug.python_api import components
 from fedplug.recipe.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -30,13 +32,9 @@ def console() -> Console:
 
 def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
     """Prints every component, grouped by hook; with `verify` also imports each. Gives the exit code."""
-    entries = list(catalog)
+    entries = components(catalog=catalog)
     if as_json:
-        rows = [
-            {"name": e.name, "group": e.group, "plugin": e.distribution, "version": e.version, "summary": e.summary}
-            for e in entries
-        ]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
     else:
         from rich import box
         from rich.table import Table
@@ -48,7 +46,7 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
         for index, entry in enumerate(entries):
             last_of_group = index + 1 == len(entries) or entries[index + 1].group != entry.group
             # Text: a summary may hold brackets, which rich would read as markup.
-            cells = (entry.group, entry.name, entry.distribution, entry.version, entry.summary)
+            cells = (entry.group, entry.name, entry.plugin, entry.version, entry.summary)
             table.add_row(*map(Text, cells), end_section=last_of_group)
         console().print(table)
     return _verify(catalog) if verify else 0

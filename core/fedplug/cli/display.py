@@ -10,12 +10,13 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 from fedplug.api import units
 from fedplug.api.events import Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Display(Protocol):
@@ -171,7 +172,7 @@ def _clients(row: Row) -> str:
     return units.NOTHING if asked != asked or answered != answered else f"{answered:.0f}/{asked:.0f}"
 
 
-def thin_out(rows: Sequence[Row], most: int) -> list[Row]:
+def thin_out(rows: Sequence[T], most: int) -> list[T]:
     """At most `most` rows, evenly spread, with the first and the last among them."""
     if len(rows) <= most:
         return list(rows)

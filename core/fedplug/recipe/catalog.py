@@ -31,6 +31,8 @@ GROUPS: tuple[str, ...] = (
 
 COMMAND = "command"
 """The entry-point group of commands."""
+REPORT = "report"
+"""The entry-point group of what draws the report of a run: a function from the run folder to the path of the report."""
 SECTION = "section"
 """The entry-point group of sections of recipes."""
 
@@ -217,7 +219,7 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
         if id(dist) not in named:  # both properties parse the whole METADATA file
             named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
         distribution, version = named[id(dist)]
-        if group == COMMAND:  # `fedplug.cli.commands` reads those
+        if group in (COMMAND, REPORT):  # `fedplug.cli.commands` and `fedplug.python_run` read those
             continue
         if group not in (*GROUPS, SECTION):
             strays.append(f"{point.group} {point.name} ({distribution})")

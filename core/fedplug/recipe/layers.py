@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, read_text
+
+Change = str | tuple[str, Any]
+"""One value of a recipe: the text `a.b.0.c=value`, or the path `a.b.0.c` and the value."""
 
 
 def extend(parent: Source, child: Source) -> Source:
@@ -38,12 +42,17 @@ def _has(data: Any, path: KeyPath) -> bool:
     return True
 
 
-def override(source: Source, assignments: Iterable[str]) -> None:
-    """Applies `--set a.b.0.c=value` in place, in order. Values are YAML; numbers in a path count list items from 0."""
+def override(source: Source, assignments: Iterable[Change]) -> None:
+    """Applies `--set a.b.0.c=value`, or a path and its value, in place, in order. Values in text are YAML; numbers in a
+    path count list items from 0."""
     for assignment in assignments:
-        dotted, equals, text = assignment.partition("=")
-        origin = f"--set {dotted}"
-        value = read_text(text, origin, in_file=False)
+        if isinstance(assignment, str):
+            dotted, equals, text = assignment.partition("=")
+            origin = f"--set {dotted}"
+            value = read_text(text, origin, in_file=False)
+        else:
+            origin, equals = assignment[0], "="
+            dotted, value = origin, Source(origin, copy.deepcopy(assignment[1]))  # a later path may lead into the value
         source.problems.extend(value.problems)
         keys = tuple(dotted.split("."))
         if not equals or not all(keys):
@@ -51,16 +60,16 @@ def override(source: Source, assignments: Iterable[str]) -> None:
         elif keys[0] == "extends":
             message = "extends takes effect in a file only; write a recipe that says extends: and give that"
         else:
-            message = None if value.problems else _assign(source, keys, value.data)
+            message = None if value.problems else _assign(source, keys, value.data, origin)
         if message:
             source.problems.append(Problem(Position(origin), message))
 
 
-def _assign(source: Source, keys: tuple[str, ...], value: Any) -> str | None:
-    """Puts one value in place; gives the complaint if it cannot."""
+def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> str | None:
+    """Puts one value in place, where `origin` said so; gives the complaint if it cannot."""
     if not isinstance(source.data, dict):
         return None  # the file itself is unusable, which is reported already
-    mark = Position("--set " + ".".join(keys))
+    mark = Position(origin)
     here: Any = source.data
     path: KeyPath = ()
     for depth, key in enumerate(keys):

@@ -14,6 +14,7 @@ A name without a dot that no plugin offers means the plugin `std`: `dirichlet` i
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -149,13 +150,23 @@ class Recipe:
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_plain(cls, data: Mapping[str, Any], catalog: Catalog | None = None, origin: str = "recipe") -> Recipe:
-        """Validates plain data, such as `to_plain` gives.
+    def from_plain(
+        cls,
+        data: Mapping[str, Any],
+        catalog: Catalog | None = None,
+        origin: str = "recipe",
+        sets: Sequence[layers.Change] = (),
+    ) -> Recipe:
+        """Validates plain data, such as `to_plain` gives, with the changes of `sets`, as in `load_recipe`.
 
         Raises:
             RecipeError: holds every mistake, with its path.
         """
-        return _finish(Source(origin, data), catalog)
+        source = Source(origin, data)
+        if sets:
+            source.data = copy.deepcopy(data)
+            layers.override(source, sets)
+        return _finish(source, catalog)
 
     def to_plain(self) -> dict[str, Any]:
         """Plain data with every default written out; `from_plain` gives an equal recipe."""
@@ -221,12 +232,12 @@ def zone_order(names: set[str]) -> tuple[str, ...]:
     return (*BASE_ZONES, *sorted(names - set(BASE_ZONES)))
 
 
-def load_recipe(path: Path | str, sets: Sequence[str] = (), catalog: Catalog | None = None) -> Recipe:
+def load_recipe(path: Path | str, sets: Sequence[layers.Change] = (), catalog: Catalog | None = None) -> Recipe:
     """Reads, extends, overrides and checks a recipe file.
 
     Args:
         path: the YAML file.
-        sets: overrides of the form `a.b.0.c=value`, applied in order.
+        sets: overrides of the form `a.b.0.c=value`, or pairs of such a path and its value, applied in order.
         catalog: the components on offer; by default those installed.
 
     Raises:

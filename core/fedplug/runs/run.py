@@ -1,4 +1,4 @@
-"""`fedplug run` and `fedplug resume`: a run folder around a protocol, from the first round or from a checkpoint."""
+"""`fedplug.run` and `fedplug.resume`: a run folder around a protocol, from the first round or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -53,11 +53,6 @@ from fedplug.api.types import Layout, PublicData
 from fedplug.api.views import Wire, write_wire
 
 INTERRUPTED = 130
-
-
-def run(recipe_path: Path, sets: list[str], settings: Settings) -> int:
-    """Runs a recipe from the start in a new run folder; gives the exit code."""
-    return start(load_recipe(recipe_path, sets), settings)[0]
 
 
 def start(
@@ -167,7 +162,7 @@ class Run:
             "device": device,
             "class_distribution": distribution,
             "resumed": checkpoint is not None,
-            "command": shlex.join(["fedplug", *sys.argv[1:]]),
+            "command": command_line(),
             "parameters": layout.size,
         }
         events.tell(
@@ -373,6 +368,13 @@ class Run:
             except Exception as error:
                 protocol.events.note(f"the assessment of {name} is left out: {describe(error)}")
         return found
+
+
+def command_line() -> str:
+    """The command of fedplug that this process runs, ready for a shell; empty in a script and in a notebook."""
+    program = Path(sys.argv[0])
+    ours = program.stem == "fedplug" or program.parts[-2:] == ("fedplug", "__main__.py")
+    return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
 
 
 def require_memory(recipe: Recipe, layout: Layout) -> None:

@@ -1,0 +1,76 @@
+"""The global model of a run, read from its last checkpoint.
+
+The last sum travels with the message after it, so a checkpoint holds it beside the clients and not yet in them; and
+where the clients hold the key, they alone can open it. So the parties are built anew in this process, taken back to the
+checkpoint, and told what they had yet to be told. Nothing of that goes back into the run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedplug.api.errors import CheckpointError, PluginError
+from fedplug.api.events import Events
+from fedplug.api.views import Wire
+from fedplug.engines.base import Job
+from fedplug.engines.local import LocalEngine
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol
+from fedplug.round.steps import needs_key_server
+
+
+def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id: int | None = None) -> Any:
+    """The torch module with the weights of the last checkpoint, on the CPU, in evaluation mode.
+
+    Args:
+        recipe: of the run.
+        run_dir: the run folder.
+        data_root: folder of data sets, or None.
+        client_id: whose model; None: that of all, which has to be the same.
+
+    Raises:
+        CheckpointError: no checkpoint, a damaged one, a client that there is not, or different models and no client.
+        PluginError: the model of the recipe is no torch module.
+    """
+    if client_id is not None and not 0 <= client_id < recipe.data.clients:
+        raise CheckpointError(f"there is no client {client_id}; the run has 0 to {recipe.data.clients - 1}")
+    found = Checkpoints(run_dir).read()
+    if found is None:
+        raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: fedplug resume {run_dir}")
+    round, state, folder = found
+    composition = Composition(recipe, Catalog.discover())
+    engine = LocalEngine(Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition)))
+    try:
+        engine.load(folder)
+        host = engine.clients
+        # Nobody listens: nothing is charged or counted, since nothing is asked that was not asked before.
+        protocol = Protocol(
+            recipe, composition, engine, host.model.layout, Wire(keep=False), Events(), host.model, host.public
+        )
+        protocol.restore(state)
+        protocol.begin(round, "finish")
+        everyone = protocol.cohort(protocol.client_ids)
+        answered = everyone.ask(protocol.steps.ready)  # delivers the last aggregate
+        clients = {client.client_id: client for client in host.clients.values() if client.client_id in answered}
+        wanted = min(clients, default=None) if client_id is None else client_id
+        if wanted not in clients:
+            raise CheckpointError(f"the clients cannot be taken back to {folder}: {protocol.office.reasons()}")
+        chosen = clients[wanted]
+        if client_id is None and not all(np.array_equal(chosen.vector, other.vector) for other in clients.values()):
+            raise CheckpointError(
+                "groups of clients ended with different models; run.client_model(0) gives that of client 0"
+            )
+        host.model.set_vector(chosen.vector)
+        host.model.set_buffers(chosen.state["fedplug"]["buffers"])
+        module = getattr(host.model, "module", None)
+    finally:
+        engine.close()
+    if module is None:
+        raise PluginError(f"{recipe.model.use} builds {type(host.model).__name__}, which is no torch module")
+    return module.eval()

@@ -1,0 +1,291 @@
+"""What a script or a notebook calls: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands of those
+names are these functions too.
+
+Keywords of `run` that are settings of this machine have a name in its signature; every other keyword is a top-level key
+of the recipe. One name is both: `data` is the recipe's section where it is a mapping, and else the folder of data sets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedplug.api.errors import PluginError, SetupError
+
+if TYPE_CHECKING:
+    from fedplug.cli.display import Display
+    from fedplug.python_run import Run
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.runs.settings import Settings
+
+Sets = Iterable[str] | Mapping[str, Any]
+"""Changes of a recipe: texts such as `protect.noised.0.norm=0.5`, or such paths with their values."""
+Listener = str | Mapping[str, Any]
+"""An extension that hears a run: its name, or `{"use": NAME, "option": value}`."""
+Shown = Literal["lines", "terminal"]
+
+
+def run(
+    recipe: Path | str | Mapping[str, Any] | Recipe,
+    sets: Sets | None = None,
+    *,
+    settings: Settings | None = None,
+    engine: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    output: Path | str | None = None,
+    data: Path | str | Mapping[str, Any] | None = None,
+    record_wire: bool | None = None,
+    quiet: bool | None = None,
+    listeners: Sequence[Listener] = (),
+    muted: Sequence[str] = (),
+    display: Shown | Display = "lines",
+    **values: Any,
+) -> Run:
+    """Runs a recipe from the start, in a run folder of its own.
+
+        run = fedplug.run("recipes/paraaegis-dynamic.yaml", rounds=5)
+
+    Args:
+        recipe: a file, plain data as in such a file, or a recipe.
+        sets: changes of single values, applied in order.
+        settings: of this machine; by default those of the user's config file.
+        engine, workers, device, output, record_wire, quiet: change single settings, see `Settings`.
+        data: the folder of data sets; a mapping is the recipe's section `data`.
+        listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
+        display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
+        values: top-level keys of the recipe, each as a whole, over `sets`: `rounds=5`.
+
+    Raises:
+        RecipeError: the recipe is wrong; `problems` has every mistake.
+        SetupError: a keyword is neither a setting nor a key of recipes, or this machine lacks something.
+        FedplugError: the run failed; the message says what to do.
+        KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` goes on.
+    """
+    if isinstance(data, Mapping):
+        values, data = {"data": data, **values}, None
+    _require_keys(values)
+    chosen = _settings(
+        settings, engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire,
+        quiet=quiet, listeners=listeners, muted=muted,
+    )  # fmt: skip
+    from fedplug.runs.run import start
+
+    code, folder = start(check(recipe, sets, **values), chosen, watch=_watch(display, chosen))
+    return _ended(code, folder, chosen)
+
+
+def resume(
+    folder: Path | str | Run,
+    round: int | None = None,
+    *,
+    settings: Settings | None = None,
+    engine: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    data: Path | str | None = None,
+    record_wire: bool | None = None,
+    quiet: bool | None = None,
+    listeners: Sequence[Listener] = (),
+    muted: Sequence[str] = (),
+    display: Shown | Display = "lines",
+) -> Run:
+    """Continues an interrupted run from its last checkpoint.
+
+    Args:
+        folder: of the run, or the run.
+        round: go back to the checkpoint after this many rounds.
+        settings, engine, workers, device, data, record_wire, quiet, listeners, muted, display: as in `run`.
+
+    Raises:
+        CheckpointError: there is no run there, or its checkpoint is damaged.
+        SetupError: another process writes in its folder, or this machine lacks something.
+        FedplugError: the run failed; the message says what to do.
+        KeyboardInterrupt: as in `run`.
+    """
+    chosen = _settings(
+        settings, engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet,
+        listeners=listeners, muted=muted,
+    )  # fmt: skip
+    from fedplug.runs import run as run_command
+
+    path = _folder(folder)
+    code = run_command.resume(path, chosen, round, watch=_watch(display, chosen))
+    return _ended(code, path, chosen)
+
+
+def open_run(folder: Path | str, *, settings: Settings | None = None, data: Path | str | None = None) -> Run:
+    """A run that ended, complete or not, as its folder has it.
+
+    Args:
+        folder: of the run.
+        settings: of this machine; by default those of the user's config file.
+        data: the folder of data sets, which `Run.model` needs.
+
+    Raises:
+        CheckpointError: there is no run in that folder.
+    """
+    from fedplug.python_run import Run
+
+    return Run(Path(folder), _settings(settings, data=data))
+
+
+def check(
+    recipe: Path | str | Mapping[str, Any] | Recipe,
+    sets: Sets | None = None,
+    *,
+    catalog: Catalog | None = None,
+    **values: Any,
+) -> Recipe:
+    """The recipe with all defaults, checked and not run.
+
+    Args:
+        recipe, sets, values: as in `run`.
+        catalog: the components on offer; by default what is installed.
+
+    Raises:
+        RecipeError: `problems` has every mistake.
+        SetupError: a keyword is no key of recipes.
+    """
+    from fedplug.recipe.recipe import Recipe, load_recipe
+
+    _require_keys(values, settings=False)
+    changes = [*(sets.items() if isinstance(sets, Mapping) else sets or ()), *values.items()]
+    if isinstance(recipe, Path | str):
+        return load_recipe(recipe, changes, catalog)
+    if isinstance(recipe, Recipe):
+        return Recipe.from_plain(recipe.to_plain(), catalog, sets=changes) if changes else recipe
+    return Recipe.from_plain(recipe, catalog, sets=changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class ComponentRecord:
+    """An installed component.
+
+    Attributes:
+        name: as recipes write it, `std.clip`.
+        group: the hook, or the kind of component.
+        plugin: the distribution that offers it.
+        version: of that distribution.
+        summary: the first line of its documentation.
+    """
+
+    name: str
+    group: str
+    plugin: str
+    version: str
+    summary: str
+
+
+def components(hook: str | None = None, *, catalog: Catalog | None = None) -> list[ComponentRecord]:
+    """The components on offer, by hook and name. Imports none of them.
+
+    Args:
+        hook: only those of this hook or kind, such as `protect`, `dataset`.
+        catalog: by default what is installed.
+
+    Raises:
+        PluginError: there is no such hook.
+    """
+    from fedplug.recipe.catalog import GROUPS, Catalog
+
+    if hook is not None and hook not in GROUPS:
+        raise PluginError(f"there is no hook {hook!r}; {_closest(hook, GROUPS)}")
+    return [
+        ComponentRecord(entry.name, entry.group, entry.distribution, entry.version, entry.summary)
+        for entry in catalog or Catalog.discover()
+        if hook in (None, entry.group)
+    ]
+
+
+# ---- settings, and how they are told from keys of the recipe
+
+
+def _settings(base: Settings | None, **changes: Any) -> Settings:
+    """The settings with what keywords say of them; what they leave out is None, or empty.
+
+    Raises:
+        SetupError: a value that cannot be.
+    """
+    from fedplug.runs.settings import Settings
+
+    if base is not None and not isinstance(base, Settings):
+        raise SetupError(f"settings={base!r} must be a fedplug.Settings; single ones are keywords: engine='processes'")
+    settings = Settings.load() if base is None else base
+    for key in ("output", "data"):
+        if changes.get(key) is not None:
+            changes[key] = Path(changes[key]).expanduser()
+    for key in ("listeners", "muted"):
+        words = changes.pop(key, ())
+        if isinstance(words, str | Mapping):
+            raise SetupError(f"{key}={words!r} must be a list")
+        # JSON is YAML, which is what a listener is written in on the command line.
+        texts = (word if isinstance(word, str) else json.dumps(word, default=str) for word in words)
+        changes[key] = (*getattr(settings, key), *texts)
+    settings = settings.replace(changes)
+    if changes.get("workers") is not None and settings.engine == "local":
+        raise SetupError(f"workers={changes['workers']} changes nothing with engine='local'; add engine='processes'")
+    return settings
+
+
+def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
+    """Refuses keywords that are no keys of recipes: most are misspelt.
+
+    Raises:
+        SetupError: names each, with what is close to it.
+    """
+    if not values:
+        return
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import SECTIONS, General
+
+    keys = {*General.model_fields, *SECTIONS, *Catalog.discover().sections}
+    ours = {*SETTINGS, "settings", "display"} if settings else set()
+    what = "neither a setting nor a key of recipes" if settings else "no key of recipes"
+    if wrong := [key for key in values if key not in keys]:
+        raise SetupError("\n".join(f"{key}: this is {what}; {_closest(key, sorted(keys | ours))}" for key in wrong))
+
+
+SETTINGS = ("engine", "workers", "device", "output", "data", "record_wire", "quiet", "listeners", "muted")
+"""The settings that `run` takes as keywords."""
+
+
+def _closest(word: str, words: Iterable[str]) -> str:
+    from fedplug.recipe.option_errors import closest
+
+    return closest(word, words)
+
+
+# ---- how a run is shown, and how it ends
+
+
+def _watch(display: Shown | Display, settings: Settings) -> Display | None:
+    """What is told of progress; None: what suits this process's standard output, as at the command line."""
+    if display == "terminal":
+        return None
+    if display == "lines":
+        import sys
+
+        from fedplug.display_lines import LinesDisplay
+
+        return LinesDisplay(sys.stdout, settings.quiet)
+    if isinstance(display, str):
+        raise SetupError(f"display={display!r} must be 'lines', 'terminal', or a display of your own")
+    return display
+
+
+def _folder(run: Path | str | Run) -> Path:
+    return Path(run) if isinstance(run, Path | str) else run.folder
+
+
+def _ended(code: int, folder: Path, settings: Settings) -> Run:
+    from fedplug.python_run import Run
+    from fedplug.runs.run import INTERRUPTED
+
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) goes on")
+    return Run(folder, settings, code)

@@ -1,0 +1,315 @@
+"""A run as Python sees it: what its folder holds, read when it is asked for, and shown in a notebook."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from fedplug.api import units
+from fedplug.api.errors import CheckpointError, PluginError, SetupError
+from fedplug.cli.display import COLUMNS, Row, thin_out
+from fedplug.runs import files as run_files
+
+if TYPE_CHECKING:
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.runs.settings import Settings
+
+SHOWN = 10
+"""Rounds in the table of a notebook, evenly spread."""
+
+
+class Round(Mapping[str, Any]):
+    """The numbers of one round: a mapping with every key of a line of metrics.jsonl, and the usual ones by name."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+
+    def __getitem__(self, key: str) -> Any:
+        return self._row[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    @property
+    def round(self) -> int:
+        """Counted from 1."""
+        return int(self._row["round"])
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the global model on the public test set, 0 to 1; None where no client evaluated it."""
+        return self._number("accuracy")
+
+    @property
+    def loss(self) -> float | None:
+        """Mean cross entropy of the same, in nats."""
+        return self._number("loss")
+
+    @property
+    def train_loss(self) -> float | None:
+        """Mean over the clients' local training, in nats."""
+        return self._number("train_loss")
+
+    @property
+    def epsilon(self) -> float | None:
+        """Spent so far, of a client; None where nothing is priced. `inf` where the noise does not protect."""
+        return float(value) if (value := self._row.get("epsilon")) is not None else None
+
+    @property
+    def zones(self) -> Mapping[str, float | None]:
+        """Share of the model in each zone, mean over the clients."""
+        return units.mapping(self._row, "zones")
+
+    @property
+    def clients(self) -> Mapping[str, Any]:
+        """How many were `asked` and `answered`, and the reasons of those that `dropped` out, by client."""
+        return units.mapping(self._row, "clients")
+
+    @property
+    def bytes_up(self) -> int:
+        """From all clients to the server."""
+        return int(self._row["bytes"]["up"]["total"])
+
+    @property
+    def bytes_down(self) -> int:
+        """From the server to all clients."""
+        return int(self._row["bytes"]["down"]["total"])
+
+    @property
+    def seconds(self) -> float:
+        """By the wall clock; `["seconds"]` has them by phase, summed over the parties."""
+        return float(self._row["seconds"]["wall"])
+
+    def _number(self, key: str) -> float | None:
+        value = units.as_float(self._row.get(key))
+        return value if value == value else None
+
+    def __repr__(self) -> str:
+        return f"<{_line(self)}>"
+
+
+class Metrics(Sequence[Round]):
+    """The rounds of a run, the first one first.
+
+    Args:
+        rows: one mapping a round.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rounds = [Round(row) for row in rows]
+
+    @overload
+    def __getitem__(self, index: int) -> Round: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Round]: ...
+
+    def __getitem__(self, index: int | slice) -> Round | Sequence[Round]:
+        return self._rounds[index]
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row a round; nested keys become columns such as `bytes.up.total`.
+
+        Raises:
+            SetupError: pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise SetupError(
+                "to_pandas needs pandas, which fedplug does not bring: pip install pandas; without it, "
+                "[row.accuracy for row in run.metrics] gives one column"
+            ) from error
+        return pandas.json_normalize([dict(row) for row in self])
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<Metrics of {len(self)} rounds>", *(f"  {_line(row)}" for row in thin_out(self, SHOWN))])
+
+    def _repr_html_(self) -> str:
+        names = [name for name in COLUMNS if any(_cell(name, row) for row in self)]
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("round", *names))
+        lines = [[str(row.round), *(_cell(name, row) for name in names)] for row in thin_out(self, SHOWN)]
+        body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>" for line in lines)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class LedgerView:
+    """The privacy account of a run.
+
+    Attributes:
+        data: all of it, as in ledger.json.
+    """
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+
+    @property
+    def verdict(self) -> str:
+        """What privacy the run gave, in a sentence; empty where it stopped before anything could be said."""
+        return str(self.data.get("verdict") or "")
+
+    @property
+    def epsilon(self) -> float | None:
+        """Of a client, zero-out adjacency, at `delta`; None where nothing is priced. It may price a part only: read it
+        with the verdict."""
+        found = units.mapping(units.mapping(self.data, "epsilon"), "zero_out")
+        return float(next(iter(found.values()))) if found else None
+
+    @property
+    def delta(self) -> float | None:
+        """The failure probability for which epsilon is stated."""
+        return self.data.get("delta")
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {self.verdict or 'empty'}>"
+
+
+class Run:
+    """A run that ended, complete or not. Files are read once, when they are asked for.
+
+    Args:
+        folder: the run folder.
+        settings: of this machine, for what has to be computed again.
+        exit_code: of the command line: 0; another where an application of the recipe, such as its attacks, failed.
+
+    Raises:
+        CheckpointError: there is no run in that folder.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, exit_code: int = 0) -> None:
+        if not (folder / "recipe.yaml").is_file():
+            raise CheckpointError(f"{folder} is no run folder: it has no recipe.yaml; a run prints its folder")
+        self.folder, self.exit_code, self._settings = folder, exit_code, settings
+
+    @functools.cached_property
+    def recipe(self) -> Recipe:
+        """What ran, with all defaults."""
+        from fedplug.recipe.recipe import load_recipe
+
+        return load_recipe(self.folder / "recipe.yaml")
+
+    @functools.cached_property
+    def metrics(self) -> Metrics:
+        """A record for each round.
+
+        Raises:
+            CheckpointError: metrics.jsonl is damaged.
+        """
+        return Metrics(run_files.read_rows(self.folder))
+
+    @functools.cached_property
+    def ledger(self) -> LedgerView:
+        """The privacy account.
+
+        Raises:
+            CheckpointError: ledger.json is damaged, or missing because the run was killed.
+        """
+        return LedgerView(run_files.read_ledger(self.folder))
+
+    @functools.cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """What ran, on what: digest, plan, versions, engine, device, ...
+
+        Raises:
+            CheckpointError: summary.json is damaged, or missing because the run was killed.
+        """
+        return run_files.read_summary(self.folder)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every round of the recipe has its numbers."""
+        return len(self.metrics) == self.recipe.rounds
+
+    @functools.cached_property
+    def model(self) -> Any:
+        """The global model after the last round that is saved: a `torch.nn.Module` on the CPU, in evaluation mode.
+
+        Statistics of batch norm that stay at the clients are those of client 0.
+
+        Raises:
+            CheckpointError: there is no checkpoint, it is damaged, or groups of clients have a model each.
+            FedplugError: the data set or a plugin is missing; a client needs both to open the last sum.
+        """
+        return self.client_model(None)
+
+    def client_model(self, client_id: int | None) -> Any:
+        """The global model as one client has it; where clients form groups, that of its group.
+
+        Raises:
+            CheckpointError: as in `model`; or there is no such client.
+        """
+        from fedplug.final_model import final_model
+
+        data = self._settings.data or os.environ.get("FEDPLUG_DATA")
+        return final_model(self.recipe, self.folder, str(data) if data else None, client_id)
+
+    def report(self) -> Path:
+        """Draws the report of the run, and gives its path.
+
+        A plugin draws it: the entry point of the group `fedplug.report`, a function from the run folder to the path.
+
+        Raises:
+            SetupError: no plugin that draws reports is installed.
+            CheckpointError: a file of the run is missing or damaged.
+        """
+        from importlib_metadata import entry_points
+
+        from fedplug.recipe.catalog import REPORT
+
+        points = sorted(entry_points(group=f"fedplug.{REPORT}"), key=lambda point: point.name)
+        if not points:
+            raise SetupError("no plugin that draws reports is installed: pip install fedplug-lab")
+        try:
+            draw = points[0].load()
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"the report {points[0].value} cannot be imported: {error}") from error
+        return Path(draw(self.folder))
+
+    # ---- for people
+
+    def __repr__(self) -> str:
+        facts = [f"{len(self.metrics)} of {self.recipe.rounds} rounds", *(f"{k} {v}" for k, v in self._facts().items())]
+        return "\n".join([f"<Run {self.recipe.name}: {', '.join(facts)}", f"  {self._verdict()}", f"  {self.folder}>"])
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "rounds": f"{len(self.metrics)} of {self.recipe.rounds}", **self._facts(), "folder": str(self.folder),
+        }  # fmt: skip
+        lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
+        return (
+            f"<div><b>{escape(self.recipe.name)}</b> <code>{self.recipe.digest[:12]}</code>"
+            f"<p>{escape(self._verdict())}</p><table>{lines}</table>{self.metrics._repr_html_()}</div>"
+        )
+
+    def _facts(self) -> dict[str, str]:
+        last = next((row.accuracy for row in reversed(self.metrics) if row.accuracy is not None), None)
+        accuracy = {} if last is None else {"accuracy": units.number(last)}
+        sent = {way: units.size(units.total(self.metrics, "bytes", way, "total")) for way in ("up", "down")}
+        return accuracy | {"bytes": f"{sent['up']} up, {sent['down']} down"}
+
+    def _verdict(self) -> str:
+        try:
+            return self.ledger.verdict or "it stopped before the ledger could say anything"
+        except CheckpointError:  # a run that was killed; everything else can still be shown
+            return "no ledger: the run was killed; resume it"
+
+
+def _cell(name: str, row: Row) -> str:
+    """The text of a column of the displays; empty where the row has nothing there."""
+    text = COLUMNS[name](row)
+    return "" if text == units.NOTHING else text
+
+
+def _line(row: Round) -> str:
+    return "  ".join([f"round {row.round}", *(f"{name} {text}" for name in COLUMNS if (text := _cell(name, row)))])
