@@ -319,7 +319,8 @@ def test_python_on_pages_runs(
 
 
 PLUGINS = (
-    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda", "rowlog"
+    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
+    "rowlog",
 )  # fmt: skip
 
 

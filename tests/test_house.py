@@ -18,7 +18,8 @@ BELOW = {
     "round": ["wire", "recipe"],
     "engines": ["round"],
     "privacy": ["round"],
-    "runs": ["privacy", "engines"],
+    "console": ["api"],
+    "runs": ["privacy", "engines", "console"],
     "cli": ["runs"],
     "testing": ["runs"],
 }

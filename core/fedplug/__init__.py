@@ -90,15 +90,15 @@ if TYPE_CHECKING:
     from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
     from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
     from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
-    from fedplug.python_api import check as check
-    from fedplug.python_api import components as components
-    from fedplug.python_api import open_run as open_run
-    from fedplug.python_api import resume as resume
-    from fedplug.python_api import run as run
-    from fedplug.python_run import Run as Run
     from fedplug.recipe.recipe import Recipe as Recipe
     from fedplug.recipe.sections import Around as Around
     from fedplug.recipe.sections import Section as Section
+    from fedplug.runs.functions import check as check
+    from fedplug.runs.functions import components as components
+    from fedplug.runs.functions import open_run as open_run
+    from fedplug.runs.functions import resume as resume
+    from fedplug.runs.functions import run as run
+    from fedplug.runs.result import Run as Run
     from fedplug.runs.settings import Settings as Settings
     from fedplug.wire.cohort import Cohort as Cohort
 
@@ -182,15 +182,15 @@ _HOME = {
     "PublicData": "fedplug.api.types",
     "AttackReport": "fedplug.api.views",
     "View": "fedplug.api.views",
-    "Run": "fedplug.python_run",
+    "Run": "fedplug.runs.result",
     "Recipe": "fedplug.recipe.recipe",
     "Settings": "fedplug.runs.settings",
     "RecipeError": "fedplug.api.errors",
-    "run": "fedplug.python_api",
-    "resume": "fedplug.python_api",
-    "open_run": "fedplug.python_api",
-    "check": "fedplug.python_api",
-    "components": "fedplug.python_api",
+    "run": "fedplug.runs.functions",
+    "resume": "fedplug.runs.functions",
+    "open_run": "fedplug.runs.functions",
+    "check": "fedplug.runs.functions",
+    "components": "fedplug.runs.functions",
 }
 
 __all__ = sorted(_HOME)

@@ -189,8 +189,8 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> list[Any]:
             raise outcome
         return types.SimpleNamespace(exit_code=outcome)
 
-    monkeypatch.setattr("fedplug.python_api.run", act)
-    monkeypatch.setattr("fedplug.python_api.resume", act)
+    monkeypatch.setattr("fedplug.runs.functions.run", act)
+    monkeypatch.setattr("fedplug.runs.functions.resume", act)
     return calls
 
 

@@ -1,7 +1,7 @@
 """Numbers as people read them, and reading numbers out of a metrics row whatever it holds.
 
 A diverged round has a loss of NaN, an interrupted one lacks fields, a run without noise has no epsilon. What shows
-numbers (`fedplug.cli.display`, reports) goes through here, so that no such row can break it.
+numbers (`fedplug.console.display`, reports) goes through here, so that no such row can break it.
 """
 
 from __future__ import annotations

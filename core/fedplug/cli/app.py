@@ -70,9 +70,9 @@ def run_recipe(
         engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet,
         listeners=listeners, muted=muted,
     )  # fmt: skip
-    from fedplug import python_api
+    from fedplug.runs import functions
 
-    raise typer.Exit(python_api.run(recipe, sets, settings=settings, display="terminal").exit_code)
+    raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
 @app.command(epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
@@ -95,9 +95,9 @@ def resume(
         engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet,
         listeners=listeners, muted=muted,
     )  # fmt: skip
-    from fedplug import python_api
+    from fedplug.runs import functions
 
-    raise typer.Exit(python_api.resume(run, round, settings=settings, display="terminal").exit_code)
+    raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 
 
 @app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")
@@ -129,14 +129,14 @@ def check(
     sets: Sets = None,
 ) -> None:
     """Check recipes without running them; print every problem with file, line and column."""
-    from fedplug import python_api
     from fedplug.api.errors import RecipeError
     from fedplug.recipe.catalog import Catalog
+    from fedplug.runs import functions
 
     catalog, problems = Catalog.discover(), 0
     for path in recipes:
         try:
-            typer.echo(f"{path}: ok ({python_api.check(path, sets, catalog=catalog).digest[:12]})")
+            typer.echo(f"{path}: ok ({functions.check(path, sets, catalog=catalog).digest[:12]})")
         except RecipeError as error:
             problems += len(error.problems)
             typer.echo("\n".join(error.problems))

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
-from fedplug.python_api import components
 from fedplug.recipe.catalog import Catalog
+from fedplug.runs.functions import components
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -219,7 +219,7 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
         if id(dist) not in named:  # both properties parse the whole METADATA file
             named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
         distribution, version = named[id(dist)]
-        if group in (COMMAND, REPORT):  # `fedplug.cli.commands` and `fedplug.python_run` read those
+        if group in (COMMAND, REPORT):  # `fedplug.cli.commands` and `fedplug.runs.result` read those
             continue
         if group not in (*GROUPS, SECTION):
             strays.append(f"{point.group} {point.name} ({distribution})")

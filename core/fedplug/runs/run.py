@@ -26,7 +26,7 @@ from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.client_data import load_data
 from fedplug.recipe.composition import Composition
 from fedplug.api.context import stream
-from fedplug.cli.display import Display, make_display, show
+from fedplug.console.display import Display, make_display, show
 from fedplug.engines.base import Engine, Job
 from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error, of_component
 from fedplug.api.events import (

@@ -457,7 +457,7 @@ def test_writes_over_an_older_report(tmp_path: Path) -> None:
 
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:
-    code = "import sys, fedplug_lab.report, fedplug.cli.display; print({'matplotlib', 'torch'} & set(sys.modules))"
+    code = "import sys, fedplug_lab.report, fedplug.console.display; print({'matplotlib', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

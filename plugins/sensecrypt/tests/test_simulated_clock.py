@@ -15,8 +15,8 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.context import Client
 from fedplug.api.errors import RecipeError
-from fedplug.cli.display import PlainDisplay, totals
-from fedplug.cli.display_live import rounds_table
+from fedplug.console.display import PlainDisplay, totals
+from fedplug.console.live import rounds_table
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.wire.calls import reports_problem
 from fedplug_lab.figures import charts

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
-from fedplug.cli.display_live import clock_time
+from fedplug.console.live import clock_time
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar

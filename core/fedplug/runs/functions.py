@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedplug.api.errors import PluginError, SetupError
 
 if TYPE_CHECKING:
-    from fedplug.cli.display import Display
-    from fedplug.python_run import Run
+    from fedplug.console.display import Display
+    from fedplug.runs.result import Run
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.runs.settings import Settings
@@ -129,7 +129,7 @@ def open_run(folder: Path | str, *, settings: Settings | None = None, data: Path
     Raises:
         CheckpointError: there is no run in that folder.
     """
-    from fedplug.python_run import Run
+    from fedplug.runs.result import Run
 
     return Run(Path(folder), _settings(settings, data=data))
 
@@ -270,7 +270,7 @@ def _watch(display: Shown | Display, settings: Settings) -> Display | None:
     if display == "lines":
         import sys
 
-        from fedplug.display_lines import LinesDisplay
+        from fedplug.console.lines import LinesDisplay
 
         return LinesDisplay(sys.stdout, settings.quiet)
     if isinstance(display, str):
@@ -283,7 +283,7 @@ def _folder(run: Path | str | Run) -> Path:
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:
-    from fedplug.python_run import Run
+    from fedplug.runs.result import Run
     from fedplug.runs.run import INTERRUPTED
 
     if code == INTERRUPTED:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fedplug.api import units
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
-from fedplug.cli.display import COLUMNS, Row, thin_out
+from fedplug.console.display import COLUMNS, Row, thin_out
 from fedplug.runs import files as run_files
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class Run:
         Raises:
             CheckpointError: as in `model`; or there is no such client.
         """
-        from fedplug.final_model import final_model
+        from fedplug.runs.final_model import final_model
 
         data = self._settings.data or os.environ.get("FEDPLUG_DATA")
         return final_model(self.recipe, self.folder, str(data) if data else None, client_id)

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedplug.api import units
-from fedplug.cli.display import COLUMNS, OPTIONAL, Row, interruption, resume_command, thin_out, totals
+from fedplug.console.display import COLUMNS, OPTIONAL, Row, interruption, resume_command, thin_out, totals
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns

@@ -1,7 +1,7 @@
 """What a person sees while a run goes on: a live picture in a terminal, plain lines everywhere else.
 
 A `Display` hears the events of a run. This module holds the one for logs and pipes, and what both say of a row; the
-live one is in `fedplug.cli.display_live`.
+live one is in `fedplug.console.live`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def make_display(quiet: bool) -> Display:
     # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
     if quiet or not sys.stdout.isatty() or console.is_dumb_terminal:
         return PlainDisplay(sys.stdout, quiet=quiet)
-    from fedplug.cli.display_live import LiveDisplay
+    from fedplug.console.live import LiveDisplay
 
     return LiveDisplay(console)
 

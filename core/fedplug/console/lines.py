@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.cli.display import PlainDisplay, Row, interruption
+from fedplug.console.display import PlainDisplay, Row, interruption
 
 
 class LinesDisplay(PlainDisplay):
