@@ -128,12 +128,12 @@ def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     # Any checkpoint from the second on: only the last two are kept, and a busy machine may look late.
     while not list(tmp_path.glob("runs/*/checkpoint/round-00[0-9][2-9]")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    shown, _ = process.communicate(timeout=30)
+    shown, _ = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "fedplug resume" in shown
     assert "Traceback" not in shown

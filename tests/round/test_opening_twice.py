@@ -397,7 +397,7 @@ def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
         [*FEDPLUG, "run", str(file), "--output", str(tmp_path / "runs"), "--quiet"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not list(tmp_path.glob("runs/*/checkpoint/round-*[1-9]")):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
@@ -424,7 +424,7 @@ def test_a_second_process_is_told_who_writes_and_gets_in_when_that_ends(end: sig
     assert process.returncode == (130 if end == signal.SIGINT else -signal.SIGKILL)
     third = subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
     before = Checkpoints(folder).rounds()[-1]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while Checkpoints(folder).rounds()[-1] <= before and third.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     assert Checkpoints(folder).rounds()[-1] > before
@@ -438,7 +438,7 @@ def test_of_two_resumes_at_once_one_runs(tmp_path: Path) -> None:
     process.wait()
     both = [subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
             for _ in range(2)]  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while all(one.poll() is None for one in both) and time.monotonic() < deadline:
         time.sleep(0.02)
     (refused,) = [one for one in both if one.poll() is not None]

@@ -37,7 +37,7 @@ def kill_at(
     process: subprocess.Popen[bytes], output: Path, rounds: int, delay: float, before: Callable[[], None] = lambda: None
 ) -> Path:
     """Ends the process as `kill -9` does, `delay` seconds after a checkpoint was written; gives the run folder."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not list(output.glob(f"kill-*/checkpoint/round-{rounds:04d}")):
         assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
         assert time.monotonic() < deadline
