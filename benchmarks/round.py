@@ -13,12 +13,9 @@ import argparse
 import json
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
-from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
+import fedplug
 
 RECIPE: dict[str, Any] = {
     "name": "benchmark-round",
@@ -41,11 +38,8 @@ TARGET = 0.1
 
 def measure(rounds: int, engine: str) -> dict[str, float]:
     """Mean seconds of each phase over the rounds between the first and the last; `wall` is the wall clock."""
-    recipe = Recipe.from_plain(RECIPE | {"rounds": rounds})
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings.load().replace({"engine": engine, "output": Path(folder), "quiet": True})
-        _, run_dir = start(recipe, settings)
-        rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        rows = fedplug.run(RECIPE, rounds=rounds, engine=engine, output=folder, quiet=True).metrics
     steady = [row["seconds"] for row in rows[1:-1]]
     return {phase: sum(row.get(phase, 0.0) for row in steady) / len(steady) for phase in steady[0]}
 

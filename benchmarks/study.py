@@ -17,9 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
+import fedplug
 
 BASE: dict[str, Any] = {
     "rounds": 10,
@@ -73,22 +71,18 @@ def one_run(name: str, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """Runs one row with one seed in this process; gives its line of the output."""
     slug = "".join(c if c.isalnum() else "-" for c in name)
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings.load().replace({"engine": "local", "output": Path(folder), "quiet": True})
-        code, run_dir = start(Recipe.from_plain(BASE | recipe | {"name": slug, "seed": seed}), settings)
-        if code:
-            raise SystemExit(code)
-        rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-        ledger = json.loads((run_dir / "ledger.json").read_text())
+        run = fedplug.run(BASE | recipe, name=slug, seed=seed, engine="local", output=folder, quiet=True)
+        rows, verdict = run.metrics, run.ledger.verdict
     return {
         "name": name,
         "seed": seed,
-        "accuracy": rows[-1]["accuracy"],
-        "seconds": sum(row["seconds"]["wall"] for row in rows),
+        "accuracy": rows[-1].accuracy,
+        "seconds": sum(row.seconds for row in rows),
         "train_seconds": sum(row["seconds"]["train"] for row in rows),
-        "up": sum(row["bytes"]["up"]["total"] for row in rows),
-        "down": sum(row["bytes"]["down"]["total"] for row in rows),
-        "epsilon": rows[-1]["epsilon"],
-        "verdict": ledger["verdict"],
+        "up": sum(row.bytes_up for row in rows),
+        "down": sum(row.bytes_down for row in rows),
+        "epsilon": rows[-1].epsilon,
+        "verdict": verdict,
     }
 
 

@@ -6,11 +6,12 @@ code. A test says when they are stale.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ def _roles() -> Iterator[str]:
         for name, member in roles.members(role).items():
             if name in base or name in ("Options", "name", "options"):
                 continue
-            yield f"| {_signature(name, member)} | {_first(member)} |"
+            said = _first(member) if isinstance(member, property) or callable(member) else _below(role, name)
+            yield f"| {_signature(name, member)} | {said} |"
         yield ""
     yield "Records that a role declares:\n"
     for record in dict.fromkeys(roles.RECORDS.values()):
@@ -100,10 +102,21 @@ def _roles() -> Iterator[str]:
 
 def _signature(name: str, member: Any) -> str:
     required = " (must have)" if getattr(member, "__isabstractmethod__", False) else ""
+    if not isinstance(member, property) and not callable(member):
+        return f"`{name}: {type(member).__name__}`"
     if isinstance(member, property):
         returned = inspect.signature(member.fget).return_annotation if member.fget else ""
         return f"`{name}: {_escaped(returned)}`{required}"
     return f"`{name}({', '.join(inspect.signature(member).parameters)})`{required}"
+
+
+def _below(role: type, name: str) -> str:
+    """What stands under a plain attribute of a class, on one line: such a text is no docstring that Python keeps."""
+    body = ast.parse(inspect.getsource(role)).body[0].body  # type: ignore[attr-defined]
+    for attribute, text in pairwise(body):
+        if isinstance(attribute, ast.AnnAssign) and getattr(attribute.target, "id", "") == name:
+            return _escaped(re.sub(r"\s+", " ", ast.literal_eval(text.value)))
+    return ""
 
 
 def _fields(record: Any) -> str:

@@ -35,7 +35,7 @@ import fedplug
 import pytest
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.cli import main as cli
-from fedplug.recipe.catalog import SECTION, Catalog
+from fedplug.recipe.catalog import COMMAND, REPORT, SECTION, Catalog
 from fedplug.recipe.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -303,16 +303,43 @@ def test_the_example_negotiation_agrees_on_whole_layers(acme: Path) -> None:
         assert len(state["acme.secret_layers"]["moved"]) == len(sizes)
 
 
-@pytest.mark.parametrize(
-    "block",
-    params([block for block in BLOCKS if block.language == "python" and not {"file", "same"} & set(block.directives)]),
-)
+SCRIPTS = [block for block in BLOCKS if block.language == "python" and not {"file", "same"} & set(block.directives)]
+
+
+@pytest.mark.parametrize("block", params([block for block in SCRIPTS if block.page.name != "python.md"]))
 def test_python_on_pages_runs(
     block: Fenced, workspace: Path, plain_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(plain_run, workspace / "runs" / plain_run.name)
     exec(compile(block.text, block.id, "exec"), {"__name__": "__main__"})
     assert plain_run.name in capsys.readouterr().out
+
+
+def test_the_page_on_python_is_one_session(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session: dict[str, Any] = {"__name__": "__main__"}
+    for block in SCRIPTS:
+        if block.page.name == "python.md":
+            exec(compile(block.text, block.id, "exec"), session)
+    shown = capsys.readouterr().out
+    assert "round 3/3" in shown
+    assert "NO end-to-end DP" in shown
+    assert (session["run"].folder / "report.html").is_file()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/notebooks/*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_run_and_are_kept_without_outputs(
+    path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4
+    session: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"], f"cell {number} holds outputs; clear them before you commit"
+            assert cell["execution_count"] is None
+            exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), session)
+    assert "round 3/3" in capsys.readouterr().out
+    assert session["run"]._repr_html_().startswith("<div>")
 
 
 # ---- names, links, tables, numbers
@@ -357,7 +384,7 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, SECTION):
+    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, COMMAND, REPORT, SECTION):
         return True
     try:
         importlib.import_module(dotted)

@@ -12,7 +12,18 @@ import numpy as np
 
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
-from fedplug.api.roles import Aggregator, Groups, ModelSource, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
+from fedplug.api.roles import (
+    Aggregator,
+    Extension,
+    Groups,
+    ModelSource,
+    Negotiation,
+    Opener,
+    Protector,
+    Scorer,
+    Sealer,
+    Trainer,
+)  # fmt: skip
 from fedplug.api.types import RETAINED
 from fedplug.api.views import Wire
 from fedplug.engines.base import Job
@@ -144,6 +155,8 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
             plain["postprocess"] = {zone: [name]}
     if isinstance(component, Aggregator):
         plain["aggregate"] = use()
+    if isinstance(component, Extension):
+        plain["extensions"] = ["kit.spy", use()]
     return plain
 
 
