@@ -156,6 +156,7 @@ PLAIN_DATA = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1), PLAIN_DATA, max_size=4))
 def test_what_dump_writes_reads_back_unchanged(data: dict[str, Any]) -> None:
     if "'<<'" not in repr(data):  # a merge key is refused, in whatever quotes
