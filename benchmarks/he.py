@@ -92,7 +92,7 @@ class Component:
     def __init__(self, name: str, component: Any, num_clients: int, size: int, min_clients: int | None = None) -> None:
         self.name, self.component = name, component
         self.client, self.key_server, self.server_party = Client(client_id=0), KeyServer(), Server()
-        self.client.state["fedplug"] = {"cohort_secret": bytes(32)}
+        self.client.remembered.cohort_secret = bytes(32)
 
         def context(party: Party) -> Context:
             return Context(

@@ -61,7 +61,7 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
             "clients": len(truth["examples"]),
             "first": min(truth["examples"]),
             "categories": -1.0 if truth["categories"] is None else sum(truth["categories"]),
-            "remembered": server.state["fedplug"]["weights"][0],
+            "remembered": server.weights[0],
         }
 
 

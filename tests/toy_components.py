@@ -687,8 +687,7 @@ def initial_vector(plain: Mapping[str, Any]) -> NDArray[np.float32]:
 
 def weights_of(outcome: Outcome) -> dict[int, float]:
     """The aggregator's weight of each client, as the server holds them."""
-    weights: dict[int, float] = outcome.protocol.server.state["fedplug"]["weights"]
-    return weights
+    return dict(outcome.protocol.server.weights)
 
 
 def calls_of(message: Message) -> list[str]:

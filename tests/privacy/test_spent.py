@@ -242,7 +242,7 @@ def test_a_repeated_round_is_charged_for_records_too() -> None:
     protocol.books.charging.ledger = protocol.ledger
     try:
         protocol.setup()
-        assert set(protocol.server.state["fedplug"]["records"]) == {0, 1, 2, 3}
+        assert set(protocol.server.remembered.records) == {0, 1, 2, 3}
         protocol.run()
         before = protocol.ledger.record_epsilon()
         assert {client: len(rounds) for client, rounds in protocol.ledger.records.items()} == dict.fromkeys(range(4), 2)

@@ -286,9 +286,13 @@ def test_a_state_of_something_else_is_a_checkpoint_error(finished: tuple[Path, S
     for name in ("client-2.state", "server.state"):
         path = folder / "checkpoint" / "round-0002" / name
         data = path.read_bytes()
-        write_file(path, codec.encode({"other": 1}))
-        with pytest.raises(CheckpointError, match=r"round-0002.*go back one"):
-            run_command.resume(folder, settings, catalog=toy_catalog())
+        whole = codec.decode(read_file(path))
+        altered = whole if name == "client-2.state" else whole["server"]
+        altered["remembered"] = {"other": 1}
+        for content in ({"other": 1}, whole):
+            write_file(path, codec.encode(content))
+            with pytest.raises(CheckpointError, match=rf"round-0002/{name} holds no .*go back one"):
+                run_command.resume(folder, settings, catalog=toy_catalog())
         path.write_bytes(data)
 
 

@@ -15,7 +15,7 @@ from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
-from fedplug.wire.calls import Call, read_reply, request
+from fedplug.wire.calls import Call, Reply, read_reply, request
 from toy_components import Outcome, build, initial_vector, paraaegis, recipe_of, run_protocol
 
 SCHEMES = ("std.bfv", "std.ckks")
@@ -163,7 +163,7 @@ def ciphertexts(value: Any) -> list[bytes]:
     return [part for part in everything_in(value) if len(part) > 10_000]
 
 
-def asked(story: Story, block: Block) -> dict[str, Any]:
+def asked(story: Story, block: Block) -> Reply:
     """What the key server answers to a server that asks it to open a block."""
     name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
     sent = (name, block, [], "all", [0, 1, 3])
@@ -183,15 +183,15 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
     for members in ([1], [0, 2]):
         few = component.add_blocks({c: uploads[c] for c in members}, ctx)
         reply = asked(story, few)
-        assert "value" not in reply
+        assert reply.value is None
         refusal = f"a sum of {len(members)} updates would show too much of each; min_clients is 3"
-        assert refusal in reply["error"]["message"]
+        assert refusal in reply.error.message
         # Nor if the server claims that there are more: the ciphertexts count their contributors.
         reply = asked(story, few.replace(contributors=3))
-        assert "value" not in reply
-        assert "does not hold the 3 updates that are claimed" in reply["error"]["message"]
+        assert reply.value is None
+        assert "does not hold the 3 updates that are claimed" in reply.error.message
     enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, ctx)
-    assert asked(story, enough)["value"].values.shape == (650,)
+    assert asked(story, enough).value.values.shape == (650,)
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
@@ -261,7 +261,7 @@ def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> No
         data, _ = request(story.protocol.recipe.digest, [Call(body, {}, 0)])  # type: ignore[arg-type]
         ((_, answer),) = story.engine.exchange({"key_server": data})
         assert isinstance(answer, bytes)
-        assert "may be called at a key_server" in read_reply(answer)[0]["error"]["message"]
+        assert "may be called at a key_server" in read_reply(answer)[0].error.message
 
 
 # -- the cohort secret -------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> No
 
 def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -> None:
     story = Story(paraaegis(), tmp_path)
-    secrets = {story.party(f"client:{c}").state["fedplug"]["cohort_secret"] for c in range(4)}
+    secrets = {story.party(f"client:{c}").remembered.cohort_secret for c in range(4)}
     assert len(secrets) == 1
     (secret,) = secrets
     assert len(secret) == 32
@@ -283,7 +283,7 @@ def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -
 
 def test_every_run_has_a_secret_of_its_own(tmp_path: Path) -> None:
     first, second = (Story(paraaegis(rounds=1), tmp_path / name) for name in ("a", "b"))
-    of = [story.party("client:0").state["fedplug"]["cohort_secret"] for story in (first, second)]
+    of = [story.party("client:0").remembered.cohort_secret for story in (first, second)]
     assert of[0] != of[1]
 
 
@@ -293,7 +293,7 @@ def test_no_secret_is_agreed_on_where_nobody_needs_one() -> None:
 
     hosts: list[Any] = []
     outcome: Outcome = run_protocol(encrypted("std.bfv", "key_server"), prepare=look)
-    assert "cohort_secret" not in hosts[0].clients["client:0"].state["fedplug"]
+    assert hosts[0].clients["client:0"].remembered.cohort_secret is None
     assert len(outcome.sent("client:0", round=-1)) == 2  # number of examples; the end of the set-up
 
 

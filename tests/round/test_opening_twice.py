@@ -30,7 +30,7 @@ from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import Call, read_reply, request
+from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_attacks.workshop import command as attack_command
 from toy_components import recipe_of, toy_catalog
 
@@ -145,16 +145,16 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     plain = sealed("key_server", rounds=2, min_clients=2)
     folder = start_and_die(plain, settings, monkeypatch, 1)
     without: list[int] = []
-    problem = run_command.Protocol._leave_out
+    usable = run_command.Protocol._usable
 
-    def leave_out(self: Any, replies: dict[int, Any], found: Any) -> None:
+    def without_one(self: Any, replies: dict[int, Any], read: Any) -> dict[int, Any]:
         if any(isinstance(reply, dict) and "blocks" in reply for reply in replies.values()):
             without.append(3)
             self.office.drop(3, "it left")
             del replies[3]
-        problem(self, replies, found)
+        return usable(self, replies, read)
 
-    monkeypatch.setattr(run_command.Protocol, "_leave_out", leave_out)
+    monkeypatch.setattr(run_command.Protocol, "_usable", without_one)
     resume(folder, settings)
     assert without == [3]
     assert rows_of(folder)[1]["clients"]["answered"] == 3
@@ -194,13 +194,13 @@ def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_
         second = running(engine, tmp_path)[1]
         second.load(Checkpoints(tmp_path).path(0))
 
-    def reply(data: bytes) -> dict[str, Any]:
+    def reply(data: bytes) -> Reply:
         ((_, found),) = second.exchange({"key_server": data})
         assert isinstance(found, bytes)
         return read_reply(found)[0]
 
     name, block, plain, group, senders = _payload(asked)
-    assert reply(asked)["value"].values.tobytes() == read_reply(answer)[0]["value"].values.tobytes()
+    assert reply(asked).value.values.tobytes() == read_reply(answer)[0].value.values.tobytes()
     assert len(noted(tmp_path, "key_server")) == 1
     changed = block.replace(ciphertexts=(*block.ciphertexts[:-1], block.ciphertexts[-1] + b"\0"))
     others = [
@@ -211,8 +211,8 @@ def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_
     ]
     for payload, kind, why in others:
         call = Call.of(protocol.steps.open, payload, "key_server", 0)
-        error = reply(request(protocol.recipe.digest, [call])[0])["error"]
-        assert (error["kind"], why in error["message"]) == (kind, True)
+        error = reply(request(protocol.recipe.digest, [call])[0]).error
+        assert (error.kind, why in error.message) == (kind, True)
     assert len(noted(tmp_path, "key_server")) == 1
     second.close()
     first.close()

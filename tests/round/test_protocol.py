@@ -22,7 +22,7 @@ from fedplug.round.parties import ClientHost
 from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import Call, read_reply, request
+from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std import he_keys
 from fedplug_std.mean import Mean
 from toy_components import (
@@ -118,7 +118,7 @@ def test_a_server_cannot_call_what_is_not_marked() -> None:
     ((_, answer),) = engine.exchange({"client:1": data})
     assert isinstance(answer, bytes)
     reply, _ = read_reply(answer)
-    assert "toy.asks.unmarked is not a method that may be called at a client" in reply["error"]["message"]
+    assert "toy.asks.unmarked is not a method that may be called at a client" in reply.error.message
 
 
 def test_a_replayed_message_moves_no_model_twice() -> None:
@@ -133,14 +133,14 @@ def test_a_replayed_message_moves_no_model_twice() -> None:
     data, _ = request(protocol.recipe.digest, [Call(codec.encode(adopt), Counter(), adopt[0])])
     ((_, answer),) = engine.exchange({"client:0": data})
     assert isinstance(answer, bytes)
-    assert "error" not in read_reply(answer)[0]
+    assert read_reply(answer)[0].error is None
     assert np.array_equal(client.vector, before)
     again, _ = request(protocol.recipe.digest, [Call(codec.encode([10_000, *adopt[1:]]), Counter(), 10_000)])
     list(engine.exchange({"client:0": again}))
     assert not np.array_equal(client.vector, before)  # with a new number, the same call does run
 
 
-def sent_again(protocol: Protocol, engine: Engine, body: Any, client: int = 1) -> dict[str, Any]:
+def sent_again(protocol: Protocol, engine: Engine, body: Any, client: int = 1) -> Reply:
     """What a client answers to a call as it was in a recorded message, in a message of its own."""
     data, _ = request(protocol.recipe.digest, [Call(codec.encode(body), Counter(), body[0])])
     ((_, answer),) = engine.exchange({f"client:{client}": data})
@@ -159,10 +159,10 @@ def test_noise_cannot_be_averaged_away_by_asking_again() -> None:
 
     def refused(*calls: list[Any]) -> str:
         for body in calls[:-1]:
-            assert "error" not in sent_again(protocol, engine, body)
+            assert sent_again(protocol, engine, body).error is None
         reply = sent_again(protocol, engine, calls[-1])
-        assert "value" not in reply
-        return str(reply["error"]["message"])
+        assert reply.value is None
+        return str(reply.error.message)
 
     assert "has protected its update of round 1 already" in refused(protect)
     assert "has trained in round 1 already" in refused(train)
@@ -179,8 +179,8 @@ def test_a_message_of_an_earlier_round_trains_and_votes_no_more() -> None:
     ((_, answer),) = engine.exchange({"client:1": old.data})
     assert isinstance(answer, bytes)
     reply = read_reply(answer)[0]
-    assert "fedplug.train belongs to round 1, but this client has been in round 4 already" in reply["error"]["message"]
-    assert "value" not in reply
+    assert "fedplug.train belongs to round 1, but this client has been in round 4 already" in reply.error.message
+    assert reply.value is None
 
 
 # -- replies that cannot be right --------------------------------------------------------------------------------------
@@ -717,7 +717,7 @@ def test_batch_norm_statistics_stay_local_or_are_averaged() -> None:
         protocol.setup()
         protocol.run()
         clients = engine._hosts["client:0"].clients.values()  # type: ignore[attr-defined]
-        ended[choice] = [client.state["fedplug"]["buffers"] for client in clients]
+        ended[choice] = [client.remembered.buffers for client in clients]
         uploads = [m.decode() for m in protocol.wire.messages if m.phase == "upload" and m.receiver == "server"]
         assert ["buffers" in upload["value"] for upload in uploads] == [choice == "mean"] * 4
     name = next(name for name in ended["local"][0] if "running_mean" in name)

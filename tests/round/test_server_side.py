@@ -32,7 +32,7 @@ def test_the_server_follows_a_model_that_it_sees_whole() -> None:
     assert np.array_equal(first["vector"], initial_vector(recipe))
     moved = np.mean([block.values for block in first["blocks"].values()], axis=0)
     assert np.allclose(second["vector"], first["vector"] + moved, atol=1e-6)
-    assert np.allclose(outcome.protocol.server.state["fedplug"]["vectors"]["all"], outcome.vector, atol=1e-6)
+    assert np.allclose(outcome.protocol.server.remembered.vectors["all"], outcome.vector, atol=1e-6)
     assert len(first["public"].examples) == 9
     assert first["layout"].size == len(outcome.vector)
     assert {c: blocks[CLEAR].size for c, blocks in first["uploads"].items()} == dict.fromkeys(range(4), 650)
@@ -53,7 +53,7 @@ def test_of_encrypted_parts_the_server_keeps_what_it_knew() -> None:
 def test_without_a_component_that_wants_it_the_server_has_no_model() -> None:
     outcome = run_protocol(recipe_of())
     assert outcome.protocol.server.model is None
-    assert "vectors" not in outcome.protocol.server.state["fedplug"]
+    assert outcome.protocol.server.remembered.vectors == {}
 
 
 def test_a_resumed_server_knows_the_same_model(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from fedplug import at_client, at_key_server
 from fedplug.api import codec
-from fedplug.api.context import Party
+from fedplug.api.context import KeyServer
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import Block
-from fedplug.wire.calls import Call, Receiver, describe, read_reply, request
+from fedplug.party_memory import KeyServerMemory
+from fedplug.wire.calls import Call, Receiver, Reply, describe, read_reply, request
 
 
 class Component:
@@ -47,7 +48,7 @@ class Component:
         return "secret"
 
 
-class Reporter(Party):
+class Reporter(KeyServer):
     """A party that reports nothing."""
 
     def collect_reports(self) -> dict[str, Any]:
@@ -62,11 +63,11 @@ class Site:
         self.rounds: list[int] = []
         self.receiver = Receiver(site, {"toy": self.component}, digest)
 
-    def deliver(self, *calls: Call, digest: str = "d" * 64, known: int = 0) -> dict[str, Any]:
+    def deliver(self, *calls: Call, digest: str = "d" * 64, known: int = 0) -> Reply:
         data, _ = request(digest, list(calls), known)
         return self.raw(data)
 
-    def raw(self, data: bytes) -> dict[str, Any]:
+    def raw(self, data: bytes) -> Reply:
         return read_reply(self.receiver.handle(data, self.party, self.rounds.append))[0]
 
 
@@ -79,7 +80,7 @@ def test_calls_run_in_order_and_the_last_value_is_the_reply() -> None:
     hear = site.component.hear
     reply = site.deliver(call(hear, 1, round=4), call(hear, [2], {"x": 3}, round=5))
     assert site.component.heard == [(1,), ([2], {"x": 3})]
-    assert reply["value"] == [2]
+    assert reply.value == [2]
     assert site.rounds == [4, 5]
 
 
@@ -87,9 +88,9 @@ def test_a_message_under_another_recipe_is_refused_and_nothing_runs() -> None:
     site = Site()
     reply = site.deliver(call(site.component.hear, 1), digest="e" * 64)
     assert site.component.heard == []
-    assert "value" not in reply
-    assert reply["error"]["kind"] == "MessageError"
-    assert "recipe eeeeeeeeeeee, mine is dddddddddddd" in reply["error"]["message"]
+    assert reply.value is None
+    assert reply.error.kind == "MessageError"
+    assert "recipe eeeeeeeeeeee, mine is dddddddddddd" in reply.error.message
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_damaged_messages_get_an_error_for_a_reply(damage: Any) -> None:
     data, _ = request("d" * 64, [call(site.component.hear, 1)])
     reply = site.raw(damage(data))
     assert site.component.heard == []
-    assert reply["error"]["message"]
+    assert reply.error.message
 
 
 def test_only_methods_marked_for_the_site_can_be_called() -> None:
@@ -116,8 +117,8 @@ def test_only_methods_marked_for_the_site_can_be_called() -> None:
         site = Site(marked_for)
         body = codec.encode([0, 0, "toy", method, []])
         reply = site.raw(codec.frame(codec.encode({"digest": "d" * 64, "known": 0, "calls": [body]})))
-        assert "value" not in reply
-        assert f"toy.{method} is not a method that may be called at a {marked_for}" in reply["error"]["message"]
+        assert reply.value is None
+        assert f"toy.{method} is not a method that may be called at a {marked_for}" in reply.error.message
 
 
 def test_the_sender_refuses_them_too() -> None:
@@ -137,9 +138,9 @@ def test_the_sender_refuses_them_too() -> None:
 def test_a_lasting_call_runs_once_however_often_it_arrives() -> None:
     site = Site()
     first, second = (call(site.component.hear, n, sequence=n) for n in (1, 2))
-    assert site.deliver(first)["done"] == 1
-    assert site.deliver(first, second)["done"] == 2
-    assert site.deliver(first, second)["done"] == 2
+    assert site.deliver(first).done == 1
+    assert site.deliver(first, second).done == 2
+    assert site.deliver(first, second).done == 2
     assert site.component.heard == [(1,), (2,)]
     site.deliver(call(site.component.hear, 3), known=2)
     site.deliver(call(site.component.hear, 3), known=2)
@@ -152,32 +153,32 @@ def test_a_call_of_a_round_does_not_run_once_a_later_one_has_begun() -> None:
     for round in (-1, 0, 0, 2):  # set-up; a round may have many messages; not every client is in every round
         site.deliver(call(hear, round, round=round))
     for round in (-1, 0, 1):
-        message = site.deliver(call(hear, "old", round=round))["error"]["message"]
+        message = site.deliver(call(hear, "old", round=round)).error.message
         named = "the set-up" if round < 0 else f"round {round + 1}"
         rule = "this client has been in round 3 already; an old message does not run again"
         assert message == f"toy.hear belongs to {named}, but {rule}"
     site.deliver(call(hear, "aggregate", round=1, sequence=1))  # lasting calls reach whoever was away
     site.deliver(call(hear, "end", round=3))
-    assert "error" in site.deliver(call(hear, "old", round=2))
+    assert site.deliver(call(hear, "old", round=2)).error is not None
     assert site.component.heard == [(-1,), (0,), (0,), (2,), ("aggregate",), ("end",)]
 
 
 def test_the_round_counts_from_when_a_message_is_run_and_goes_back_with_the_checkpoint() -> None:
     site = Site()
     site.deliver(call(site.component.fail, round=4))
-    assert "error" in site.deliver(call(site.component.hear, "old", round=3))
-    site.party.state["fedplug"] = {"done": 0, "saved": 0, "round": 2}  # restored
-    assert "error" not in site.deliver(call(site.component.hear, "again", round=3))
+    assert site.deliver(call(site.component.hear, "old", round=3)).error is not None
+    site.party.remembered = KeyServerMemory(round=2)  # restored
+    assert site.deliver(call(site.component.hear, "again", round=3)).error is None
     reply = site.deliver(call(site.component.hear, round=9), known=5)
-    assert reply["behind"]
-    assert site.party.state["fedplug"]["round"] == 3  # nothing was run
+    assert reply.behind
+    assert site.party.remembered.round == 3  # nothing was run
 
 
 def test_a_receiver_that_was_restored_says_how_far_it_is_and_runs_nothing() -> None:
     site = Site()
     site.deliver(call(site.component.hear, 1, sequence=1))
     reply = site.deliver(call(site.component.hear, 9, sequence=6), known=5)
-    assert (reply["behind"], reply["done"]) == (True, 1)
+    assert (reply.behind, reply.done) == (True, 1)
     assert site.component.heard == [(1,)]
 
 
@@ -188,24 +189,24 @@ def test_an_error_ends_the_message_and_says_where_it_was() -> None:
         call(component.hear, 1, sequence=1), call(component.fail, sequence=2), call(component.hear, 3, sequence=3)
     )
     assert component.heard == [(1,)]
-    assert reply["done"] == 1  # the failed call will come again, and so will those after it
-    assert reply["error"]["call"] == "toy.fail"
-    assert reply["error"]["kind"] == "ZeroDivisionError"
-    assert reply["error"]["message"].startswith("ZeroDivisionError: by the toy (test_calls.py:")
-    assert "value" not in reply
+    assert reply.done == 1  # the failed call will come again, and so will those after it
+    assert reply.error.call == "toy.fail"
+    assert reply.error.kind == "ZeroDivisionError"
+    assert reply.error.message.startswith("ZeroDivisionError: by the toy (test_calls.py:")
+    assert reply.value is None
 
 
 def test_an_error_of_our_own_is_told_in_its_own_words() -> None:
     site = Site()
-    assert site.deliver(call(site.component.refuse))["error"]["message"] == "value=1 must be 2; write 2"
+    assert site.deliver(call(site.component.refuse)).error.message == "value=1 must be 2; write 2"
     assert describe(KeyError("x")) == "KeyError: 'x'"
 
 
 def test_a_value_that_may_not_travel_becomes_an_error() -> None:
     site = Site()
     reply = site.deliver(call(site.component.give_object, sequence=1))
-    assert "a object cannot travel" in reply["error"]["message"]
-    assert reply["done"] == 1
+    assert "a object cannot travel" in reply.error.message
+    assert reply.done == 1
 
 
 def test_zones_of_a_request_are_those_of_its_calls() -> None:

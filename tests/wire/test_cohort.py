@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fedplug import at_client, at_key_server
 from fedplug.api import codec
-from fedplug.api.context import Party, Server
+from fedplug.api.context import KeyServer, Server
 from fedplug.api.errors import ClientError, PartyLost, TooFewClients
 from fedplug.api.events import Events
 from fedplug.api.views import KEY_SERVER, Wire, client_address
@@ -39,7 +40,7 @@ class Component:
         return word.upper()
 
 
-class Fake(Party):
+class Fake(KeyServer):
     """A client or key server."""
 
     def __init__(self, client_id: int = -1) -> None:
@@ -162,14 +163,14 @@ def test_a_client_that_was_restored_hears_again_what_it_has_forgotten() -> None:
     world.cohort().tell(hear, "keys")
     world.cohort().ask(hear, "ready")
     for party in world.parties.values():
-        party.state["fedplug"]["saved"] = party.state["fedplug"]["done"]
-    saved = dict(world.parties["client:1"].state["fedplug"])
+        party.remembered.saved = party.remembered.done
+    saved = dataclasses.replace(world.parties["client:1"].remembered)
     for number in (0, 1):
         world.office.begin_round(number)
         world.cohort().tell(hear, f"model {number}")
         world.cohort().ask(hear, "update")
     world.component.heard[1] = ["keys", "ready"]  # the process ended, and is restored from the checkpoint
-    world.parties["client:1"].state["fedplug"] = saved
+    world.parties["client:1"].remembered = saved
     world.office.begin_round(2)
     assert sorted(world.cohort().ask(hear, "update")) == [0, 1, 2, 3]
     assert world.heard(1) == ["keys", "ready", "model 0", "model 1", "update"]
@@ -182,10 +183,10 @@ def test_a_client_that_cannot_be_brought_up_to_date_is_out() -> None:
     world.cohort().tell(hear, "keys")
     world.cohort().tell(hear, "model")
     world.cohort().ask(hear, "ready")
-    memory = world.parties["client:1"].state["fedplug"]
+    memory = world.parties["client:1"].remembered
 
     def forgetful(messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
-        memory["done"] -= 1  # it has done less every time it is asked
+        memory.done -= 1  # it has done less every time it is asked
         return exchange(messages)
 
     world.exchange = forgetful  # type: ignore[method-assign]
@@ -256,8 +257,7 @@ def test_lasting_calls_are_kept_until_the_client_was_saved_after_them() -> None:
     world.cohort([0, 1, 2]).ask(hear, "now")
     assert len(world.office.state()["calls"]) == 1  # done by three, but saved by none
     for party in world.parties.values():
-        if "fedplug" in party.state:
-            party.state["fedplug"]["saved"] = party.state["fedplug"]["done"]
+        party.remembered.saved = party.remembered.done
     world.office.begin_round(1)
     world.cohort().tell(hear, "model 1")
     world.cohort([0, 1, 2]).ask(hear, "now")

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.api.errors import ProtectionError
 from fedplug.api.openings import Openings
+from fedplug.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Known
@@ -66,6 +68,8 @@ class Party:
 
     Attributes:
         state: persistent plain data, one dictionary per component name; saved in every checkpoint.
+        remembered: what the protocol itself remembers of the party; saved with `state`. Components have no business in
+            it; what they may know of it has an attribute of the party.
         cache: objects that can be rebuilt from `state` (encryption contexts, tables); never saved.
         ctx: the public facts of the round it is in.
         log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
@@ -74,6 +78,7 @@ class Party:
     """
 
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    remembered: PartyMemory = dataclasses.field(default_factory=PartyMemory)
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
     ctx: Context = None  # type: ignore[assignment]
     log: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -84,6 +89,22 @@ class Party:
     def memory(self, component: Any) -> dict[str, Any]:
         """The component's own corner of `state`."""
         return self.state.setdefault(component.name, {})  # type: ignore[no-any-return]
+
+    def to_plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of every party; a client keeps its model and its plan beside it."""
+        return {"state": self.state, "remembered": self.remembered.to_plain()}
+
+    def restore(self, plain: Any) -> None:
+        """Inverse of `to_plain`.
+
+        Raises:
+            ValueError: it is not what `to_plain` gives; the party is left as it was.
+        """
+        state = plain.get("state") if isinstance(plain, dict) else None
+        if not isinstance(state, dict) or not all(isinstance(corner, dict) for corner in state.values()):
+            raise ValueError("it lacks the state of the components")
+        self.remembered = type(self.remembered).from_plain(plain.get("remembered"))
+        self.state = state
 
     @contextlib.contextmanager
     def operation(self, name: str, count: float) -> Iterator[None]:
@@ -117,10 +138,21 @@ class Server(Party):
             is public; later ones move by what the server sees of opened sums and knows the positions of.
     """
 
+    remembered: ServerMemory = dataclasses.field(default_factory=ServerMemory)
     uploads: dict[int, dict[str, Block]] = dataclasses.field(default_factory=dict)
     cohort: Cohort | None = None
     model: Model | None = None
     vector: NDArray[np.float32] | None = None
+
+    @property
+    def weights(self) -> Mapping[int, float]:
+        """The aggregator's weight of each client, in (0, 1]; empty before the set-up."""
+        return self.remembered.weights
+
+    @property
+    def groups(self) -> Mapping[str, list[int]]:
+        """Group -> all its clients, ascending; empty where no groups were formed."""
+        return self.remembered.groups
 
 
 @dataclasses.dataclass(eq=False)
@@ -131,6 +163,7 @@ class KeyServer(Party):
         openings: the sums it has opened, also before a restart.
     """
 
+    remembered: KeyServerMemory = dataclasses.field(default_factory=KeyServerMemory)
     openings: Openings = dataclasses.field(default_factory=Openings)
 
 
@@ -161,12 +194,12 @@ class Client(Party):
         update: float32 (P,), local model minus the one training started from, after training; None before.
         scores: what each scorer said this round, by its name.
         plan: this round's plan; set by the negotiation.
-        weight: the aggregator's weight of this client, in (0, 1].
         said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
         data_root: the folder of data sets at this client, or None.
         openings: the sums it has opened with a key or a share of its own, also before a restart.
     """
 
+    remembered: ClientMemory = dataclasses.field(default_factory=ClientMemory)
     client_id: int = -1
     data: ClientData = None  # type: ignore[assignment]
     model: Model = None  # type: ignore[assignment]
@@ -175,10 +208,18 @@ class Client(Party):
     update: NDArray[np.float32] | None = None
     scores: dict[str, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     plan: Plan | None = None
-    weight: float = 1.0
     said: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_root: str | None = None
     openings: Openings = dataclasses.field(default_factory=Openings)
+
+    @property
+    def weight(self) -> float:
+        """The aggregator's weight of this client, in (0, 1]."""
+        return self.remembered.weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self.remembered.weight = weight
 
     @property
     def num_examples(self) -> int:
@@ -206,10 +247,18 @@ class Client(Party):
         """32 secret bytes that all clients share and no server knows, of its own for each component and purpose.
 
         Derived with HKDF from the cohort secret that the clients agreed on before round 1 (`fedplug.api.secrets`).
+
+        Raises:
+            ProtectionError: they agreed on none, since no component has `cohort_secret = True`.
         """
         from fedplug.api.secrets import derive
 
-        return derive(self.state["fedplug"]["cohort_secret"], component.name, *purpose)
+        if self.remembered.cohort_secret is None:
+            raise ProtectionError(
+                f"{component.name} derives from the cohort secret, and client {self.client_id} has none; a component "
+                "that does so says cohort_secret = True"
+            )
+        return derive(self.remembered.cohort_secret, component.name, *purpose)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -62,7 +62,8 @@ class Charging:
         """Enters into the ledger what each zone's chain released this round."""
         sent = {zone for zone, size in event.zone_sizes.items() if size}
         secret = not event.exposed and sent <= self.amplified(event.round)
-        self.server.state["fedplug"].update(zone_sizes=dict(event.zone_sizes), secret_cohort=secret)
+        self.server.remembered.zone_sizes = dict(event.zone_sizes)
+        self.server.remembered.secret_cohort = secret
         self.ledger.record(
             event.round,
             charged=event.charged,
@@ -131,7 +132,7 @@ class Charging:
         ledger = dataclasses.replace(self.ledger)
         ledger.restore(self.ledger.state())
         round, charged = self.owed
-        known = self.server.state["fedplug"].get("zone_sizes")
+        known = self.server.remembered.zone_sizes
         self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)
         return ledger
 
@@ -139,9 +140,10 @@ class Charging:
         """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of
         `zones` that were empty there count as the whole model, since plans change.
         """
-        releases, remembered = self.releases(round), self.server.state["fedplug"]
-        sizes = {zone: size for zone, size in remembered.get("zone_sizes", {}).items() if size}
+        releases, remembered = self.releases(round), self.server.remembered
+        sizes = {zone: size for zone, size in remembered.zone_sizes.items() if size}
         sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
+        secret = remembered.secret_cohort
         ledger.record(
             round,
             charged=charged,
@@ -150,14 +152,14 @@ class Charging:
             releases=releases,
             contributors={},
             weights={},
-            secret_cohort=remembered.get("secret_cohort", set(self.recipe.protect) <= self.amplified(round)),
+            secret_cohort=set(self.recipe.protect) <= self.amplified(round) if secret is None else secret,
             records=self.records(round, charged),
             unstated=self.unstated(round),
         )
 
     def records(self, round: int, charged: Iterable[int]) -> dict[int, Any]:
         """What a round's training does for single records of these clients; empty where no trainer protects any."""
-        told = self.server.state["fedplug"].get("records", {})
+        told = self.server.remembered.records
         return {client_id: told[client_id][round] for client_id in charged if client_id in told}
 
     def amplified(self, round: int) -> set[str]:

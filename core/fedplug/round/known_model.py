@@ -36,7 +36,7 @@ class KnownModel:
     what the clients have. Every group of clients has a vector of its own.
 
     Args:
-        server: whose state keeps the vectors.
+        server: remembers the vectors.
         model: with its initial weights; None where nobody at the server needs one.
     """
 
@@ -66,5 +66,4 @@ class KnownModel:
         self._vectors()[group] = vector
 
     def _vectors(self) -> dict[str, NDArray[np.float32]]:
-        found: dict[str, NDArray[np.float32]] = self.server.state["fedplug"].setdefault("vectors", {})
-        return found
+        return self.server.remembered.vectors

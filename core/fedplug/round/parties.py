@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
 from fedplug.api.context import Client, Context, KeyServer, Party, stream
-from fedplug.api.errors import CheckpointError, of_component
+from fedplug.api.errors import of_component
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
 from fedplug.api.roles import ModelSource, Partition
@@ -27,7 +27,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.client_data import client_data, load_data
-from fedplug.round.state_files import file_name, read_file, write_file
+from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
 from fedplug.wire.calls import Receiver
 
@@ -48,7 +48,7 @@ class HostedClient(Client):
         if self._host.model_user is not self:
             self._host.model_user = self
             model.set_vector(self.local)
-            model.set_buffers(self.state["fedplug"]["buffers"])
+            model.set_buffers(self.remembered.buffers)
         return model
 
     @model.setter
@@ -89,16 +89,17 @@ class HostedClient(Client):
             "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
         }  # fmt: skip
         personal = None if self.personal is None else share(self.personal)
-        return codec.encode({"state": self.state, "vector": share(self.vector), "personal": personal, "plan": plan})
+        own = {"vector": share(self.vector), "personal": personal, "plan": plan}
+        return codec.encode({**self.to_plain(), **own})
 
     def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
         saved = codec.decode(data)
-        self.state, plan = saved["state"], saved["plan"]
+        self.restore(saved)
+        plan = saved["plan"]
         self.take_vector(fetch(saved["vector"]))
         self.personal = None if saved["personal"] is None else fetch(saved["personal"])
         self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), frozenset(plan["shared"]))
         self.scores, self.cache = {}, {}
-        self.weight = self.state["fedplug"].get("weight", 1.0)
 
 
 class ClientHost:
@@ -147,7 +148,7 @@ class ClientHost:
             client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
             client.openings = openings_of(client_address(client_id), run_dir)
-            client.state["fedplug"] = {"done": 0, "saved": 0, "buffers": buffers}
+            client.remembered.buffers = buffers
             self._at_round(client, -1)
             self.clients[client_address(client_id)] = client
 
@@ -180,9 +181,9 @@ class ClientHost:
             return name
 
         for address, client in self.clients.items():
-            memory = client.state["fedplug"]
-            memory["saved"] = memory["done"]  # what the server need not keep for this client any longer
-            memory["opened"] = len(client.openings)
+            memory = client.remembered
+            memory.saved = memory.done  # what the server need not keep for this client any longer
+            memory.opened = len(client.openings)
             write_file(folder / file_name(address), client.save(share))
 
     def load(self, folder: Path) -> None:
@@ -197,12 +198,8 @@ class ClientHost:
         for address, client in self.clients.items():
             path = folder / file_name(address)
             data = read_file(path)
-            try:
+            with holding(path, "client's state"):
                 client.load(data, fetch)
-            except CheckpointError:
-                raise
-            except Exception as error:
-                raise CheckpointError(f"{path} holds no client's state ({type(error).__name__}: {error})") from error
             self._at_round(client, -1)
         self.model_user = None
 
@@ -236,11 +233,14 @@ class KeyServerHost:
         return self._receiver.handle(data, self.party, self._at_round)
 
     def save(self, folder: Path) -> None:
-        self.party.state.setdefault("fedplug", {})["opened"] = len(self.party.openings)
-        write_file(folder / file_name(KEY_SERVER), codec.encode(self.party.state))
+        self.party.remembered.opened = len(self.party.openings)
+        write_file(folder / file_name(KEY_SERVER), codec.encode(self.party.to_plain()))
 
     def load(self, folder: Path) -> None:
-        self.party.state = codec.decode(read_file(folder / file_name(KEY_SERVER)))
+        path = folder / file_name(KEY_SERVER)
+        data = read_file(path)
+        with holding(path, "key server's state"):
+            self.party.restore(codec.decode(data))
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
@@ -277,7 +277,7 @@ def openings_of(address: str, run_dir: Path | None) -> Openings:
     for round in checkpoints.rounds()[-KEPT:]:
         try:
             saved = codec.decode(read_file(checkpoints.path(round) / state))
-            known = max(known, saved.get("state", saved)["fedplug"]["opened"])
+            known = max(known, saved["remembered"]["opened"])
         except Exception:
             continue  # damaged; whoever resumes from it is told
     openings = Openings((run_dir / "openings" / state).with_suffix(".jsonl"))

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.blocks import fewest_in, share_divisors
 from fedplug.api.context import Context, Server, stream, watch_streams
 from fedplug.api.errors import (
     ClientError,
     FedplugError,
+    MessageError,
     OpenedBefore,
     ProtectionError,
     Refusal,
@@ -49,6 +50,7 @@ from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.roles import Groups, RecordTrainer, Sealer
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
+from fedplug.party_memory import ServerMemory
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders
@@ -56,13 +58,15 @@ from fedplug.round.buffers import mean_of_buffers
 from fedplug.round.known_model import KnownModel, wants_model
 from fedplug.round.parties import make_context
 from fedplug.round.steps import Steps, weight_of
-from fedplug.round.uploads import UploadRules, dealt_problem, hello_problem, unlike
+from fedplug.round.uploads import Upload, UploadRules, read_dealt, read_fingerprint, read_hello, unlike
 from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, Transport
 from fedplug.wire.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from fedplug.api.model import Model
     from fedplug.api.types import PublicData
+
+T = TypeVar("T")
 
 
 class Protocol:
@@ -121,26 +125,27 @@ class Protocol:
         weights = dict.fromkeys(self.client_ids, 1.0)
         records: dict[int, list[list[float]]] = {}
         if wants_size or wants_key or wants_records:
-            hellos = everyone.ask(self.steps.join, wants_key, wants_size, wants_records)
             told = self.recipe.rounds if wants_records else None
-            self._leave_out(hellos, lambda _, hello: hello_problem(hello, wants_key, wants_size, told))
+            hellos = self._usable(
+                everyone.ask(self.steps.join, wants_key, wants_size, wants_records),
+                lambda _, hello: read_hello(hello, wants_key, wants_size, told),
+            )
             self._require_all(hellos)
-            if wants_records:
-                records = {client_id: hello["records"] for client_id, hello in hellos.items()}
+            records = {c: hello.records for c, hello in hellos.items() if hello.records is not None}
             if wants_size:
-                sizes = {client_id: hello["num_examples"] for client_id, hello in hellos.items()}
+                sizes = {c: hello.num_examples for c, hello in hellos.items() if hello.num_examples is not None}
                 most = max(sizes.values())
                 weights = {client_id: weight_of(aggregator, size, most) for client_id, size in sizes.items()}
                 everyone.tell(self.steps.take_weight, most)
-            keys = {client_id: hello["public_key"] for client_id, hello in hellos.items()} if wants_key else {}
+            keys = {c: hello.public_key for c, hello in hellos.items() if hello.public_key is not None}
             if wants_answers:
                 everyone.tell(self.steps.take_answer_key, self.key_server.ask(self.steps.deal_answer_key, keys))
             if wants_secret:
-                dealt = everyone.only(self.client_ids[:1]).ask(self.steps.deal, keys)
-                self._leave_out(dealt, lambda _, copies: dealt_problem(copies, self.client_ids))
+                copies = everyone.only(self.client_ids[:1]).ask(self.steps.deal, keys)
+                dealt = self._usable(copies, lambda _, sealed: read_dealt(sealed, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
-        self.server.state["fedplug"] = {"weights": weights, "records": records}
+        self.server.remembered = ServerMemory(weights=weights, records=records)
         # Keys first: others may want something encrypted in their own set-up.
         for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
             try:
@@ -157,12 +162,20 @@ class Protocol:
             reasons = "; ".join(f"client {c}: {self.office.dropped.get(c, 'no answer')}" for c in missing)
             raise TooFewClients(f"set-up needs every client once; missing: {reasons}")
 
-    def _leave_out(self, replies: dict[int, Any], problem: Callable[[int, Any], str]) -> None:
-        """Drops the clients whose reply has a problem, and takes their replies out."""
-        for client_id, reply in list(replies.items()):
-            if found := problem(client_id, reply):
-                self.office.drop(client_id, f"its reply cannot be used: {found}")
-                del replies[client_id]
+    def _usable(self, replies: Mapping[int, Any], read: Callable[[int, Any], T]) -> dict[int, T]:
+        """The replies as records. Drops the clients whose reply cannot be read.
+
+        Args:
+            replies: by client.
+            read: makes a record of a client's reply; raises MessageError if it cannot.
+        """
+        records: dict[int, T] = {}
+        for client_id, reply in replies.items():
+            try:
+                records[client_id] = read(client_id, reply)
+            except MessageError as error:
+                self.office.drop(client_id, f"its reply cannot be used: {error}")
+        return records
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
@@ -193,10 +206,10 @@ class Protocol:
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
         self.events.tell(Asking(round, charged, "upload"))
-        uploads = cohort.ask(self.steps.protect)
+        sent = cohort.ask(self.steps.protect)
         self.events.tell(Uploaded(round, groups))
 
-        weights: dict[int, float] = self.server.state["fedplug"]["weights"]
+        weights = self.server.remembered.weights
         contributors: dict[str, int] = {}
         # Groups, positions, batch-norm statistics, and plans that follow from data or from who takes part: all of them
         # show who takes part, whatever noise the values have.
@@ -204,11 +217,12 @@ class Protocol:
         exposed = shares_buffers or not self.composition.negotiation.plans.public
         members = {group: cohort.group(group) for group in cohort.groups}
         stated = {zone: stated_bounds(ctx.steps(zone)) for zone in self.composition.links}
-        self._leave_out(uploads, lambda client_id, upload: self.rules.problem(upload, weights[client_id], stated))
+        uploads = self._usable(sent, lambda client_id, upload: self.rules.read(upload, weights[client_id], stated))
         for client_id, upload in uploads.items():
-            if unasked := self.rules.unasked(upload):
-                self.events.note(f"round {round + 1}: the upload of client {client_id} holds {unasked}; it is ignored")
-        self.server.uploads = {client_id: upload["blocks"] for client_id, upload in uploads.items()}
+            if upload.unasked:
+                also = f"the upload of client {client_id} holds {upload.unasked}"
+                self.events.note(f"round {round + 1}: {also}; it is ignored")
+        self.server.uploads = {client_id: dict(upload.blocks) for client_id, upload in uploads.items()}
         sums = {}
         for group, part in members.items():
             self.known.show(group)
@@ -221,26 +235,26 @@ class Protocol:
                     self._note_skipped(f"the sum of group {group}", f"{len(replies)} clients sent an update")
                 continue
             self.server.cohort = part.only(sorted(replies))
-            sent = {zone: [c for c, reply in replies.items() if zone in reply["blocks"]] for zone in sums[group]}
-            opened = self._open(group, sums[group], sent, weights, ctx, clock, contributors)
+            senders = {zone: [c for c, upload in replies.items() if zone in upload.blocks] for zone in sums[group]}
+            opened = self._open(group, sums[group], senders, weights, ctx, clock, contributors)
             self.known.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 buffers = None
                 if shares_buffers:
-                    buffers = mean_of_buffers({c: reply["buffers"] for c, reply in replies.items()}, weights)
+                    theirs = {c: upload.buffers for c, upload in replies.items() if upload.buffers is not None}
+                    buffers = mean_of_buffers(theirs, weights)
                 # A client that opens a sum with its own key remembers whose uploads are in it.
                 sealed = {zone for zone, block in opened.items() if block.sealed_by not in (None, Steps.name)}
-                part.tell(self.steps.adopt, opened, buffers, group, {zone: sent[zone] for zone in sorted(sealed)})
+                part.tell(self.steps.adopt, opened, buffers, group, {zone: senders[zone] for zone in sorted(sealed)})
         self.server.uploads, self.server.cohort = {}, None
         self._note_uncovered(ctx)
         sizes = {
-            zone: sum(upload["blocks"][zone].size for upload in uploads.values() if zone in upload["blocks"])
-            / len(uploads)
+            zone: sum(upload.blocks[zone].size for upload in uploads.values() if zone in upload.blocks) / len(uploads)
             for zone in self.recipe.zones
         }
-        theirs = {client_id: weights[client_id] for client_id in uploads}
-        self.events.tell(Released(round, charged, theirs, sizes, contributors, exposed))
+        shares = {client_id: weights[client_id] for client_id in uploads}
+        self.events.tell(Released(round, charged, shares, sizes, contributors, exposed))
         self.known.hide()
         self.events.tell(RoundClosed(round, asked, sorted(uploads), clock))
 
@@ -271,7 +285,7 @@ class Protocol:
     def _sum(
         self,
         client_ids: list[int],
-        uploads: dict[int, Any],
+        uploads: dict[int, Upload],
         weights: dict[int, float],
         ctx: Context,
         clock: ServerClock,
@@ -290,7 +304,7 @@ class Protocol:
             try:
                 with clock("aggregate"):
                     for zone in self.recipe.zones:
-                        blocks = {c: upload["blocks"][zone] for c, upload in mine.items() if zone in upload["blocks"]}
+                        blocks = {c: upload.blocks[zone] for c, upload in mine.items() if zone in upload.blocks}
                         if blocks:
                             step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
                             known = dataclasses.replace(ctx, known=step.before)
@@ -433,8 +447,7 @@ class Protocol:
         self.begin(self.recipe.rounds, "finish")
         everyone = self.cohort(self.client_ids)
         self._tell_evaluate(everyone)
-        digests = everyone.ask(self.steps.fingerprint)
-        self._leave_out(digests, lambda _, digest: "" if isinstance(digest, bytes) else "its fingerprint is not bytes")
+        digests = self._usable(everyone.ask(self.steps.fingerprint), lambda _, digest: read_fingerprint(digest))
         for group, ids in everyone.groups.items():
             if len({digests[c] for c in ids if c in digests}) > 1:
                 self.events.note(f"the clients of group {group} ended with different models")
@@ -480,9 +493,9 @@ class Protocol:
 
     def state(self) -> dict[str, Any]:
         """Everything the server needs to go on after a restart; plain data, without any key that opens ciphertexts."""
-        return {"server": self.server.state, "office": self.office.state()}
+        return {"server": self.server.to_plain(), "office": self.office.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
-        self.server.state = state["server"]
+        """Inverse of `state`; raises one error or another where it is not what `state` gives."""
+        self.server.restore(state["server"])
         self.office.restore(state["office"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from fedplug.api import codec
@@ -42,3 +44,22 @@ def read_file(path: Path) -> bytes:
         raise CheckpointError(
             f"{path} is damaged: its {len(data)} bytes are not those that were written (length or checksum differ)"
         ) from error
+
+
+@contextlib.contextmanager
+def holding(path: Path, what: str) -> Iterator[None]:
+    """Inside, what a state file holds is taken apart; whatever is wrong with it names the file.
+
+    Args:
+        path: of the file.
+        what: it should hold, such as `client's state`.
+
+    Raises:
+        CheckpointError: it holds something else.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{path} holds no {what} ({type(error).__name__}: {error})") from error

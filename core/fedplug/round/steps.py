@@ -13,7 +13,7 @@ import numpy as np
 from fedplug.api import codec, secrets
 from fedplug.api.blocks import meet
 from fedplug.api.component import at_client, at_key_server
-from fedplug.api.context import KeyServer, stream
+from fedplug.api.context import Client, KeyServer, stream
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
 from fedplug.api.links import locked, seal_of, stated_bounds
 from fedplug.api.roles import Aggregator, RecordTrainer, Scorer, Trainer
@@ -22,12 +22,13 @@ from fedplug.round import borders
 from fedplug.round.buffers import buffers_problem
 from fedplug.round.client_data import slice_of_test
 from fedplug.round.known_model import scores_at_server
+from fedplug.round.uploads import Hello, Upload
 from fedplug.wire.calls import describe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.context import Client, Context, Party
+    from fedplug.api.context import Context, Party
     from fedplug.api.links import Step
     from fedplug.api.types import Scores
     from fedplug.recipe.composition import Composition
@@ -96,15 +97,14 @@ class Steps:
         """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
         and what training does for single records in every round, so that it is known before anything is lost.
         """
-        hello: dict[str, Any] = {}
+        key = None
         if wants_records:
             told = [self._record_release(client, round) for round in range(client.ctx.rounds)]
-            client.state["fedplug"]["records"] = hello["records"] = told
-        if wants_size:
-            hello["num_examples"] = client.num_examples
+            client.remembered.records = told
         if wants_secret:
-            client.cache["hpke"], hello["public_key"] = secrets.key_pair()
-        return hello
+            client.cache["hpke"], key = secrets.key_pair()
+        records = client.remembered.records if wants_records else None
+        return Hello(records, client.num_examples if wants_size else None, key).to_plain()
 
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
@@ -120,12 +120,12 @@ class Steps:
         """Opens this client's copy of the cohort secret."""
         purpose = _secret_purpose(client.ctx.digest, client.client_id)
         secret = secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
-        client.state["fedplug"]["cohort_secret"] = secret
+        client.remembered.cohort_secret = secret
 
     @at_key_server
     def deal_answer_key(self, key_server: KeyServer, public_keys: dict[int, bytes]) -> dict[int, bytes]:
         """Draws the key under which sums are answered to the clients alone, and seals a copy for each client."""
-        key = key_server.memory(self)["answer_key"] = secrets.draw()
+        key = key_server.remembered.answer_key = secrets.draw()
         digest = key_server.ctx.digest
         return {
             client_id: secrets.seal(key, public_key, _answer_purpose(digest, client_id))
@@ -137,13 +137,12 @@ class Steps:
         """Opens this client's copy of the key server's answer key."""
         purpose = _answer_purpose(client.ctx.digest, client.client_id)
         key = secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
-        client.state["fedplug"]["answer_key"] = key
+        client.remembered.answer_key = key
 
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
         """Learns the largest data set's size, from which the aggregator's weight of this client follows."""
         client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
-        client.state["fedplug"]["weight"] = client.weight
 
     @at_client
     def ready(self, client: HostedClient) -> bool:
@@ -158,17 +157,17 @@ class Steps:
         Raises:
             MessageError: it has done so in this round, or the recipe plans no such round.
         """
-        memory, round = client.state["fedplug"], client.ctx.round
+        memory, round = client.remembered, client.ctx.round
         if not 0 <= round < client.ctx.rounds + (self.probe is not None):
             raise MessageError(f"there is no round {round + 1} to train in; the recipe has {client.ctx.rounds}")
-        if memory.get("trained", -1) >= round:
+        if memory.trained >= round:
             raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
-        memory["trained"] = round
+        memory.trained = round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         trainer = self.composition.trainer
         if isinstance(trainer, RecordTrainer) and self.probe is None:
-            said, now = memory["records"][round], self._record_release(client, round)
+            said, now = (memory.records or [])[round], self._record_release(client, round)
             if now != said:
                 raise ProtectionError(
                     f"component {trainer.name}, record_release: round {round + 1} is {_release(now)}, and was "
@@ -185,7 +184,7 @@ class Steps:
                 numbers = solver.train(client, client.ctx)
             client.update = model.get_vector() - client.start
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
-        client.state["fedplug"]["buffers"] = model.get_buffers()
+        client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
         # this process' model in between: otherwise results would depend on who shares a process.
         client.forget_model()
@@ -229,8 +228,8 @@ class Steps:
         Raises:
             ProtectionError: there is no update or no plan of this round, or it was asked for before.
         """
-        memory, round = client.state["fedplug"], client.ctx.round
-        if client.update is None or memory.get("trained", -1) != round:
+        memory, round = client.remembered, client.ctx.round
+        if client.update is None or memory.trained != round:
             raise ProtectionError(
                 f"client {client.client_id} has not trained in round {client.ctx.round + 1}: its process was started "
                 "again in the middle of it"
@@ -240,12 +239,12 @@ class Steps:
                 f"client {client.client_id} has no plan in round {client.ctx.round + 1}; the negotiation must set "
                 "client.plan"
             )
-        if memory.get("protected", -1) >= round:
+        if memory.protected >= round:
             raise ProtectionError(
                 f"client {client.client_id} has protected its update of round {round + 1} already; a second upload "
                 "would carry other noise over the same values"
             )
-        memory["protected"] = round
+        memory.protected = round
         negotiation = self.composition.negotiation
         held = negotiation.plans.zones
         if problem := borders.plan_problem(client.plan, client.ctx.layout, client.ctx.zones, held):
@@ -254,7 +253,7 @@ class Steps:
         blocks, sizes, stated = {}, plan.sizes(), {}
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
-            memory["retained"] = {"positions": where, "values": client.local[where]}
+            memory.retained = Block(RETAINED, len(where), client.local[where], where)
         with client.timed("protect"):
             for zone, size in sizes.items():
                 if zone == RETAINED or not size:
@@ -267,15 +266,13 @@ class Steps:
                     if step.link.hook == "protect":
                         block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
-        upload: dict[str, Any] = {"blocks": blocks, "stated": stated}
-        if self.recipe.buffers == "mean":
-            upload["buffers"] = client.state["fedplug"]["buffers"]
+        upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
         client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if client.previous_plan is not None:
             client.reports["churn"] = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
         client.reports["log"] = dict(client.log)
         client.log.clear()
-        return upload
+        return upload.to_plain()
 
     @at_client
     def adopt(
@@ -329,14 +326,14 @@ class Steps:
         self._personalise(client)
         client.forget_model()
         if self.recipe.buffers == "mean":
-            wrong = buffers_problem(buffers, client.state["fedplug"]["buffers"])
+            wrong = buffers_problem(buffers, client.remembered.buffers)
         else:
             wrong = "" if buffers is None else "buffers: local keeps those of each client"
         if wrong:
             reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
             client.reports.setdefault("unopened", {})["batch-norm buffers"] = reason
         elif buffers is not None:
-            client.state["fedplug"]["buffers"] = buffers
+            client.remembered.buffers = buffers
 
     def _record_release(self, client: HostedClient, round: int) -> list[float]:
         """What training in a round does for single records of this client."""
@@ -370,10 +367,9 @@ class Steps:
 
     def _merge(self, client: HostedClient) -> None:
         """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
-        kept = client.state["fedplug"].get("retained")
-        if kept is None:
+        block = client.remembered.retained
+        if block is None:
             return
-        block = Block(RETAINED, len(kept["positions"]), kept["values"], kept["positions"])
         for use in self.recipe.postprocess[RETAINED]:
             block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
 
@@ -386,7 +382,7 @@ class Steps:
         with client.timed("evaluate"):
             model, data = client.model, client.data
             model.set_vector(client.vector)
-            model.set_buffers(client.state["fedplug"]["buffers"])
+            model.set_buffers(client.remembered.buffers)
             share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
             public = model.evaluate(data.shared_test.take(share), data)
             own = model.evaluate(data.own_test, data)
@@ -407,10 +403,12 @@ class Steps:
 
         Keyed where the clients share a secret: only then may the model be one that the server must not test guesses at.
         """
-        memory = client.state["fedplug"]
-        key = client.secret(self, "fingerprint") if "cohort_secret" in memory else b""
-        if not key and "answer_key" in memory:
-            key = secrets.derive(memory["answer_key"], self.name, "fingerprint")
+        memory = client.remembered
+        key = b""
+        if memory.cohort_secret is not None:
+            key = client.secret(self, "fingerprint")
+        elif memory.answer_key is not None:
+            key = secrets.derive(memory.answer_key, self.name, "fingerprint")
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
     @at_key_server
@@ -452,8 +450,8 @@ class Steps:
             return opened
         # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions
         # may lie in other zones too, whose sums it knows: the divisor that all of them share is its to make.
-        key, content = key_server.memory(self)["answer_key"], codec.encode(opened.replace(positions=None, divisor=1.0))
-        box = secrets.lock(key, content, _box_purpose(key_server.ctx.round, opened.zone))
+        content = codec.encode(opened.replace(positions=None, divisor=1.0))
+        box = secrets.lock(_answer_key(key_server), content, _box_purpose(key_server.ctx.round, opened.zone))
         return opened.replace(values=None, ciphertexts=(box,), sealed_by=Steps.name)
 
 
@@ -517,14 +515,27 @@ def opened_once(party: Client | KeyServer, block: Block, group: str, senders: Se
 
 
 def unsealed(block: Block, party: Party) -> Block:
-    """What the key server locked for the clients; other blocks as they are."""
+    """What the key server locked for the clients; other blocks as they are.
+
+    Raises:
+        ProtectionError: the party has no key for it.
+        MessageError: it does not open.
+    """
     if block.sealed_by != Steps.name:
         return block
-    key = party.state["fedplug"]["answer_key"]
-    inside = codec.decode(secrets.unlock(key, block.ciphertexts[0], _box_purpose(party.ctx.round, block.zone)))
+    purpose = _box_purpose(party.ctx.round, block.zone)
+    inside = codec.decode(secrets.unlock(_answer_key(party), block.ciphertexts[0], purpose))
     if not isinstance(inside, Block) or (inside.zone, inside.size) != (block.zone, block.size):
         raise MessageError(f"the key server's answer for zone {block.zone} holds something else")
     return inside.replace(positions=block.positions, divisor=block.divisor)
+
+
+def _answer_key(party: Party) -> bytes:
+    """The key of answers to the clients alone, at the key server or at a client."""
+    key = party.remembered.answer_key if isinstance(party, Client | KeyServer) else None
+    if key is None:
+        raise ProtectionError("this party has no key for what the key server answers to the clients")
+    return key
 
 
 def _box_purpose(round: int, zone: str) -> bytes:

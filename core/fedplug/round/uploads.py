@@ -1,13 +1,18 @@
-"""What replies of clients must look like before they are used: a faulty client costs itself the round, nobody else."""
+"""What clients send, as records, which are made of replies here alone.
+
+What cannot be used is refused with its reason: a faulty client costs itself the round, and nobody else.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.api.errors import MessageError
 from fedplug.api.roles import Sealer
 from fedplug.api.typed import block_problem, shown
 from fedplug.api.types import RETAINED, Block
@@ -18,38 +23,100 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
 
 
-def hello_problem(hello: Any, wants_secret: bool, wants_size: bool, record_rounds: int | None = None) -> str:
-    """What is wrong with a client's hello; empty if nothing.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hello:
+    """What a client says before round 1; None of what it was not asked.
+
+    Attributes:
+        records: what training does for single records, for each round: noise multiplier, sampling rate, steps.
+        num_examples: of its training data, > 0.
+        public_key: 32 bytes, under which secrets are sealed for it.
+    """
+
+    records: list[list[float]] | None = None
+    num_examples: int | None = None
+    public_key: bytes | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """As it travels."""
+        said = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Upload:
+    """One client's protected update.
+
+    Attributes:
+        blocks: by zone; zones that are empty in its plan are missing.
+        stated: by zone, the fingerprint of the bounds and the noise that the client went by.
+        buffers: its batch-norm statistics; None where the recipe does not share them.
+        unasked: what else it held, in words; ignored. Never travels.
+    """
+
+    blocks: Mapping[str, Block]
+    stated: Mapping[str, bytes]
+    buffers: Buffers | None = None
+    unasked: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """As it travels."""
+        plain: dict[str, Any] = {"blocks": dict(self.blocks), "stated": dict(self.stated)}
+        return plain if self.buffers is None else {**plain, "buffers": dict(self.buffers)}
+
+
+def read_hello(hello: Any, wants_secret: bool, wants_size: bool, record_rounds: int | None = None) -> Hello:
+    """A client's hello as it arrived.
 
     Args:
         hello: what the client sent.
         wants_secret, wants_size: whether it must hold a public key, and the number of examples.
         record_rounds: for how many rounds it must say what training does for single records; None: for none.
+
+    Raises:
+        MessageError: it lacks what it must hold.
     """
     if not isinstance(hello, dict):
-        return f"its hello is {shown(hello)}, not a dictionary"
-    size, key = hello.get("num_examples"), hello.get("public_key")
+        raise MessageError(f"its hello is {shown(hello)}, not a dictionary")
+    size, key, records = hello.get("num_examples"), hello.get("public_key"), hello.get("records")
     if wants_size and (type(size) is not int or size < 1):
-        return f"num_examples is {shown(size)}, not a whole number > 0"
+        raise MessageError(f"num_examples is {shown(size)}, not a whole number > 0")
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
-        return f"public_key is {shown(key)}, not 32 bytes"
-    if record_rounds is None:
-        return ""
-    records = hello.get("records")
-    if not isinstance(records, list) or len(records) != record_rounds:
-        return f"records is {shown(records)}, not one statement for each of {record_rounds} rounds"
-    for told in records:
-        if not isinstance(told, list) or len(told) != 3 or not all(type(n) is float and n >= 0 for n in told):
-            return f"records holds {shown(told)}, not noise multiplier, sampling rate and steps"
-    return ""
+        raise MessageError(f"public_key is {shown(key)}, not 32 bytes")
+    if record_rounds is not None:
+        if not isinstance(records, list) or len(records) != record_rounds:
+            raise MessageError(f"records is {shown(records)}, not one statement for each of {record_rounds} rounds")
+        for told in records:
+            if not isinstance(told, list) or len(told) != 3 or not all(type(n) is float and n >= 0 for n in told):
+                raise MessageError(f"records holds {shown(told)}, not noise multiplier, sampling rate and steps")
+    return Hello(
+        records if record_rounds is not None else None, size if wants_size else None, key if wants_secret else None
+    )
 
 
-def dealt_problem(dealt: Any, client_ids: list[int]) -> str:
-    """What is wrong with the sealed copies of the cohort secret; empty if nothing."""
+def read_dealt(dealt: Any, client_ids: list[int]) -> dict[int, bytes]:
+    """The sealed copies of the cohort secret as they arrived, one a client.
+
+    Raises:
+        MessageError: they are something else.
+    """
     if not isinstance(dealt, dict) or any(type(key) is not int for key in dealt) or set(dealt) != set(client_ids):
-        return f"the cohort secret came as {shown(dealt)}, not one copy a client"
+        raise MessageError(f"the cohort secret came as {shown(dealt)}, not one copy a client")
     wrong = [client_id for client_id in client_ids if not isinstance(dealt.get(client_id), bytes)]
-    return f"the copy of the cohort secret for client {wrong[0]} is not bytes" if wrong else ""
+    if wrong:
+        raise MessageError(f"the copy of the cohort secret for client {wrong[0]} is not bytes")
+    return dealt
+
+
+def read_fingerprint(digest: Any) -> bytes:
+    """The fingerprint of a client's final model as it arrived.
+
+    Raises:
+        MessageError: it is something else.
+    """
+    if not isinstance(digest, bytes):
+        raise MessageError("its fingerprint is not bytes")
+    return digest
 
 
 class UploadRules:
@@ -70,14 +137,24 @@ class UploadRules:
             sealing = [link.name for link in protecting if isinstance(link.component, Sealer)]
             self._sealers[zone] = [*sealing[-1:]] or [None]
 
-    def problem(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> str:
-        """What is wrong with one client's upload; empty if nothing.
+    def read(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> Upload:
+        """One client's upload as it arrived.
 
         Args:
             upload: what the client sent.
             weight: the client's weight, as the server knows it.
             stated: by zone, the fingerprint of the bounds and the noise that the server goes by.
+
+        Raises:
+            MessageError: it cannot be used; says why.
         """
+        if problem := self._problem(upload, weight, stated):
+            raise MessageError(problem)
+        kept = {zone: stated[zone] for zone in upload["blocks"]}
+        buffers = upload["buffers"] if self._buffers is not None else None
+        return Upload(upload["blocks"], kept, buffers, self._unasked(upload))
+
+    def _problem(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> str:
         if not isinstance(upload, dict) or not isinstance(upload.get("blocks"), dict):
             return f"it is {shown(upload)}, not blocks by zone"
         for zone, block in upload["blocks"].items():
@@ -102,8 +179,7 @@ class UploadRules:
                 )
         return ""
 
-    def unasked(self, upload: Mapping[Any, Any]) -> str:
-        """What an upload without a problem holds that the recipe does not ask for, and that is ignored; often empty."""
+    def _unasked(self, upload: Mapping[Any, Any]) -> str:
         asked = {"blocks", "stated", *(["buffers"] if self._buffers is not None else [])}
         others = [shown(name) for name in upload if name not in asked]
         if not others:
@@ -128,7 +204,7 @@ class UploadRules:
         return ""
 
 
-def unlike(uploads: Mapping[int, Mapping[str, Any]], zones: Iterable[str]) -> dict[int, str]:
+def unlike(uploads: Mapping[int, Upload], zones: Iterable[str]) -> dict[int, str]:
     """Clients whose upload has another shape than those of more than half of their group, each with the difference.
 
     The server does not know the plan, but where a zone is shared all must have cut it alike. Where no shape has a
@@ -136,7 +212,7 @@ def unlike(uploads: Mapping[int, Mapping[str, Any]], zones: Iterable[str]) -> di
     """
     found: dict[int, str] = {}
     for zone in zones:
-        shapes = {c: _shape(upload["blocks"][zone]) for c, upload in uploads.items() if zone in upload["blocks"]}
+        shapes = {c: _shape(upload.blocks[zone]) for c, upload in uploads.items() if zone in upload.blocks}
         for client_id, usual in _odd(shapes).items():
             differs = f"its {zone} block has {_said(shapes[client_id])}, those of most others {_said(usual)}"
             found.setdefault(client_id, differs)

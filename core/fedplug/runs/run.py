@@ -48,6 +48,7 @@ from fedplug.api.roles import Extension, ModelSource, Partition
 from fedplug.runs.folder import Charges, locked, new_folder, write_text
 from fedplug.recipe.sections import FinishedRun
 from fedplug.runs.settings import Settings
+from fedplug.round.state_files import holding
 from fedplug.round.steps import needs_key_server
 from fedplug.api.types import Layout, PublicData
 from fedplug.api.views import Wire, write_wire
@@ -192,7 +193,7 @@ class Run:
                     done, state, folder = checkpoint
                     self._check(state, folder, done)
                     self._load(engine, folder, done)
-                    protocol.restore(state)
+                    self._restore(protocol, state, folder, done)
                     books.restore(state)
                     books.metrics.pictures.load(self.run_dir / "figures.json")
                     self._charge_again(books, state["charges"])
@@ -287,6 +288,13 @@ class Run:
         try:
             engine.load(folder)
         except FedplugError as error:
+            raise CheckpointError(f"{error}; {self.checkpoints.remedy(round)}") from error
+
+    def _restore(self, protocol: Protocol, state: dict[str, Any], folder: Path, round: int) -> None:
+        try:
+            with holding(folder / "server.state", "server's state"):
+                protocol.restore(state)
+        except CheckpointError as error:
             raise CheckpointError(f"{error}; {self.checkpoints.remedy(round)}") from error
 
     def _how_to_go_on(self, books: Bookkeeping | None) -> str:

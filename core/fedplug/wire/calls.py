@@ -20,6 +20,7 @@ from fedplug.api import codec, pictures
 from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
 from fedplug.api.roles import named, remote_method
 from fedplug.api.typed import MOST, is_count, shown
+from fedplug.party_memory import CalledMemory
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,8 +65,53 @@ def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Coun
     return codec.frame(codec.encode(body)), zones
 
 
-def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
-    """The content of a reply (`value` or `error`, `done`, `saved`, `reports`), and its bytes per zone.
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What went wrong at a party.
+
+    Attributes:
+        call: that failed, `component.method`.
+        kind: the type of the error.
+        message: for people.
+    """
+
+    call: str
+    kind: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reply:
+    """The answer to a message.
+
+    Attributes:
+        done: the last lasting call that the party has run.
+        saved: the last one it had run when it was last saved.
+        value: what the last call of the message gave; None where it gave nothing, failed or was not run.
+        error: what failed; None if nothing did.
+        behind: whether the party has done less than the sender believed, and so ran nothing.
+        reports: what it reports beside its answer: seconds, losses, logs, pictures; see `reports_problem`.
+    """
+
+    done: int
+    saved: int
+    value: Any = None
+    error: Failure | None = None
+    behind: bool = False
+    reports: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As it travels."""
+        answer: dict[str, Any] = {"value": self.value}
+        if self.behind:
+            answer = {"behind": True}
+        elif self.error is not None:
+            answer = {"error": dataclasses.asdict(self.error)}
+        return {**answer, "done": self.done, "saved": self.saved, "reports": self.reports}
+
+
+def read_reply(data: bytes) -> tuple[Reply, Counter[str]]:
+    """A reply that arrived, and its bytes per zone.
 
     Raises:
         MessageError: the bytes are no reply.
@@ -82,7 +128,11 @@ def read_reply(data: bytes) -> tuple[dict[str, Any], Counter[str]]:
     error = reply.get("error", {"call": "", "message": ""})
     if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
         raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
-    return reply, zones
+    failure = Failure(error["call"], str(error.get("kind", "")), error["message"]) if "error" in reply else None
+    read = Reply(
+        reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reply["reports"]
+    )
+    return read, zones
 
 
 def reports_problem(reports: Any) -> str:
@@ -157,52 +207,45 @@ class Receiver:
 
         Args:
             data: the framed message.
-            party: passed to each method; its `state["fedplug"]` remembers the last lasting call, as `done`, which was
-                the last one when the party was last saved, as `saved`, and the latest round that any call belonged to,
-                as `round`.
+            party: passed to each method; it remembers which calls it has run (`CalledMemory`).
             at_round: called before each call with the round it belongs to.
         """
-        memory = party.state.setdefault("fedplug", {})
-        memory.setdefault("done", 0)
-        memory.setdefault("saved", 0)
-        memory.setdefault("round", -1)  # the set-up
-        reply: dict[str, Any] = {}
+        memory: CalledMemory = party.remembered
+        value, failure = None, None
         running = "the message"
         started = time.perf_counter()
         try:
             message = self._open(data)
-            if memory["done"] < message["known"]:
-                behind = {"behind": True, "done": memory["done"], "saved": memory["saved"], "reports": {}}
-                return codec.frame(codec.encode(behind))
+            if memory.done < message["known"]:
+                return codec.frame(codec.encode(Reply(memory.done, memory.saved, behind=True).to_plain()))
             for body in message["calls"]:
                 sequence, round, component, name, payload = codec.decode(body)
                 running = f"{component}.{name}"
-                if sequence and sequence <= memory["done"]:
+                if sequence and sequence <= memory.done:
                     continue
                 method = remote_method(self.components.get(component), name, self.site)
                 if method is None:
                     raise MessageError(f"{running} is not a method that may be called at a {self.site}")
-                if not sequence and round < memory["round"]:
+                if not sequence and round < memory.round:
                     # Otherwise whoever kept a message could have an upload made again, with other noise.
                     raise MessageError(
                         f"{running} belongs to {_named(round)}, but this {self.site} has been in "
-                        f"{_named(memory['round'])} already; an old message does not run again"
+                        f"{_named(memory.round)} already; an old message does not run again"
                     )
-                memory["round"] = max(memory["round"], round)
+                memory.round = max(memory.round, round)
                 at_round(round)
-                reply["value"] = method(party, *payload)
-                memory["done"] = sequence or memory["done"]
+                value = method(party, *payload)
+                memory.done = sequence or memory.done
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
-            reply = {"error": {"call": running, "kind": type(error).__name__, "message": describe(error)}}
-        reply["done"], reply["saved"] = memory["done"], memory["saved"]
-        reply["reports"] = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}
+            failure = Failure(running, type(error).__name__, describe(error))
+        reports = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}
+        reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
-            return codec.frame(codec.encode(reply))
+            return codec.frame(codec.encode(reply.to_plain()))
         except MessageError as error:
-            failure = {"call": running, "kind": "MessageError", "message": str(error)}
-            failed = {"error": failure, "done": memory["done"], "saved": memory["saved"], "reports": {}}
-            return codec.frame(codec.encode(failed))
+            failure = Failure(running, "MessageError", str(error))
+            return codec.frame(codec.encode(Reply(memory.done, memory.saved, error=failure).to_plain()))
 
     def _open(self, data: bytes) -> dict[str, Any]:
         message = codec.decode(codec.unframe(data))

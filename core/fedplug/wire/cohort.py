@@ -19,7 +19,7 @@ from fedplug.api.events import Events, ReplyArrived
 from fedplug.api.roles import named
 from fedplug.api.views import KEY_SERVER, SERVER, Wire, client_address
 from fedplug.wire import calls
-from fedplug.wire.calls import Call
+from fedplug.wire.calls import Call, Reply
 
 
 class Transport(Protocol):
@@ -89,17 +89,16 @@ class PostOffice:
                 try:
                     reply = self._read(client_id, answer)
                 except (ClientError, MessageError) as error:
-                    self.dropped[client_id] = str(error)
-                    reply = {}
+                    self.dropped[client_id], reports = str(error), {}
                 else:
-                    if "behind" in reply:
+                    if reply.behind:
                         behind.append(client_id)
                         continue
-                    value = values[client_id] = reply.get("value")
+                    value, reports = reply.value, reply.reports
+                    values[client_id] = value
                     if value is not None and value is not True:
                         self.told.add((component.name, name))
                 answered += 1
-                reports = reply.get("reports", {})
                 self.events.tell(
                     ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
                 )
@@ -122,19 +121,19 @@ class PostOffice:
             yield by_address[address], answer
             started = time.perf_counter()
 
-    def _read(self, client_id: int, answer: bytes | Exception) -> dict[str, Any]:
+    def _read(self, client_id: int, answer: bytes | Exception) -> Reply:
         if isinstance(answer, Exception):
             raise ClientError(str(answer)) from answer
         reply, zones = calls.read_reply(answer)
         self.wire.record(client_address(client_id), SERVER, self.round, self.phase, answer, zones)
-        if not reply["saved"] <= reply["done"] <= self._sequence:
-            told = f"done={reply['done']} and saved={reply['saved']}"
+        if not reply.saved <= reply.done <= self._sequence:
+            told = f"done={reply.done} and saved={reply.saved}"
             raise MessageError(f"a reply with {told}, of {self._sequence} calls: it claims what was never asked")
-        self._done[client_id] = reply["done"]
-        if "behind" not in reply:
-            self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply["saved"]]
-        if "error" in reply:
-            raise ClientError(f"{reply['error']['call']}: {reply['error']['message']}")
+        self._done[client_id] = reply.done
+        if not reply.behind:
+            self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply.saved]
+        if reply.error is not None:
+            raise ClientError(f"{reply.error.call}: {reply.error.message}")
         return reply
 
     def drop(self, client_id: int, reason: str) -> None:
@@ -214,8 +213,7 @@ class Cohort:
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        stored: dict[str, list[int]] = self.server.state.get("fedplug", {}).get("groups", {})
-        return stored or {"all": self._office.client_ids}
+        return self.server.remembered.groups or {"all": self._office.client_ids}
 
     def __len__(self) -> int:
         return len(self.client_ids)
@@ -281,7 +279,7 @@ class Cohort:
         members = sorted(client_id for ids in groups.values() for client_id in ids)
         if members != sorted(self._office.client_ids):
             raise ValueError(f"groups must hold each of the {len(self._office.client_ids)} clients once, got {members}")
-        self.server.state.setdefault("fedplug", {})["groups"] = {name: sorted(ids) for name, ids in groups.items()}
+        self.server.remembered.groups = {name: sorted(ids) for name, ids in groups.items()}
 
 
 class KeyServerLine:
@@ -314,11 +312,10 @@ class KeyServerLine:
             raise ClientError(f"the key server is gone: {answer}") from answer
         reply, zones = calls.read_reply(answer)
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
-        self.seconds += reply["reports"].get("seconds_total", 0.0)
-        for name, (count, took) in reply["reports"].get("operations", {}).items():
+        self.seconds += reply.reports.get("seconds_total", 0.0)
+        for name, (count, took) in reply.reports.get("operations", {}).items():
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0], total[1] = total[0] + count, total[1] + took
-        if "error" in reply:
-            error = reply["error"]
-            raise Refusal(f"the key server refused {error['call']}: {error['message']}", str(error.get("kind", "")))
-        return reply.get("value")
+        if reply.error is not None:
+            raise Refusal(f"the key server refused {reply.error.call}: {reply.error.message}", reply.error.kind)
+        return reply.value

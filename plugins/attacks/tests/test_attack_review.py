@@ -111,7 +111,7 @@ def test_a_released_model_has_the_batch_norm_statistics_that_it_was_released_wit
     plain = recipe_of(rounds=1, model={"use": "std.cnn", "hidden": 4}, buffers="mean")
     with machinery(runs.of(plain), adversaries=["released"]) as run:
         known, _ = seen(run, "released", 0)
-        mean = run.rewound.client(0).state["fedplug"]["buffers"]
+        mean = run.rewound.client(0).remembered.buffers
         initial = run.buffers
     assert known.buffers.keys() == initial.keys() == mean.keys()
     assert all(np.array_equal(known.buffers[name], mean[name]) for name in mean)

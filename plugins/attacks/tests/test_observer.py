@@ -120,7 +120,7 @@ def test_weights_are_divided_out_of_opened_ciphertexts(runs: Runs) -> None:
     assert sealed.update is not None
     assert (sealed.update.states == Seen.ENCRYPTED).all()
     assert len(sealed.update.values) == 0
-    weight = saved(folder, 1, 0)["state"]["fedplug"]["weight"]
+    weight = saved(folder, 1, 0)["remembered"]["weight"]
     assert weight < 0.5  # otherwise this test could not tell
     opened = update_of(folder, "client:1", 0)
     assert (opened.states == Seen.CLEAR).all()
@@ -166,7 +166,7 @@ def test_the_key_servers_sum_is_that_of_the_clients(runs: Runs) -> None:
     folder = runs.of(recipe_of("encrypted", [bfv("key_server")]))
     total = update_of(folder, "key_server", 0)
     parts = [observed(folder, "server", target)[1].update for target in range(4)]
-    weights = [saved(folder, 1, target)["state"]["fedplug"]["weight"] for target in range(4)]
+    weights = [saved(folder, 1, target)["remembered"]["weight"] for target in range(4)]
     mean = np.average(parts, axis=0, weights=weights)
     assert (total.states == Seen.CLEAR).all()
     assert total.values == pytest.approx(mean, abs=1e-3 * float(np.abs(mean).max()))

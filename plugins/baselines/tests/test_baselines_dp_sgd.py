@@ -266,7 +266,7 @@ class Forgetful(DpSgd):
 def test_every_round_is_charged_what_the_trainer_says_of_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TOYS.setdefault("trainer", {}), "toy.decaying", Decaying)
     protocol = run_protocol(recipe_of(train={"use": "toy.decaying", "noise_multiplier": 2.0}, rounds=3)).protocol
-    told = protocol.server.state["fedplug"]["records"][0]
+    told = protocol.server.remembered.records[0]
     assert [multiplier for multiplier, _, _ in told] == pytest.approx([2.0, 0.2, 0.02])
     assert protocol.ledger.records[0] == [tuple(release) for release in told]
     assert protocol.ledger.record_epsilon() >= min(record_epsilons([tuple(told[2])], 1e-5).values())

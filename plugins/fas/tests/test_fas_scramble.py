@@ -270,16 +270,16 @@ def test_one_bad_upload_costs_its_client_the_round_and_nobody_else() -> None:
 
     def damage(how: Callable[[Block], Block]) -> Any:
         def prepare(protocol: Any, engine: Any) -> None:
-            original = protocol.rules.problem
+            original = protocol.rules.read
 
-            def problem(upload: Any, *facts: Any) -> str:
+            def read(upload: Any, *facts: Any) -> Any:
                 calls.append(1)
                 if len(calls) == 2:
                     upload["blocks"]["noised"] = how(upload["blocks"]["noised"])
-                return str(original(upload, *facts))
+                return original(upload, *facts)
 
             calls: list[int] = []
-            protocol.rules.problem = problem
+            protocol.rules.read = read
 
         return run_protocol(recipe(), prepare=prepare)
 

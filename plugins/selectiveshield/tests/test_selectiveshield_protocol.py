@@ -65,8 +65,8 @@ def saved(outcome: Outcome, folder: Path) -> dict[int, Saved]:
                 key and codec.decode(read_file(folder / key))
                 for key in (state["vector"], state["personal"], state["plan"]["labels"])
             )
-            kept = state["state"]["fedplug"].get("retained", {"positions": np.array([]), "values": np.array([])})
-            found[int(name[7:-6])] = Saved(vector, personal, kept["positions"], kept["values"], labels)
+            kept = state["remembered"]["retained"] or Block("retained", 0, np.array([]), np.array([]))
+            found[int(name[7:-6])] = Saved(vector, personal, kept.positions, kept.values, labels)
     return dict(sorted(found.items()))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fedplug import Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.party_memory import ServerMemory
 from fedplug.privacy.charging import releases_of
 from fedplug.testing import check_component
 from fedplug_sensecrypt import affinity
@@ -301,12 +302,12 @@ def test_adjusted_rand_index_against_the_truth() -> None:
     component = Clusters(Clusters.Options())
     component.name = "c"
     groups = {"cluster-1": [0, 1, 2], "cluster-2": [3, 4, 5]}
-    server = Server(state={"fedplug": {"groups": groups}, "c": {"facts": {"clusters": 2.0}}})
+    server = Server(state={"c": {"facts": {"clusters": 2.0}}}, remembered=ServerMemory(groups=groups))
     right, wrong = [7, 7, 7, 2, 2, 2], [0, 1, 0, 1, 0, 1]
     assert component.assess(server, {"categories": right}) == {"clusters": 2.0, "adjusted_rand_index": 1.0}
     assert component.assess(server, {"categories": wrong})["adjusted_rand_index"] < 0.1
     assert component.assess(server, {"categories": None}) == {"clusters": 2.0}
-    assert component.assess(Server(state={"fedplug": {}}), {"categories": right}) == {}
+    assert component.assess(Server(), {"categories": right}) == {}
 
 
 def test_silhouette_is_that_of_the_paper() -> None:

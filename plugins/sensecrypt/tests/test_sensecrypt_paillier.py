@@ -40,7 +40,7 @@ class Parties:
         self.clients = {index: Client(client_id=index) for index in range(num_clients)}
         self.client_ids, self.seen = list(self.clients), list[bytes]()
         for client in self.clients.values():
-            client.state["fedplug"] = {"cohort_secret": bytes(range(32))}
+            client.remembered.cohort_secret = bytes(range(32))
             client.ctx = self.context(client)
         self.component.setup(self, self._key_server(), self.context(self.server))  # type: ignore[arg-type]
 

@@ -64,7 +64,7 @@ def test_four_categories_are_found() -> None:
         "train": {"use": "std.sgd", "epochs": 3, "batch_size": 16, "lr": 0.05},
     }
     outcome = run_protocol(plain)
-    groups = outcome.protocol.server.state["fedplug"]["groups"]
+    groups = outcome.protocol.server.groups
     assert sorted(groups.values()) == [list(range(5 * k, 5 * k + 5)) for k in range(4)]
     assert len({outcome.vectors[5 * k].tobytes() for k in range(4)}) == 4
     assert all(np.array_equal(outcome.vectors[k], outcome.vectors[k - k % 5]) for k in range(20))
@@ -100,7 +100,7 @@ def test_nothing_encrypted_is_also_sent_in_clear() -> None:
         assert not set(encrypted.positions.tolist()) & set(clear.positions.tolist())
         assert encrypted.size + clear.size == 650
         assert len(encrypted.ciphertexts) == 13
-    groups = outcome.protocol.server.state["fedplug"]["groups"]
+    groups = outcome.protocol.server.groups
     often = {
         name: {
             position for position in range(650)
@@ -131,7 +131,7 @@ def test_both_engines_agree() -> None:
     local, processes = run_protocol(plain), run_protocol(plain, "processes")
     assert list(local.vectors) == list(processes.vectors)
     assert all(np.array_equal(local.vectors[k], processes.vectors[k]) for k in local.vectors)
-    assert local.protocol.server.state["fedplug"]["groups"] == processes.protocol.server.state["fedplug"]["groups"]
+    assert local.protocol.server.groups == processes.protocol.server.groups
 
 
 def test_clients_that_hold_the_key_open_the_sums_themselves() -> None:

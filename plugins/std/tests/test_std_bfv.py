@@ -33,7 +33,7 @@ class Parties:
         self.seen_by_server: list[bytes] = []
         self.broken: set[int] = set()
         for client in self.clients.values():
-            client.state["fedplug"] = {"cohort_secret": bytes(range(32))}
+            client.remembered.cohort_secret = bytes(range(32))
             client.ctx = self.context(client)
 
     def context(self, party: Party) -> Context:
@@ -279,7 +279,7 @@ def test_the_box_opens_only_for_clients_and_only_with_its_terms() -> None:
     other = {**made["terms"], "bits": made["terms"]["bits"] - 1}
     with pytest.raises(MessageError, match="do not open"):
         parties.component.adopt_keys(parties.clients[1], made["keys"], other)
-    parties.clients[1].state["fedplug"]["cohort_secret"] = bytes(32)
+    parties.clients[1].remembered.cohort_secret = bytes(32)
     with pytest.raises(MessageError, match="do not open"):
         parties.component.adopt_keys(parties.clients[1], made["keys"], made["terms"])
     with pytest.raises(MessageError, match="no encryption context"):
@@ -461,11 +461,11 @@ def test_ciphertexts_of_another_packing_are_blamed_on_their_client(parties: Part
     ids=str,
 )  # fmt: skip
 def test_a_fault_of_one_upload_is_blamed_on_its_client(parties: Parties, fault: dict[str, Any]) -> None:
-    parties.server.state["fedplug"] = {"weights": dict.fromkeys(range(5), 1.0)}
+    parties.server.remembered.weights = dict.fromkeys(range(5), 1.0)
     blocks = {index: parties.protect(index, [0.5]) for index in range(3)}
     assert parties.component.add_blocks(blocks, parties.context(parties.server)).contributors == 3
     blocks[1] = blocks[1].replace(**fault)
     with pytest.raises((ProtectionError, MessageError), match="client 1") as caught:
         parties.component.add_blocks(blocks, parties.context(parties.server))
-    del parties.server.state["fedplug"]
+    parties.server.remembered.weights = {}
     assert caught.value.client_id == 1

@@ -43,7 +43,7 @@ class Parties:
         self.component, self.num_clients, self.min_clients = component, num_clients, 2
         self.layout = Layout.of([("w", (size,))])
         self.server, self.key_server, self.client = Server(), KeyServer(), Client(client_id=0)
-        self.client.state["fedplug"] = {"cohort_secret": bytes(32)}
+        self.client.remembered.cohort_secret = bytes(32)
         if component.site == "client":
             made = component.make_shared_key(self.client, num_clients)
         else:
@@ -331,7 +331,7 @@ def test_neither_primes_nor_values_nor_single_uploads_pass_where_they_must_not(h
     if holder == "key_server":
         assert all(component.backend.load_context(c.memory(component)["context"]) == secret.public for c in clients)
     update = pushed(initial_vector(recipe), 7, 2, 0)
-    weight = np.float32(protocol.server.state["fedplug"]["weights"][2])
+    weight = np.float32(protocol.server.weights[2])
     assert not any(value.tobytes() in wire for value in (*update[:50], *(update * weight)[:50]))
 
     def ciphertexts(message: Any) -> set[bytes]:

@@ -119,7 +119,7 @@ class Parties:
         self.component, self.num_clients = component, num_clients
         self.layout, self.min_clients = Layout.of([("w", (size,))]), 1
         self.server, self.key_server, self.client = Server(), KeyServer(), Client(client_id=0)
-        self.client.state["fedplug"] = {"cohort_secret": bytes(32)}
+        self.client.remembered.cohort_secret = bytes(32)
         if component.site == "client":
             made = component.make_shared_key(self.client, num_clients)
         else:
@@ -386,12 +386,12 @@ def test_the_server_cannot_open_a_sum(parties: Parties) -> None:
     ],
 )
 def test_a_fault_of_one_upload_is_blamed_on_its_client(parties: Parties, change: dict[str, Any], message: str) -> None:
-    parties.server.state["fedplug"] = {"weights": dict.fromkeys(range(3), 1.0)}
+    parties.server.remembered.weights = dict.fromkeys(range(3), 1.0)
     blocks = {c: parties.protect(mask_of("first", c), UPDATES[c]) for c in range(3)}
     blocks[1] = blocks[1].replace(**change)
     with pytest.raises((ProtectionError, MessageError), match=message) as caught:
         parties.component.add_blocks(blocks, parties.context(parties.server))
-    del parties.server.state["fedplug"]
+    parties.server.remembered.weights = {}
     assert caught.value.client_id == 1
 
 

@@ -221,7 +221,7 @@ class Clusters(fedplug.Groups):
 
     def assess(self, server: Server, truth: Mapping[str, Any]) -> dict[str, float]:
         """What was found in round 1, and where the true categories are known the adjusted Rand index (Eq. 11)."""
-        groups: dict[str, list[int]] = server.state["fedplug"].get("groups", {})
+        groups = server.groups
         facts: dict[str, float] = dict(server.memory(self).get("facts", {}))
         if truth["categories"] is not None and groups:
             from sklearn.metrics import adjusted_rand_score

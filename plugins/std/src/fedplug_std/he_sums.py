@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fedplug.api.context import Server
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.typed import is_count, shown
 
@@ -87,7 +88,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
         raise ProtectionError(
             f"a sum of {contributors} updates could overflow: max_clients={terms['max_clients']}; raise max_clients"
         )
-    weights = ctx.party.state.get("fedplug", {}).get("weights", {})
+    weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # whoever else adds was told none
     for client_id, block in blocks.items():
         weight = weights.get(client_id, block.divisor)
         if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:

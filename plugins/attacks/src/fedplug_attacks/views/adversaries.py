@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Party, Server
-from fedplug.api.errors import CheckpointError
 from fedplug.api.types import Plan
 from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
-from fedplug.round.state_files import file_name, read_file
+from fedplug.round.state_files import file_name, holding, read_file
 from numpy.typing import NDArray
 
 
@@ -33,12 +32,14 @@ class Insider:
         party: a client, the key server or the aggregation server, for opening what its keys open.
         plan: the client's plan of the round; None at a server.
         vector, personal: float32 (P,), the client's global model and its own, if it has one.
+        buffers: the batch-norm statistics of a client's model, by name.
     """
 
     party: Party
     plan: Plan | None = None
     vector: NDArray[np.float32] | None = None
     personal: NDArray[np.float32] | None = None
+    buffers: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +104,9 @@ class Adversary:
         if self.insider is not None:
             found.append(read_client(folder, self.insider))
         if "server" in self.roles:
-            state = codec.decode(read_file(folder / file_name(SERVER)))
-            found.append(Insider(Server(state=state["server"])))
+            found.append(Insider(_read(folder / file_name(SERVER), Server(), "server")))
         if "key_server" in self.roles and (folder / file_name(KEY_SERVER)).is_file():
-            found.append(Insider(KeyServer(state=codec.decode(read_file(folder / file_name(KEY_SERVER))))))
+            found.append(Insider(_read(folder / file_name(KEY_SERVER), KeyServer())))
         return found
 
     def sentence(self, shared_key: bool) -> str:
@@ -129,6 +129,15 @@ class Adversary:
         return "; ".join(says[role] for role in says if role in self.roles)
 
 
+def _read(path: Path, party: Party, inside: str | None = None) -> Party:
+    """A server, as its state file has it; under the key `inside` where the file holds more than the party."""
+    data = read_file(path)
+    with holding(path, "server's state"):
+        saved = codec.decode(data)
+        party.restore(saved if inside is None else saved[inside])
+    return party
+
+
 def read_client(folder: Path, client_id: int) -> Insider:
     """A client's saved state, as an insider of the adversary has it."""
 
@@ -136,16 +145,13 @@ def read_client(folder: Path, client_id: int) -> Insider:
         return None if name is None else codec.decode(read_file(folder / name))
 
     path = folder / file_name(client_address(client_id))
-    try:
-        saved = codec.decode(read_file(path))
+    data = read_file(path)
+    with holding(path, "client's state"):
+        saved = codec.decode(data)
         plan = saved["plan"]
-        party = Client(state=saved["state"], client_id=client_id)
-        party.weight = saved["state"]["fedplug"].get("weight", 1.0)
+        party = Client(client_id=client_id)
+        party.restore(saved)
         party.vector, party.personal = fetch(saved["vector"]), fetch(saved["personal"])
         labels = plan and fetch(plan["labels"])
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise CheckpointError(f"{path} holds no client's state ({type(error).__name__}: {error})") from error
-    kept = Plan(labels, tuple(plan["zones"]), frozenset(plan["shared"])) if plan else None
-    return Insider(party, kept, party.vector, party.personal)
+        kept = Plan(labels, tuple(plan["zones"]), frozenset(plan["shared"])) if plan else None
+    return Insider(party, kept, party.vector, party.personal, party.remembered.buffers)

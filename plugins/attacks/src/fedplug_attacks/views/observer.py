@@ -145,7 +145,7 @@ class Observer:
         told = [self._readable(each, insiders) for each in tellings(read, self._tellings)]
         if self.recipe.groups:
             servers = [insider.party for insider in insiders if isinstance(insider.party, Server)]
-            groups = servers[0].state.get("fedplug", {}).get("groups", {}).values() if servers else ()
+            groups = servers[0].groups.values() if servers else ()
             clients = {each.client_id for each in told}
             told += memberships(self.recipe.groups.name, round, groups or groups_seen(read, clients))
         return tuple(told)
@@ -324,7 +324,7 @@ class Bystander:
 
     def __init__(self, observer: Observer, client_id: int, insiders: Sequence[Insider] = ()) -> None:
         self._insiders = insiders
-        self._observer, self._client = observer, Client(client_id=client_id, state={"fedplug": {}})
+        self._observer, self._client = observer, Client(client_id=client_id)
         self.vector: Vector | None = observer.initial
         self.buffers: dict[str, Any] = {}
         self._done: set[int] = set()
@@ -378,7 +378,7 @@ class _Likeness:
     """
 
     def __init__(self, messages: Sequence[Message], insider: Any, target: int, round: int) -> None:
-        self.trained = insider.state["fedplug"].get("trained", -1) == round
+        self.trained = insider.remembered.trained == round
         told = []
         for client_id in (insider.client_id, target):
             adopted, lasting, negotiated = set(), set(), []

@@ -24,7 +24,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
-from fedplug.round.state_files import file_name, write_file
+from fedplug.round.state_files import file_name, holding, write_file
 from fedplug.round.steps import OneBatch
 from numpy.typing import NDArray
 
@@ -155,7 +155,8 @@ class Rewound:
         protocol = Protocol(
             self.recipe, self._composition, self._engine, self.model.layout, wire, Events(), self.model, self.public
         )
-        protocol.restore(state)
+        with holding(folder / file_name(SERVER), "server's state"):
+            protocol.restore(state)
         return protocol, wire
 
     def _saved(self, protocol: Protocol) -> Path:
@@ -163,5 +164,5 @@ class Rewound:
         folder = Path(self._scratch.name) / f"moment-{self._moments}"
         folder.mkdir()
         self._engine.save(folder)
-        write_file(folder / file_name(SERVER), codec.encode({"server": protocol.server.state}))
+        write_file(folder / file_name(SERVER), codec.encode({"server": protocol.server.to_plain()}))
         return folder

@@ -252,7 +252,7 @@ class AttackRun:
             assert occasion.moment is not None
             theirs = read_client(occasion.moment.folder, target)
             # A model is released with its batch-norm statistics: it answers nothing sensible without them.
-            return Known((), None, theirs.vector, theirs.personal, theirs.party.state["fedplug"].get("buffers", {}))
+            return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
         return self.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
 
