@@ -10,8 +10,8 @@ from fedplug import at_client, at_key_server
 from fedplug.api import codec
 from fedplug.api.context import KeyServer
 from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.party_memory import KeyServerMemory
 from fedplug.api.types import Block
-from fedplug.party_memory import KeyServerMemory
 from fedplug.wire.calls import Call, Receiver, Reply, describe, read_reply, request
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.errors import ProtectionError
 from fedplug.api.openings import Openings
-from fedplug.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
+from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Known

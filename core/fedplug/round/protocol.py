@@ -47,10 +47,10 @@ from fedplug.api.events import (
     ZoneOpened,
 )  # fmt: skip
 from fedplug.api.links import amplified, locked, seal_of, stated_bounds
+from fedplug.api.party_memory import ServerMemory
 from fedplug.api.roles import Groups, RecordTrainer, Sealer
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
-from fedplug.party_memory import ServerMemory
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders

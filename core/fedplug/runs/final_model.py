@@ -67,7 +67,7 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
                 "groups of clients ended with different models; run.client_model(0) gives that of client 0"
             )
         host.model.set_vector(chosen.vector)
-        host.model.set_buffers(chosen.state["fedplug"]["buffers"])
+        host.model.set_buffers(chosen.remembered.buffers)
         module = getattr(host.model, "module", None)
     finally:
         engine.close()

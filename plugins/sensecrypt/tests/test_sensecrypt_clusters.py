@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fedplug import Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug.party_memory import ServerMemory
+from fedplug.api.party_memory import ServerMemory
 from fedplug.privacy.charging import releases_of
 from fedplug.testing import check_component
 from fedplug_sensecrypt import affinity

@@ -199,7 +199,7 @@ def test_other_costs_can_be_put_in_place_of_the_measured_ones(sealed: Outcome) -
 
 
 def test_core_operations_are_counted_in_examples(sealed: Outcome) -> None:
-    weights = sealed.protocol.server.state["fedplug"]["weights"]
+    weights = sealed.protocol.server.remembered.weights
     sizes = {client_id: work_of(sealed.rows[0])[0][client_id]["train"] for client_id in weights}
     assert weights == pytest.approx({client_id: size / max(sizes.values()) for client_id, size in sizes.items()})
     for row in sealed.rows:

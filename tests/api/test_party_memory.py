@@ -11,8 +11,8 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Server
 from fedplug.api.errors import CheckpointError, ProtectionError
+from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
 from fedplug.api.types import Block
-from fedplug.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
 from fedplug.round.parties import KeyServerHost
 from fedplug.round.state_files import write_file
 from fedplug_attacks.views.adversaries import Adversary, read_client
