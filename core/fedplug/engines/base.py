@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.world import World
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Job:
         key_server: whether the protocol needs one.
         catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
         run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
+        world: of the recipe, for clients in this very process; it travels to no other.
     """
 
     recipe: dict[str, Any]
@@ -33,6 +35,7 @@ class Job:
     key_server: bool = False
     catalog: Catalog | None = None
     run_dir: Path | None = None
+    world: World | None = None
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

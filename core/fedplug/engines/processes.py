@@ -10,6 +10,7 @@ from the last checkpoint.
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -40,7 +41,7 @@ class ProcessEngine:
     """Clients spread over worker processes; the key server in a process of its own."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._job = dataclasses.replace(job, world=None)
         num_clients = int(job.recipe["data"]["clients"])
         workers = max(1, min(job.workers, num_clients))
         self._members = {number: list(range(number, num_clients, workers)) for number in range(workers)}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe, Use
     from fedplug.recipe.yaml_source import KeyPath
     from fedplug.round.protocol import Protocol
+    from fedplug.round.world import World
     from fedplug.runs.settings import Settings
 
 
@@ -57,6 +58,7 @@ class FinishedRun:
         settings: of this machine.
         catalog: the components on offer; None where they are those installed.
         in_sweep: whether somebody else shows how it goes, so that nothing but warnings is to be printed.
+        world: the data and the initial model, which need not be built again.
     """
 
     recipe: Recipe
@@ -64,6 +66,7 @@ class FinishedRun:
     settings: Settings
     catalog: Catalog | None
     in_sweep: bool
+    world: World
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
-from fedplug.api.context import Client, Context, KeyServer, Party, stream
-from fedplug.api.errors import of_component
+from fedplug.api.context import Client, Context, KeyServer, Party
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
-from fedplug.api.roles import ModelSource, Partition
 from fedplug.api.types import Layout, Plan, PublicData
 from fedplug.api.views import KEY_SERVER, client_address
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints
-from fedplug.round.client_data import client_data, load_data
+from fedplug.round.client_data import client_data
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
+from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
 
 
@@ -112,6 +111,7 @@ class ClientHost:
         data_root: folder of data sets, or None.
         device: `cpu`, `cuda`, ...
         run_dir: the run folder, in which the clients note what they open, or None.
+        world: of the recipe, where this process has one already.
     """
 
     def __init__(
@@ -122,19 +122,15 @@ class ClientHost:
         data_root: str | None,
         device: str,
         run_dir: Path | None = None,
+        world: World | None = None,
     ) -> None:
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
         self._receiver = Receiver("client", components, recipe.digest, run_dir)
-        data, self.public = load_data(recipe, composition.components, data_root)
-        num_clients = recipe.data.clients
-        partition = composition.part(recipe.data.partition.name, Partition)
-        with of_component(partition.name, "assign"):
-            assignment = partition.assign(data.train.labels, num_clients, stream(recipe.seed, "partition"))
-        source = composition.part(recipe.model.name, ModelSource)
-        with of_component(source.name, "build"):
-            self.model: Model = source.build(data.shape, len(data.classes), recipe.seed, device)
+        world = World(recipe, composition, data_root) if world is None else world
+        self.public, num_clients = world.public, recipe.data.clients
+        self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
@@ -145,7 +141,7 @@ class ClientHost:
             client = HostedClient(client_id, self)
             client.said = {key: section.of_client(client_id) for key, section in sections.items()}
             client.data_root = data_root
-            client.data = client_data(data, assignment, client_id, num_clients, recipe.seed)
+            client.data = client_data(world.data, world.assignment, client_id, num_clients, recipe.seed)
             client.vector = initial
             client.openings = openings_of(client_address(client_id), run_dir)
             client.remembered.buffers = buffers

@@ -23,12 +23,10 @@ from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.wire.calls import describe
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.checkpoint import KEPT, Checkpoints
-from fedplug.round.client_data import load_data
 from fedplug.recipe.composition import Composition
-from fedplug.api.context import stream
 from fedplug.console.display import Display, make_display, show
 from fedplug.engines.base import Engine, Job
-from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error, of_component
+from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
 from fedplug.api.events import (
     Asking,
     Events,
@@ -40,18 +38,18 @@ from fedplug.api.events import (
     RunStopped,
 )  # fmt: skip
 from fedplug.privacy.ledger_setup import ledger_of
-from fedplug.api.model import Model
 from fedplug.recipe.plan import plan_of
 from fedplug.round.protocol import Protocol
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.api.roles import Extension, ModelSource, Partition
+from fedplug.api.roles import Extension, Partition
 from fedplug.runs.folder import Charges, locked, new_folder, write_text
 from fedplug.recipe.sections import FinishedRun
 from fedplug.runs.settings import Settings
 from fedplug.round.state_files import holding
 from fedplug.round.steps import needs_key_server
-from fedplug.api.types import Layout, PublicData
+from fedplug.api.types import Layout
 from fedplug.api.views import Wire, write_wire
+from fedplug.round.world import World
 
 INTERRUPTED = 130
 
@@ -142,8 +140,11 @@ class Run:
         recipe = self.recipe
         composition = Composition(recipe, self.catalog)
         device = resolve_device(self.settings.device)
-        model, public, distribution = self._public_facts(composition)
+        world = World(recipe, composition, self.data_root)
+        model, distribution = world.model("cpu"), class_distribution(world)
         layout = model.layout
+        if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
+            require_memory(recipe, layout)
         wire = Wire(keep=self.keeps)
         ledger = ledger_of(recipe, composition, layout)
         plan = plan_of(recipe, composition)
@@ -181,8 +182,8 @@ class Run:
         books: Bookkeeping | None = None
         try:
             with terminated_like_interrupted():
-                engine = self._engine(device, composition)
-                protocol = Protocol(recipe, composition, engine, layout, wire, events, model, public)
+                engine = self._engine(device, composition, world)
+                protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
                 self._write_as_it_goes(books, engine)
                 if checkpoint is None:
@@ -218,7 +219,7 @@ class Run:
             display.close()
         self._write_results(books, events)
         events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
-        finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None)
+        finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None, world)
         return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
 
     def _write_as_it_goes(self, books: Bookkeeping, engine: Engine) -> None:
@@ -233,24 +234,6 @@ class Run:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _public_facts(self, composition: Composition) -> tuple[Model, PublicData | None, dict[str, Any]]:
-        """The model, the public examples, and for the report the class distribution, which no message carries."""
-        recipe = self.recipe
-        data, public = load_data(recipe, composition.components, self.data_root)
-        partition = composition.part(recipe.data.partition.name, Partition)
-        with of_component(partition.name, "assign"):
-            assignment = partition.assign(data.train.labels, recipe.data.clients, stream(recipe.seed, "partition"))
-        counts = {
-            str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
-            for client_id, mine in enumerate(assignment)
-        }
-        source = composition.part(recipe.model.name, ModelSource)
-        with of_component(source.name, "build"):
-            model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
-        if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
-            require_memory(recipe, model.layout)
-        return model, public, {"classes": list(data.label_names), "clients": counts}
-
     def _engine_class(self) -> type:
         name, installed = self.settings.engine, Catalog.discover()
         entry = self.catalog.get("engine", name) or installed.get("engine", name)
@@ -258,7 +241,7 @@ class Run:
             raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
         return entry.load()
 
-    def _engine(self, device: str, composition: Composition) -> Engine:
+    def _engine(self, device: str, composition: Composition, world: World) -> Engine:
         job = Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
@@ -267,6 +250,7 @@ class Run:
             key_server=needs_key_server(composition),
             catalog=self.injected,
             run_dir=self.run_dir,
+            world=world,
         )
         engine: Engine = self.engine_class(job)
         return engine
@@ -383,6 +367,16 @@ def command_line() -> str:
     program = Path(sys.argv[0])
     ours = program.stem == "fedplug" or program.parts[-2:] == ("fedplug", "__main__.py")
     return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
+
+
+def class_distribution(world: World) -> dict[str, Any]:
+    """For the report, how many examples of each class a client has, which no message carries."""
+    data = world.data
+    counts = {
+        str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
+        for client_id, mine in enumerate(world.assignment)
+    }
+    return {"classes": list(data.label_names), "clients": counts}
 
 
 def require_memory(recipe: Recipe, layout: Layout) -> None:

@@ -16,7 +16,7 @@ from fedplug.api.context import Client
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.api.events import Events
 from fedplug.api.model import Model
-from fedplug.api.types import Examples, PublicData
+from fedplug.api.types import Examples
 from fedplug.api.views import SERVER, Message, Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
@@ -26,6 +26,7 @@ from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import file_name, holding, write_file
 from fedplug.round.steps import OneBatch
+from fedplug.round.world import World
 from numpy.typing import NDArray
 
 
@@ -57,7 +58,7 @@ class Rewound:
         device: torch device name.
         key_server: whether the protocol needs one.
         model: with its initial weights.
-        public: examples that everybody has.
+        world: of the run.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Rewound:
         device: str,
         key_server: bool,
         model: Model,
-        public: PublicData | None,
+        world: World,
     ) -> None:
-        self.recipe, self.model, self.public = recipe, model, public
+        self.recipe, self.model, self.public = recipe, model, world.public
         self.checkpoints = Checkpoints(run_dir)
-        job = Job(recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog)
+        job = Job(recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world)
         self._job, self._engine = job, LocalEngine(job)
         self._composition = job.build()[1]
         self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")

@@ -16,6 +16,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.steps import needs_key_server
+from fedplug.round.world import World
 from fedplug.runs.bookkeeping import listen, listeners
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
@@ -63,7 +64,13 @@ def attack(
 
 
 def execute(
-    recipe: Recipe, ran: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None, command: str
+    recipe: Recipe,
+    ran: Recipe,
+    run_dir: Path,
+    settings: Settings,
+    catalog: Catalog | None,
+    command: str,
+    world: World | None = None,
 ) -> int:
     """Makes the attacks of a recipe on a run; gives the exit code, 130 where it was interrupted.
 
@@ -72,6 +79,7 @@ def execute(
         ran: as the run was made.
         run_dir, settings, catalog: as in `attack`.
         command: how to go on after an interruption.
+        world: of the run, where this process has it already.
     """
     from fedplug.api.torch_model import resolve_device
     from fedplug.runs.run import terminated_like_interrupted
@@ -90,7 +98,8 @@ def execute(
     run: AttackRun | None = None
     try:
         with terminated_like_interrupted():
-            run = AttackRun(recipe, ran, run_dir, data_root, resolve_device(settings.device), keys, catalog, watch)
+            device = resolve_device(settings.device)
+            run = AttackRun(recipe, ran, run_dir, data_root, device, keys, catalog, watch, world)
             summary = run.execute()
     except KeyboardInterrupt:
         done, total = (max(0, run.done - 1), run.total) if run else (0, 0)

@@ -23,7 +23,7 @@ from fedplug.api.context import Attacker, Context, Server, stream
 from fedplug.api.effects import Seal
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
 from fedplug.api.model import Model
-from fedplug.api.roles import Attack, Metric, ModelSource
+from fedplug.api.roles import Attack, Metric
 from fedplug.api.truth import Truth
 from fedplug.api.types import Examples
 from fedplug.api.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
@@ -33,6 +33,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.parties import make_context
 from fedplug.round.steps import OneBatch
+from fedplug.round.world import World
 from fedplug.wire.calls import describe
 
 from fedplug_attacks.views.adversaries import Adversary, read_client
@@ -81,6 +82,7 @@ class AttackRun:
         key_server: whether the protocol has one.
         catalog: the components on offer; those installed if None.
         watch: told of progress.
+        world: of the run, where this process has it already.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class AttackRun:
         key_server: bool,
         catalog: Catalog | None,
         watch: AttackDisplay,
+        world: World | None = None,
     ) -> None:
         self.recipe, self.ran, self.run_dir, self.watch = recipe, ran, run_dir, watch
         section = AttackSection.of(recipe)
@@ -104,8 +107,12 @@ class AttackRun:
         self.twins = self._twins()
         self.checkpoints = Checkpoints(run_dir)
         self.recorded = self._recorded(max(round for round, _ in self._rounds()))
-        data = self._parties(data_root, key_server, catalog)
-        self.scorer = Scorer(self._metrics(), self.rewound.public, data.mean, recipe.seed)
+        # The attacker has a model of its own, and no data but what is public; the scorer stands outside every party.
+        world = World(ran, self.composition, data_root) if world is None else world
+        self.model = world.model(device)
+        self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
+        self.rewound = Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
+        self.scorer = Scorer(self._metrics(), world.public, world.data.mean, recipe.seed)
         ctx = make_context(recipe, self.composition, self.model.layout, 0, Server(), self.rewound.public)
         learns = self.composition.trainer.learns(ctx)
         self.truths = Truths(
@@ -382,20 +389,6 @@ class AttackRun:
             result["picture"] = None
 
     # -- parts ---------------------------------------------------------------------------------------------------------
-
-    def _parties(self, data_root: str | None, key_server: bool, catalog: Catalog | None) -> Any:
-        """Builds the parties of the run and the attacker's own model; gives a client's data, for its public facts."""
-        from fedplug.round.client_data import load_data
-
-        components = self.composition.components
-        data, public = load_data(self.recipe, components, data_root)
-        source = self.composition.part(self.recipe.model.name, ModelSource)
-        self.model = source.build(data.shape, len(data.classes), self.recipe.seed, self.device)
-        self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
-        self.rewound = Rewound(
-            self.ran, catalog, self.run_dir, data_root, self.device, key_server, self.model, public
-        )
-        return data
 
     def _recorded(self, last: int) -> list[Message]:
         """What was recorded up to a round, which is all that an attack on it may know."""

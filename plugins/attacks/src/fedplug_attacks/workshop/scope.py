@@ -136,7 +136,7 @@ class AttackSection(Section):
         again = shlex.join(["fedplug", "attack", str(run.folder)])
         settings = run.settings.replace({"quiet": True}) if run.in_sweep else run.settings
         try:
-            return execute(run.recipe, run.recipe, run.folder, settings, run.catalog, again)
+            return execute(run.recipe, run.recipe, run.folder, settings, run.catalog, again, run.world)
         except FedplugError as error:
             raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 

@@ -1,0 +1,81 @@
+"""One world a process: what is public or belongs to the clients is built once, and parties still share no component."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.engines.base import Job
+from fedplug.engines.local import LocalEngine
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.world import World
+from fedplug.runs import run as run_command
+from fedplug.runs.settings import Settings
+from fedplug_std.models import Mlp
+from fedplug_std.partitions import Dirichlet
+from toy_components import recipe_of, toy_catalog
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "leakage.yaml"
+
+
+@pytest.mark.slow
+def test_a_run_with_attacks_builds_data_partition_and_model_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            built[f"{owner.__name__}.{name}"] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    recipe = load_recipe(RECIPE, ["rounds=1", "attack.targets=[0]"])
+    count(World, "__init__")
+    count(Composition, "__init__")
+    count(Dirichlet, "assign")
+    count(Mlp, "build")
+    assert run_command.start(recipe, Settings(output=tmp_path, quiet=True))[0] == 0
+    # Of each party, in the run and again in the parties that are taken back, and two of the attacks.
+    assert built.pop("Composition.__init__") <= 8
+    assert built == {"World.__init__": 1, "Dirichlet.assign": 1, "Mlp.build": 1}
+
+
+def test_a_model_of_the_world_is_ones_own_and_components_are_not_in_it() -> None:
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(), catalog)
+    composition = Composition(recipe, catalog)
+    world = World(recipe, composition, None)
+    first, second = world.model("cpu"), world.model("cpu")
+    initial = first.get_vector()
+    assert np.array_equal(second.get_vector(), initial)
+    first.set_vector(initial + 1)
+    assert np.array_equal(second.get_vector(), initial)
+    assert np.array_equal(world.model("cpu").get_vector(), initial)
+    engine = LocalEngine(Job(recipe.to_plain(), catalog=catalog, key_server=True, world=world))
+    hosts = [*engine.hosts]
+    parts = [set(map(id, host.composition.components.values())) for host in hosts]
+    assert len(parts) == 2
+    assert not parts[0] & parts[1]
+    assert not (parts[0] | parts[1]) & set(map(id, composition.components.values()))
+
+
+def test_clients_of_a_given_world_have_the_data_of_a_world_of_their_own() -> None:
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(), catalog)
+    job = Job(recipe.to_plain(), catalog=catalog)
+    apart = LocalEngine(job).clients
+    world = World(recipe, Composition(recipe, catalog), None)
+    given = LocalEngine(Job(recipe.to_plain(), catalog=catalog, world=world))
+    for address, client in apart.clients.items():
+        other = given.clients.clients[address]
+        assert np.array_equal(client.data.train.inputs, other.data.train.inputs)
+        assert np.array_equal(client.data.own_test.labels, other.data.own_test.labels)
+        assert np.array_equal(client.vector, other.vector)
