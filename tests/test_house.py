@@ -26,7 +26,8 @@ BELOW = {
 HANDED = {
     "api.context -> wire.cohort", "api.events -> wire.server_clock", "api.hookspecs -> wire.cohort",
     "api.roles -> wire.cohort", "api.links -> recipe.recipe", "api.roles -> recipe.recipe",
-    "api.scores -> recipe.recipe", "recipe.sections -> round.protocol", "recipe.sections -> runs.settings",
+    "api.scores -> recipe.recipe", "recipe.sections -> round.protocol", "recipe.sections -> round.world",
+    "recipe.sections -> runs.settings",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""
 

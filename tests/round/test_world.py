@@ -19,7 +19,7 @@ from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
 from toy_components import recipe_of, toy_catalog
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "leakage.yaml"
+RECIPE = Path(__file__).parents[2] / "recipes" / "leakage.yaml"
 
 
 @pytest.mark.slow
