@@ -426,7 +426,7 @@ def test_the_public_names_are_listed() -> None:
 
 
 def test_the_recipe_keys_are_listed() -> None:
-    from fedplug.recipe.recipe import SECTIONS, General
+    from fedplug.recipe.parts import SECTIONS, General
 
     text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").partition("## Names and references")[0]
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))

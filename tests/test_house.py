@@ -26,7 +26,8 @@ BELOW = {
 HANDED = {
     "api.context -> wire.cohort", "api.events -> wire.server_clock", "api.hookspecs -> wire.cohort",
     "api.roles -> wire.cohort", "api.links -> recipe.recipe", "api.roles -> recipe.recipe",
-    "api.scores -> recipe.recipe", "recipe.sections -> round.protocol", "recipe.sections -> round.world",
+    "api.scores -> recipe.recipe", "api.links -> recipe.parts", "recipe.sections -> round.protocol",
+    "recipe.sections -> round.world",
     "recipe.sections -> runs.settings",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""
@@ -89,6 +90,18 @@ def test_no_two_rooms_need_each_other() -> None:
     for room in BELOW:
         for other in needs.get(room, set()) - {room}:
             assert room not in needs.get(other, set()), (room, other)
+
+
+def test_no_module_needs_itself_through_others() -> None:
+    known = modules()
+    needs = {
+        name: {other for other, annotation in imports(path, known) if not annotation and other in known}
+        for name, path in known.items()
+        if name.partition(".")[0] in BELOW
+    }
+    while free := {name for name, others in needs.items() if not others & needs.keys()}:
+        needs = {name: others for name, others in needs.items() if name not in free}
+    assert not needs, "these import each other in a circle"
 
 
 @pytest.mark.parametrize("room", sorted(BELOW))

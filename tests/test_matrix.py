@@ -179,7 +179,7 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
 def zones_of(negotiation: str) -> tuple[str, ...]:
     """The zones that its plans can hold, in label order."""
     from fedplug.recipe.composition import instantiate
-    from fedplug.recipe.recipe import Use
+    from fedplug.recipe.parts import Use
 
     name = negotiation.partition("@")[0]
     options, _ = NEGOTIATIONS[negotiation]

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from fedplug import Block, Client, Context, Dataset, Effects, Known, Model, hookimpl
 from fedplug.api.errors import ERRORS, FedplugError
-from fedplug.console.display import Display, make_display
+from fedplug.console.choice import make_display
+from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.run import start
 from fedplug.runs.settings import Settings

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from fedplug.api import units
-from fedplug.console.display import PlainDisplay, make_display, resume_command, thin_out
+from fedplug.console.choice import make_display
+from fedplug.console.display import PlainDisplay, resume_command, thin_out
 from fedplug.console.live import LiveDisplay, clock_time, rounds_table
 from rich.console import Console
 

@@ -226,7 +226,7 @@ def test_the_digest_is_the_same_in_every_process() -> None:
     # Sets have another order in every process, unless somebody sorts them.
     code = """
 from fedplug import Options, Field
-from fedplug.recipe.recipe import Use
+from fedplug.recipe.parts import Use
 class O(Options):
     names: frozenset[str] = Field(frozenset("abcdefgh"), description="x")
 print(Use("a", "a", "protect", O()).to_plain())

@@ -30,7 +30,8 @@ from fedplug.api.types import RETAINED
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
-    from fedplug.recipe.recipe import Recipe, Sampling, Use
+    from fedplug.recipe.parts import Sampling, Use
+    from fedplug.recipe.recipe import Recipe
 
 Hook = Literal["protect", "aggregate", "postprocess"]
 

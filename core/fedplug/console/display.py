@@ -7,7 +7,6 @@ live one is in `fedplug.console.live`.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
@@ -72,23 +71,6 @@ def show(display: Display, events: Events) -> None:
     events.subscribe(Note, lambda event: display.note(event.text))
     events.subscribe(RunStopped, stop)
     events.subscribe(RunFinished, finish)
-
-
-def make_display(quiet: bool) -> Display:
-    """The display for this process's standard output.
-
-    Args:
-        quiet: show warnings and the end of the run only.
-    """
-    from rich.console import Console
-
-    console = Console()
-    # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
-    if quiet or not sys.stdout.isatty() or console.is_dumb_terminal:
-        return PlainDisplay(sys.stdout, quiet=quiet)
-    from fedplug.console.live import LiveDisplay
-
-    return LiveDisplay(console)
 
 
 class PlainDisplay:

@@ -22,8 +22,8 @@ from fedplug.recipe.option_errors import closest
 from fedplug.recipe.sections import Around
 
 if TYPE_CHECKING:
+    from fedplug.recipe.parts import Use
     from fedplug.recipe.reader import Draft
-    from fedplug.recipe.recipe import Use
     from fedplug.recipe.yaml_source import KeyPath
 
 Complaint = tuple["KeyPath", str]

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from fedplug.api.context import Context
     from fedplug.api.effects import Effects
     from fedplug.api.types import Block
-    from fedplug.recipe.recipe import Recipe, Use
+    from fedplug.recipe.parts import Use
+    from fedplug.recipe.recipe import Recipe
 
 R = TypeVar("R", bound=Component)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,10 +14,13 @@ from fedplug.api.errors import PluginError
 from fedplug.api.roles import ROLES, Component
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest, explain
-from fedplug.recipe.recipe import CHAINS, LISTS, SECTIONS, DataUse, General, Recipe, Use, zone_order
+from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, General, Use, zone_order
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
 from fedplug.recipe.yaml_source import KeyPath, Source
+
+if TYPE_CHECKING:
+    from fedplug.recipe.recipe import Recipe
 
 REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
 _MACHINE = ("engine", "workers", "device", "output", "record_wire")  # people look for these in the recipe
@@ -53,8 +56,13 @@ class Draft:
     recipe: Recipe | None
 
 
-def read_draft(source: Source, catalog: Catalog) -> Draft:
+def read_draft(source: Source, catalog: Catalog, build: Callable[..., Recipe]) -> Draft:
     """Reads what can be read; the complaints go to `source.problems`.
+
+    Args:
+        source: plain data with positions.
+        catalog: the components on offer.
+        build: makes the recipe of its fields, where nothing was wrong.
 
     Raises:
         PluginError: a plugin offers a section under a key that is the core's own.
@@ -65,7 +73,7 @@ def read_draft(source: Source, catalog: Catalog) -> Draft:
             f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) has the name of a key that "
             "every recipe can have; uninstall it, or let it take another name"
         )
-    return _Reader(source, catalog).read()
+    return _Reader(source, catalog, build).read()
 
 
 @dataclasses.dataclass
@@ -79,8 +87,8 @@ class _Slot:
 
 
 class _Reader:
-    def __init__(self, source: Source, catalog: Catalog) -> None:
-        self.source, self.catalog, self.data = source, catalog, source.data
+    def __init__(self, source: Source, catalog: Catalog, build: Callable[..., Recipe]) -> None:
+        self.source, self.catalog, self.data, self.build = source, catalog, source.data, build
         self.slots: list[_Slot] = []
         self.chains: dict[str, dict[str, list[_Slot]]] = {}
         self.defined: dict[str, Use] = {}
@@ -378,7 +386,7 @@ class _Reader:
                 sections[section] = tuple(self.places[slot.path] for slot in self.slots if slot.path[0] == section)
             elif section != "data":
                 sections[section] = self.places.get((section,))
-        return Recipe(**dict(general), **sections, sections=offered)
+        return self.build(**dict(general), **sections, sections=offered)
 
 
 def _dotted(path: KeyPath) -> str:

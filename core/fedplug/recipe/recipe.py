@@ -23,99 +23,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from fedplug.api.component import Options
 from fedplug.api.errors import RecipeError
-from fedplug.api.types import BASE_ZONES
 from fedplug.recipe import layers, yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.sections import Section, plain_options
-from fedplug.recipe.yaml_source import KeyPath, Source
-
-SECTIONS: dict[str, str] = {
-    "data": "dataset", "public": "dataset", "model": "model", "train": "trainer",
-    "score_parameters": "score_parameters", "groups": "groups",
-    "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
-    "postprocess": "postprocess", "accountant": "accountant", "extensions": "extension",
-}  # fmt: skip
-"""The sections that every recipe can have, and the entry-point group each draws from; plugins register further ones."""
-
-LISTS = ("score_parameters", "extensions")
-CHAINS = ("protect", "postprocess")
-"""Sections that hold a list, and sections that hold one list a zone. The others hold one component."""
-
-
-class Sampling(Options):
-    """Which clients take part in a round."""
-
-    scheme: Literal["poisson", "fixed"] = Field(
-        "poisson", description="poisson: each client by its own coin; fixed: always the same number"
-    )
-    rate: float = Field(gt=0, le=1, description="share of the clients that take part in a round")
-    source: Literal["secure", "reproducible"] = Field(
-        "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
-    )
-
-
-class General(Options):
-    """The keys of a recipe that are no components."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
-    description: str = Field("", description="one sentence for people; not part of the digest")
-    seed: int = Field(ge=0, description="all reproducible randomness follows from it")
-    rounds: int = Field(ge=1, le=1_000_000, description="number of rounds, T")
-    min_clients: int = Field(2, ge=1, description="the fewest updates that a sum may hold")
-    sampling: Sampling | None = Field(None, description="null: every client takes part in every round")
-    buffers: Literal["local", "mean"] = Field(
-        "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
-    )
-    delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
-
-
-@dataclasses.dataclass(frozen=True)
-class Use:
-    """One place of a recipe that names a component.
-
-    Attributes:
-        use: the component, `<plugin>.<thing>`.
-        name: the instance's own name, unique in the recipe.
-        group: the entry-point group it is found in.
-        options: its validated options.
-        is_reference: True where this place refers to a component that another place defines.
-        path: where it stands in the recipe, for messages.
-    """
-
-    use: str
-    name: str
-    group: str
-    options: BaseModel
-    is_reference: bool = False
-    path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
-
-    @property
-    def section(self) -> str:
-        """The key of the recipe it stands under; `partition` for that of `data`."""
-        return "partition" if self.path == ("data", "partition") else str(self.path[0])
-
-    def to_plain(self) -> Any:
-        """Plain data that reads back as this place."""
-        if self.is_reference:
-            return self.name
-        return {"use": self.use, "name": self.name, **plain_options(self.options)}
-
-
-@dataclasses.dataclass(frozen=True)
-class DataUse(Use):
-    """The data set, among how many clients it is split, and how; `public` training examples are set aside first."""
-
-    clients: int = 1
-    partition: Use = None  # type: ignore[assignment]
-    public: int = 0
-
-    def to_plain(self) -> Any:
-        split = {"clients": self.clients, "public": self.public, "partition": self.partition.to_plain()}
-        return super().to_plain() | split
+from fedplug.recipe.check import find_problems
+from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, Sampling, Use, zone_order
+from fedplug.recipe.reader import read_draft
+from fedplug.recipe.sections import Section
+from fedplug.recipe.yaml_source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,11 +144,6 @@ class Recipe:
         return {use.name: use for use in self.uses() if not use.is_reference}
 
 
-def zone_order(names: set[str]) -> tuple[str, ...]:
-    """The base zones, then the other names, sorted."""
-    return (*BASE_ZONES, *sorted(names - set(BASE_ZONES)))
-
-
 def load_recipe(path: Path | str, sets: Sequence[layers.Change] = (), catalog: Catalog | None = None) -> Recipe:
     """Reads, extends, overrides and checks a recipe file.
 
@@ -276,11 +188,8 @@ def _extended(source: Source, folder: Path) -> Source:
 
 
 def _finish(source: Source, catalog: Catalog | None) -> Recipe:
-    from fedplug.recipe.check import find_problems
-    from fedplug.recipe.reader import read_draft
-
     if isinstance(source.data, Mapping):
-        draft = read_draft(source, catalog or Catalog.discover())
+        draft = read_draft(source, catalog or Catalog.discover(), Recipe)
         for path, message in find_problems(draft):
             source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
         if draft.recipe is not None and not source.problems:

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from fedplug.api.errors import PluginError
 from fedplug.api.roles import Component
 from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, General
 from fedplug.recipe.reader import REQUIRED
-from fedplug.recipe.recipe import CHAINS, LISTS, SECTIONS, General
 from fedplug.recipe.sections import Section, list_model, load
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

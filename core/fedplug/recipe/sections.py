@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from fedplug.api.effects import Reveals
     from fedplug.api.roles import Component
     from fedplug.recipe.catalog import Catalog, Entry
-    from fedplug.recipe.recipe import Recipe, Use
+    from fedplug.recipe.parts import Use
+    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World

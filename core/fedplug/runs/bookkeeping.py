@@ -14,7 +14,7 @@ from fedplug.api.errors import FedplugError, SetupError, cause_of, log_error
 from fedplug.api.events import Event, Events
 from fedplug.runs.metrics import Metrics
 from fedplug.recipe.option_errors import explain
-from fedplug.recipe.recipe import Use
+from fedplug.recipe.parts import Use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -241,7 +241,7 @@ def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
     if not values:
         return
     from fedplug.recipe.catalog import Catalog
-    from fedplug.recipe.recipe import SECTIONS, General
+    from fedplug.recipe.parts import SECTIONS, General
 
     keys = {*General.model_fields, *SECTIONS, *Catalog.discover().sections}
     ours = {*SETTINGS, "settings", "display"} if settings else set()

@@ -24,7 +24,8 @@ from fedplug.wire.calls import describe
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.recipe.composition import Composition
-from fedplug.console.display import Display, make_display, show
+from fedplug.console.display import Display, show
+from fedplug.console.choice import make_display
 from fedplug.engines.base import Engine, Job
 from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
 from fedplug.api.events import (

@@ -25,7 +25,7 @@ from fedplug.api.roles import (
 )
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import implemented_hooks, instantiate
-from fedplug.recipe.recipe import Use
+from fedplug.recipe.parts import Use
 from fedplug.testing import deeds, single
 from fedplug.testing.static import check_component
 from fedplug.testing.world import World, catalog_with, recipe_around, run

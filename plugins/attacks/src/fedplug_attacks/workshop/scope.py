@@ -14,7 +14,7 @@ from fedplug.recipe.sections import Around, FinishedRun, Section
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Use
+    from fedplug.recipe.parts import Use
     from fedplug.recipe.yaml_source import KeyPath
 
 ROLES = ("server", "eavesdropper", "client", "key_server", "released")
