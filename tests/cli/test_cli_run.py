@@ -165,7 +165,7 @@ def test_settings_are_judged_before_anything_is_loaded_or_printed(
     def loaded(*_: object) -> None:
         raise AssertionError("data were loaded")
 
-    monkeypatch.setattr(run_command.Run, "_public_facts", loaded)
+    monkeypatch.setattr(run_command, "World", loaded)
     assert fedplug(monkeypatch, "run", recipe, "--output", tmp_path / "runs", *words) == 1
     captured = capsys.readouterr()
     assert complaint in captured.err
