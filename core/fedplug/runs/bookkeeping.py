@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from fedplug.privacy.charging import Charging
-from fedplug.recipe.composition import implemented_hooks, instantiate
 from fedplug.api.errors import FedplugError, SetupError, cause_of, log_error
 from fedplug.api.events import Event, Events
-from fedplug.runs.metrics import Metrics
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.composition import implemented_hooks, instantiate
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
+from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.privacy.ledger import Ledger
-    from fedplug.round.protocol import Protocol
     from fedplug.api.roles import Extension
+    from fedplug.privacy.ledger import Ledger
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.round.protocol import Protocol
 
 
 class Bookkeeping:

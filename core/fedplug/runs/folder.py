@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedplug.round.checkpoint import Checkpoints
 from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.round.checkpoint import Checkpoints
 
 
 def new_folder(output: Path, name: str) -> Path:

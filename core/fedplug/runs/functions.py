@@ -17,9 +17,9 @@ from fedplug.api.errors import PluginError, SetupError
 
 if TYPE_CHECKING:
     from fedplug.console.display import Display
-    from fedplug.runs.result import Run
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
+    from fedplug.runs.result import Run
     from fedplug.runs.settings import Settings
 
 Sets = Iterable[str] | Mapping[str, Any]

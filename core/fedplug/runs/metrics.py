@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplug.wire.cohort import PostOffice, alike, listed
 from fedplug.api.events import (
     Events,
     ModelDelivered,
@@ -24,6 +23,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.pictures import SERVER, Pictures, party_name, take
 from fedplug.recipe.recipe import Recipe
+from fedplug.wire.cohort import PostOffice, alike, listed
 
 if TYPE_CHECKING:
     from fedplug.api.context import Party

@@ -18,15 +18,6 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug.api import units
-from fedplug.recipe import yaml_source
-from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.wire.calls import describe
-from fedplug.recipe.catalog import Catalog
-from fedplug.round.checkpoint import KEPT, Checkpoints
-from fedplug.recipe.composition import Composition
-from fedplug.console.display import Display, show
-from fedplug.console.choice import make_display
-from fedplug.engines.base import Engine, Job
 from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
 from fedplug.api.events import (
     Asking,
@@ -38,19 +29,28 @@ from fedplug.api.events import (
     RunStarted,
     RunStopped,
 )  # fmt: skip
-from fedplug.privacy.ledger_setup import ledger_of
-from fedplug.recipe.plan import plan_of
-from fedplug.round.protocol import Protocol
-from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.api.roles import Extension, Partition
-from fedplug.runs.folder import Charges, locked, new_folder, write_text
-from fedplug.recipe.sections import FinishedRun
-from fedplug.runs.settings import Settings
-from fedplug.round.state_files import holding
-from fedplug.round.steps import needs_key_server
 from fedplug.api.types import Layout
 from fedplug.api.views import Wire, write_wire
+from fedplug.console.choice import make_display
+from fedplug.console.display import Display, show
+from fedplug.engines.base import Engine, Job
+from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.plan import plan_of
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.sections import FinishedRun
+from fedplug.round.checkpoint import KEPT, Checkpoints
+from fedplug.round.protocol import Protocol
+from fedplug.round.state_files import holding
+from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
+from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
+from fedplug.runs.folder import Charges, locked, new_folder, write_text
+from fedplug.runs.settings import Settings
+from fedplug.wire.calls import describe
 
 INTERRUPTED = 130
 
