@@ -24,7 +24,7 @@ BELOW = {
     "testing": ["runs"],
 }
 HANDED = {
-    "api.context -> wire.cohort", "api.events -> wire.server_clock", "api.hookspecs -> wire.cohort",
+    "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
     "api.roles -> wire.cohort", "api.links -> recipe.recipe", "api.roles -> recipe.recipe",
     "api.scores -> recipe.recipe", "api.links -> recipe.parts", "recipe.sections -> round.protocol",
     "recipe.sections -> round.world",

@@ -11,10 +11,22 @@ import fedplug
 import pytest
 from fedplug import Extension, FedplugError, Settings, hookimpl
 from fedplug.api.errors import SetupError
-from fedplug.api.events import Asking, Event, RoundStarted, RowComplete, RunFinished, RunStarted, RunStopped
+from fedplug.api.events import (
+    Asking,
+    Event,
+    ReplyArrived,
+    RoundStarted,
+    RowComplete,
+    RowMade,
+    RunFinished,
+    RunStarted,
+    RunStopped,
+    ZoneOpened,
+)
 from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs.files import read_rows
 from fedplug.runs.run import resume, start
 from toy_components import recipe_of
 
@@ -33,20 +45,20 @@ class Ear(Extension):
     class Options(fedplug.Options):
         pass
 
-    heard: ClassVar[list[Event]] = []
+    log: ClassVar[list[Event]] = []
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def observe(self, event: Event) -> None:
-        self.heard.append(event)
+        self.log.append(event)
 
 
 class Everywhere(Ear):
     """The same, of every run."""
 
     every_run = True
-    heard: ClassVar[list[Event]] = []
+    log: ClassVar[list[Event]] = []
 
 
 class Clumsy(Ear):
@@ -55,6 +67,29 @@ class Clumsy(Ear):
     def observe(self, event: Event) -> None:
         if isinstance(event, RowComplete):
             raise ValueError("no space left")
+
+
+class Rewriter(Ear):
+    """Change whatever can be changed of what is heard."""
+
+    log: ClassVar[list[Event]] = []
+
+    def observe(self, event: Event) -> None:
+        self.log.append(event)
+        if isinstance(event, ZoneOpened) and event.block.values is not None:
+            event.block.values[:] = 7.0
+        if isinstance(event, ReplyArrived):
+            event.reports.clear()
+        if isinstance(event, RowMade | RowComplete):
+            dict(event.row).clear()
+            event.row["accuracy"] = 1.0  # type: ignore[index]
+
+
+class Rows(Ear):
+    """Hear rows alone."""
+
+    hears = (RowComplete,)
+    log: ClassVar[list[Event]] = []
 
 
 class Budget(Ear):
@@ -78,6 +113,7 @@ class Wraps(Ear):
 
 EARS: dict[str, type] = {
     "ear.one": Ear, "ear.every": Everywhere, "ear.clumsy": Clumsy, "ear.budget": Budget, "ear.wraps": Wraps,
+    "ear.rewriter": Rewriter, "ear.rows": Rows,
 }  # fmt: skip
 
 
@@ -89,7 +125,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     found = Catalog.discover()
     for name, ear in EARS.items():
         found.groups["extension"][name] = Entry(name, "extension", f"{__name__}:{ear.__name__}", "ears", "0", ear)
-    for heard in (Ear.heard, Everywhere.heard):
+    for heard in (Ear.log, Everywhere.log, Rewriter.log, Rows.log):
         heard.clear()
     return found
 
@@ -107,27 +143,44 @@ def run(catalog: Catalog, *listeners: str, muted: tuple[str, ...] = (), **change
 
 def test_events_come_in_order_and_once(catalog: Catalog) -> None:
     folder = run(catalog, "ear.one")
-    kinds = [type(event) for event in Ear.heard]
+    kinds = [type(event) for event in Ear.log]
     assert kinds[0] is RunStarted
     assert kinds[-1] is RunFinished
-    assert [event.round for event in Ear.heard if isinstance(event, RoundStarted)] == [0, 1]
-    assert [event.row["round"] for event in Ear.heard if isinstance(event, RowComplete)] == [1, 2]
-    finished = Ear.heard[-1]
+    assert [event.round for event in Ear.log if isinstance(event, RoundStarted)] == [0, 1]
+    assert [event.row["round"] for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
+    finished = Ear.log[-1]
     assert isinstance(finished, RunFinished)
     assert finished.folder == folder
 
 
+def test_what_an_extension_does_to_an_event_does_not_reach_the_run(catalog: Catalog) -> None:
+    rows = [read_rows(run(catalog, *names)) for names in ((), ("ear.rewriter",))]
+    assert any(isinstance(event, ZoneOpened) for event in Rewriter.log)
+    told = [[{key: row[key] for key in ("accuracy", "loss", "train_loss", "bytes")} for row in found] for found in rows]
+    assert told[0] == told[1]
+
+
+def test_an_extension_may_say_what_it_hears(catalog: Catalog) -> None:
+    run(catalog, "ear.rows")
+    assert [type(event) for event in Rows.log] == [RowComplete, RowComplete]
+
+
+def test_one_that_the_recipe_names_hears_a_run_once(catalog: Catalog) -> None:
+    run(catalog, extensions=["ear.every"])
+    assert [type(event) for event in Everywhere.log].count(RunFinished) == 1
+
+
 def test_a_recipe_names_a_listener(catalog: Catalog) -> None:
     run(catalog, extensions=["ear.one"])
-    assert any(isinstance(event, RunFinished) for event in Ear.heard)
+    assert any(isinstance(event, RunFinished) for event in Ear.log)
 
 
 def test_one_for_every_run_hears_it_unless_it_is_sent_away(catalog: Catalog) -> None:
     run(catalog, rounds=1)
-    assert len([event for event in Everywhere.heard if isinstance(event, RowComplete)]) == 1
-    Everywhere.heard.clear()
+    assert len([event for event in Everywhere.log if isinstance(event, RowComplete)]) == 1
+    Everywhere.log.clear()
     run(catalog, muted=("ear.every",), rounds=1)
-    assert not Everywhere.heard
+    assert not Everywhere.log
 
 
 @pytest.mark.parametrize(
@@ -159,7 +212,7 @@ def test_one_that_fails_is_noted_once_and_the_run_goes_on(
     folder = run(catalog, "ear.clumsy", "ear.one")
     shown = capsys.readouterr().out
     assert shown.count("extension ear.clumsy hears no more: ValueError: no space left") == 1
-    assert [event.row["round"] for event in Ear.heard if isinstance(event, RowComplete)] == [1, 2]
+    assert [event.row["round"] for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
     log = (folder / "errors.log").read_text()
     assert "-- extension ear.clumsy, RowComplete" in log
     assert log.count("ValueError: no space left") == 1
@@ -176,7 +229,7 @@ def test_one_that_refuses_stops_the_run_before_anything_is_charged(catalog: Cata
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["log"] == []
     assert ledger["verdict"] == "NO DP STATEMENT: no round was recorded."
-    stopped = Ear.heard[-1]
+    stopped = Ear.log[-1]
     assert isinstance(stopped, RunStopped)
     assert "the budget is spent" in str(stopped.error)
 
@@ -213,9 +266,9 @@ def words(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("reports")
 def test_with_and_without_at_the_command_line(words: Any) -> None:
     assert (words("--with", "ear.one") / "report.html").is_file()
-    assert isinstance(Ear.heard[-1], RunFinished)
+    assert isinstance(Ear.log[-1], RunFinished)
     assert not (words("--without", "lab.report", "--without", "ear.every") / "report.html").exists()
-    assert len([event for event in Everywhere.heard if isinstance(event, RunFinished)]) == 1
+    assert len([event for event in Everywhere.log if isinstance(event, RunFinished)]) == 1
 
 
 def test_with_and_without_in_the_config_file(words: Any, tmp_path: Path) -> None:
@@ -223,8 +276,8 @@ def test_with_and_without_in_the_config_file(words: Any, tmp_path: Path) -> None
     config.parent.mkdir(parents=True)
     config.write_text('with = ["ear.one", "{use: rowlog.csv, file: rows.csv}"]\nwithout = ["ear.every"]\n')
     words()
-    assert isinstance(Ear.heard[-1], RunFinished)
-    assert not Everywhere.heard
+    assert isinstance(Ear.log[-1], RunFinished)
+    assert not Everywhere.log
     assert len(Path("rows.csv").read_text().splitlines()) == 2
     words("--with", "{use: rowlog.csv, file: more.csv}")  # beside those of the config file
     assert len(Path("rows.csv").read_text().splitlines()) == 3

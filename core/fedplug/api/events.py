@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from fedplug.api.types import Block
-    from fedplug.wire.server_clock import ServerClock
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,21 +157,28 @@ class RoundClosed(Event):
     Attributes:
         asked: who was asked to take part.
         answered: whose upload is in the sums.
-        clock: seconds of the server's own work.
+        seconds: of the server's own work, by phase; `open` at the key server, `wall` by the clock on the wall.
+        own: of the server's own work in all.
     """
 
     round: int
     asked: Sequence[int]
     answered: Sequence[int]
-    clock: ServerClock
+    seconds: Mapping[str, float]
+    own: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelDelivered(Event):
-    """The last aggregate has reached the clients, and the final model is evaluated."""
+    """The last aggregate has reached the clients, and the final model is evaluated.
+
+    Attributes:
+        seconds, own: as in `RoundClosed`.
+    """
 
     groups: Mapping[str, Sequence[int]]
-    clock: ServerClock
+    seconds: Mapping[str, float]
+    own: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -492,10 +492,13 @@ class Extension(Component):
 
     every_run: ClassVar[bool] = False
     """Whether it hears every run of whoever has it installed; `--without NAME` sends it away."""
+    hears: ClassVar[tuple[type, ...]] = ()
+    """The events that it hears, such as `(RowComplete,)`; none named stands for all. Naming them saves copies."""
 
     def observe(self, event: Event) -> None:
-        """Hears every event of the run (`fedplug.api.events`), at the server, in order, before the run goes on.
+        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on.
 
+        It gets a copy of each, so that nothing it does to one reaches the run.
         A `FedplugError` stops the run: at `RoundStarted` or `Asking`, before anything is released. Anything else that
         is raised is noted once, and the extension hears no more.
         """

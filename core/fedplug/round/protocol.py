@@ -195,17 +195,17 @@ class Protocol:
         cohort.tell_now(self.steps.train)
 
         if self.composition.ballots(ctx):
-            self.events.tell(Asking(round, asked, "ballots"))
+            self.events.tell(Asking(round, tuple(asked), "ballots"))
         try:
             with clock("negotiate"):
                 self._negotiate(cohort, ctx)
         finally:
             self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
-        self.events.tell(Negotiated(round, asked, groups))
+        self.events.tell(Negotiated(round, tuple(asked), groups))
         self.office.require(len(cohort))
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
-        self.events.tell(Asking(round, charged, "upload"))
+        self.events.tell(Asking(round, tuple(charged), "upload"))
         sent = cohort.ask(self.steps.protect)
         self.events.tell(Uploaded(round, groups))
 
@@ -254,9 +254,9 @@ class Protocol:
             for zone in self.recipe.zones
         }
         shares = {client_id: weights[client_id] for client_id in uploads}
-        self.events.tell(Released(round, charged, shares, sizes, contributors, exposed))
+        self.events.tell(Released(round, tuple(charged), shares, sizes, contributors, exposed))
         self.known.hide()
-        self.events.tell(RoundClosed(round, asked, sorted(uploads), clock))
+        self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(uploads)), clock.seconds(), clock.own()))
 
     def _note_uncovered(self, ctx: Context) -> None:
         """Tells what components had clients answer and say nowhere that it shows anything."""
@@ -269,7 +269,7 @@ class Protocol:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
         least = self.recipe.min_clients
         self.events.note(f"round {round + 1}: {len(asked)} clients were drawn, min_clients is {least}; it is skipped")
-        self.events.tell(RoundClosed(round, asked, [], clock))
+        self.events.tell(RoundClosed(round, tuple(asked), (), clock.seconds(), clock.own()))
 
     def _note_skipped(self, what: str, why: str) -> None:
         """Says that something is left out of this round, which goes on without it."""
@@ -451,7 +451,7 @@ class Protocol:
         for group, ids in everyone.groups.items():
             if len({digests[c] for c in ids if c in digests}) > 1:
                 self.events.note(f"the clients of group {group} ended with different models")
-        self.events.tell(ModelDelivered(everyone.groups, clock))
+        self.events.tell(ModelDelivered(everyone.groups, clock.seconds(), clock.own()))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +133,14 @@ class _Listener:
 
     def __init__(self, extension: Extension, events: Events, run_dir: Path | None) -> None:
         self._extension, self._events, self._run_dir, self._failed = extension, events, run_dir, False
-        events.subscribe(Event, self)
+        for kind in extension.hears or (Event,):
+            events.subscribe(kind, self)
 
     def __call__(self, event: Event) -> None:
         if self._failed:
             return
         try:
-            self._extension.observe(event)
+            self._extension.observe(copy.deepcopy(event))  # what an extension does to it must not reach the run
         except FedplugError:
             raise
         except Exception as error:

@@ -28,7 +28,6 @@ from fedplug.wire.cohort import PostOffice, alike, listed
 if TYPE_CHECKING:
     from fedplug.api.context import Party
     from fedplug.privacy.ledger import Ledger
-    from fedplug.wire.server_clock import ServerClock
 
 
 class Metrics:
@@ -127,22 +126,22 @@ class Metrics:
                 "dropped": {str(client_id): reason for client_id, reason in self.office.dropped.items()},
             },
             "zones": {zone: _mean(share[zone] for share in shares if zone in share) for zone in self.recipe.zones},
-            **self._costs(event.round, event.clock),
+            **self._costs(event.round, event.seconds),
             "epsilon": self.ledger.epsilon(),
             **({"epsilon_prices": part} if (part := self.ledger.priced_part()) else {}),
             **({"record_epsilon": records} if (records := self.ledger.record_epsilon()) is not None else {}),
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
             "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
         }
-        self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.clock.own()))
+        self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []
         self._take_pictures(*take(self.server.figures), SERVER)
 
     def _end(self, event: ModelDelivered) -> None:
         """Adds the costs of the end of the run to its last row, and how the final model does."""
         if self.awaiting is not None:
-            _merge(self.awaiting, self._costs(self.recipe.rounds, event.clock))
-            self.events.tell(RowMade(self.recipe.rounds, self.awaiting, self._reports, event.clock.own()))
+            _merge(self.awaiting, self._costs(self.recipe.rounds, event.seconds))
+            self.events.tell(RowMade(self.recipe.rounds, self.awaiting, self._reports, event.own))
         self.complete(event.groups)
 
     def _hear(self, event: ReplyArrived) -> None:
@@ -192,9 +191,9 @@ class Metrics:
     def _evaluations(self) -> dict[int, dict[str, float]]:
         return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}
 
-    def _costs(self, round: int, clock: ServerClock) -> dict[str, Any]:
+    def _costs(self, round: int, own: Mapping[str, float]) -> dict[str, Any]:
         """Seconds per phase summed over the parties, bytes per direction, phase and zone, and messages to clients."""
-        seconds = clock.seconds()
+        seconds = dict(own)
         for _, report in self._reports:
             timed: dict[str, float] = report.get("seconds", {})
             for phase, value in timed.items():

@@ -231,7 +231,8 @@ class Run:
 
     def _listeners(self) -> list[Extension]:
         """The extensions that hear this run without standing in its recipe."""
-        return listeners(self.catalog, self.settings.listeners, self.settings.muted)
+        inside = {use.use for use in self.recipe.extensions}  # hears it already
+        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ class Report(fedplug.Extension):
     class Options(fedplug.Options):
         pass
 
-    every_run = True
+    every_run, hears = True, (ResultsWritten,)
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def observe(self, event: Event) -> None:
         """Draws from the files of the run folder, as `fedplug report` does."""
-        if isinstance(event, ResultsWritten):
-            rewrite_report(event.folder)
+        assert isinstance(event, ResultsWritten)
+        rewrite_report(event.folder)
