@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("fedplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fedplug")
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def blocks_in(body: Any) -> int:
 
 def test_both_engines_agree() -> None:
     """Encryption leaves no trace in the results, so the engines agree bit for bit."""
-    plain = sensecrypt(select={"budget": 0.01}, rounds=2)
+    plain = sensecrypt(select={"budget": 0.003}, rounds=2)
     plain["groups"] = {"use": "sensecrypt.clusters", "epsilon": 1e4, "source": "reproducible"}
     local, processes = run_protocol(plain), run_protocol(plain, "processes")
     assert list(local.vectors) == list(processes.vectors)

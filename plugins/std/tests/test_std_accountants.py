@@ -73,9 +73,9 @@ def test_no_sampling_is_the_exact_curve() -> None:
 def test_epsilon_grows_with_rate_and_rounds_and_falls_with_noise() -> None:
     """Item 21."""
     for method in ("pld", "rdp"):
-        by_rate = [epsilon(2, rate, 20)[method] for rate in (0, 0.01, 0.1, 0.5, 1)]
-        by_rounds = [epsilon(2, 0.1, rounds)[method] for rounds in (1, 10, 100)]
-        by_noise = [epsilon(multiplier, 0.1, 20)[method] for multiplier in (0, 0.7, 2, 10, math.inf)]
+        by_rate = [epsilon(2, rate, 20)[method] for rate in (0, 0.05, 1)]
+        by_rounds = [epsilon(2, 0.1, rounds)[method] for rounds in (1, 40)]
+        by_noise = [epsilon(multiplier, 0.1, 20)[method] for multiplier in (0, 0.7, 10, math.inf)]
         assert by_rate == sorted(by_rate)
         assert by_rounds == sorted(by_rounds)
         assert by_noise == sorted(by_noise, reverse=True)
@@ -237,7 +237,7 @@ def test_sampled_laplace_and_pure_releases(rate: float) -> None:
     assert composed(("laplace", scale, rate, 3), adjacency="replace_one") == whole
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.floats(0.3, 30), st.integers(1, 20), st.floats(0.8, 20), st.sampled_from(["laplace", "pure"]))
 def test_rdp_is_a_bound_above_and_nothing_exceeds_the_plain_sum(b: float, n: int, sigma: float, kind: str) -> None:
     found = Pld(Pld.Options()).compose([(kind, b, 1.0, n), ("gaussian", sigma, 1.0, n)], DELTA, "zero_out")
