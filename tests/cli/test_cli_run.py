@@ -126,8 +126,9 @@ def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path
     program = "import sys; from fedplug.cli.main import main; sys.exit(main())"
     words = ["run", str(recipe), "--output", str(tmp_path / "runs"), "--set", "rounds=40", "--set", "train.epochs=3"]
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background have it ignored
+    )  # fmt: skip
     deadline = time.monotonic() + 300
     # Any checkpoint from the second on: only the last two are kept, and a busy machine may look late.
     while not list(tmp_path.glob("runs/*/checkpoint/round-00[0-9][2-9]")) and time.monotonic() < deadline:
