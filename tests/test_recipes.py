@@ -158,6 +158,12 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attack_pictures, "draw", lambda path, *_: path.touch())
 
 
+FEW_DOCUMENTS = [
+    "data.test_count=16", "data.train_count=80", "data.clients=3", "score_parameters.0.samples=1", "aggregate.samples=1"
+]  # fmt: skip
+"""For a U-Net, which takes its time."""
+
+
 def run_small(path: Path, folder: Path, *sets: str) -> tuple[Recipe, list[dict[str, float]]]:
     once = ["train.epochs=1"] if hasattr(load_recipe(path).train.options, "epochs") else []
     recipe = load_recipe(path, ["rounds=2", *once, *sets])
@@ -191,7 +197,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     # Scalar Paillier takes 15 ms a scalar.
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
-        "fedre": ["data.test_count=16", "data.train_count=112"],  # a U-Net
+        "fedre": FEW_DOCUMENTS,
     }.get(path.stem, ["model.hidden=[32]"])
     assert_sound(*run_small(path, tmp_path, *few))
 
@@ -215,8 +221,7 @@ def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
 
 
 def test_the_task_of_fedre_runs_without_a_data_folder(tmp_path: Path) -> None:
-    small = ["data.test_count=16", "data.train_count=112"]
-    _, rows = run_small(ROOT / "recipes/paper/fedre/documents.yaml", tmp_path, *small)
+    _, rows = run_small(ROOT / "recipes/paper/fedre/documents.yaml", tmp_path, *FEW_DOCUMENTS[:3])
     assert set(rows[-1]["segmentation"]) == {"iou", "precision", "recall", "f_score"}  # type: ignore[call-overload]
 
 
