@@ -202,7 +202,12 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     assert_sound(*run_small(path, tmp_path, *few))
 
 
-@pytest.mark.parametrize("path", BASELINES, ids=ids)
+@pytest.mark.parametrize(
+    "path",
+    # The tests of DP-SGD itself run its recipe too.
+    [pytest.param(path, marks=pytest.mark.slow) if path.stem == "dp-sgd" else path for path in BASELINES],
+    ids=ids,
+)
 def test_baselines_run(path: Path, tmp_path: Path) -> None:
     assert_sound(*run_small(path, tmp_path, "model.hidden=[16]"))
 

@@ -253,6 +253,7 @@ def test_pictures_outlive_ctrl_c_and_resume(
     assert json.loads((run_dir / "summary.json").read_text())["assessments"]["toy.draws"]["clients"] == 4
 
 
+@pytest.mark.slow
 def test_both_engines_show_the_same(catalog: Catalog, settings: Settings) -> None:
     found = []
     for engine in ("local", "processes"):

@@ -350,7 +350,7 @@ def test_sums_that_show_single_updates_are_named(holder: str, least: int) -> Non
 shares = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(shares, st.integers(0, 7))
 def test_dropping_a_client_after_its_noise_never_lowers_epsilon(weights: list[float], dropped: int) -> None:
     """Item 41, in every view and for any weights."""

@@ -140,7 +140,7 @@ def test_many_values_cost_no_more_than_the_account_says(largest: int, alpha: flo
         assert exact >= 0.4 * epsilon
 
 
-@settings(deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.1, 1e4), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_alpha_for_a_budget_at_delta_uses_it_up_and_is_no_smaller(epsilon: float, values: int, largest: int) -> None:
     alpha = alpha_for(epsilon, values, largest, 1e-5)
