@@ -24,7 +24,7 @@ FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main;
 
 
 def plain_recipe() -> dict[str, Any]:
-    train = {"use": "std.sgd", "epochs": 4, "batch_size": 8, "lr": 0.02}
+    train = {"use": "std.sgd", "epochs": 6, "batch_size": 8, "lr": 0.02}
     plain = paraaegis(rounds=ROUNDS, decay=0.95, train=train, score_parameters=[UNANIMOUS])
     return {**plain, "name": "kill"}
 
