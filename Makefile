@@ -13,7 +13,7 @@ run: setup
 
 test: setup
 	$(BIN)/ruff check .
-	$(MAKE) --jobs 2 --output-sync=line types suite
+	$(MAKE) --jobs 2 types suite
 
 # mypy uses one core; beside the first tests it costs less of the time than before them.
 types:

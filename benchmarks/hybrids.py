@@ -15,9 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
+import fedplug
 from fedplug_lab.records import result_of
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -51,10 +49,8 @@ def main() -> None:
 
 def run(name: str, seed: int) -> dict[str, Any]:
     """One run of a recipe, in a folder that is thrown away."""
-    recipe = load_recipe(RECIPES / f"{name}.yaml", [f"seed={seed}"])
     with tempfile.TemporaryDirectory() as folder:
-        _, run_dir = start(recipe, Settings(output=Path(folder), quiet=True))
-        found = result_of(run_dir)
+        found = result_of(fedplug.run(RECIPES / f"{name}.yaml", seed=seed, output=folder, quiet=True).folder)
     kept = ("accuracy", "personal_accuracy", "zones", "seconds", "bytes", "epsilon")
     return {key: found[key] for key in kept}
 

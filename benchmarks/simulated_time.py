@@ -37,11 +37,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fedplug
 import numpy as np
 from fedplug import Client, at_client
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select
@@ -165,11 +164,8 @@ def run(recipe: Recipe) -> tuple[list[dict[str, Any]], list[dict[int, Mask]]]:
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
     ):
-        settings = Settings.load().replace({"engine": "local", "device": "cpu", "output": Path(folder), "quiet": True})
-        code, run_dir = start(recipe, settings)
-        if code:
-            raise SystemExit(code)
-        return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()], masks
+        run = fedplug.run(recipe, engine="local", device="cpu", output=folder, quiet=True)
+        return [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()], masks
 
 
 def sensecrypt(recipe: Recipe) -> Run:
