@@ -76,7 +76,7 @@ def _roles() -> Iterator[str]:
         groups.setdefault(role, []).append(group)
     served: list[tuple[type, list[str]]] = [(roles.Component, []), *groups.items()]
     served.insert(6, (roles.Sealer, ["protect", "postprocess"]))
-    served.append((roles.RecordTrainer, ["trainer"]))
+    served.append((roles.AccountKeeper, []))
     for role, its_groups in served:
         named = " and ".join(f"`fedplug.{group}`" for group in its_groups)
         entry = f" (entry-point group {named})" if named else ""

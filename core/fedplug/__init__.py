@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from fedplug.api.observation import ObservedUpdate as ObservedUpdate
     from fedplug.api.observation import Seen as Seen
     from fedplug.api.observation import TensorView as TensorView
+    from fedplug.api.roles import Account as Account
     from fedplug.api.roles import Accountant as Accountant
+    from fedplug.api.roles import AccountKeeper as AccountKeeper
     from fedplug.api.roles import Aggregator as Aggregator
     from fedplug.api.roles import Attack as Attack
     from fedplug.api.roles import Component as Component
@@ -71,7 +73,6 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Plans as Plans
     from fedplug.api.roles import Protector as Protector
     from fedplug.api.roles import Reads as Reads
-    from fedplug.api.roles import RecordTrainer as RecordTrainer
     from fedplug.api.roles import Scorer as Scorer
     from fedplug.api.roles import Scoring as Scoring
     from fedplug.api.roles import Sealer as Sealer
@@ -147,6 +148,8 @@ _HOME = {
     "Seal": "fedplug.api.effects",
     "Shifts": "fedplug.api.effects",
     "Uncredited": "fedplug.api.effects",
+    "Account": "fedplug.api.roles",
+    "AccountKeeper": "fedplug.api.roles",
     "Accountant": "fedplug.api.roles",
     "Aggregator": "fedplug.api.roles",
     "Attack": "fedplug.api.roles",
@@ -164,7 +167,6 @@ _HOME = {
     "Plans": "fedplug.api.roles",
     "Protector": "fedplug.api.roles",
     "Reads": "fedplug.api.roles",
-    "RecordTrainer": "fedplug.api.roles",
     "Scorer": "fedplug.api.roles",
     "Scoring": "fedplug.api.roles",
     "Sealer": "fedplug.api.roles",

@@ -204,7 +204,7 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
         (fedplug.Negotiation, "effects", "Protector"),
         (fedplug.Aggregator, "public_scores", "Scorer"),
         (fedplug.Opener, "client_weight", "Aggregator"),
-        (fedplug.Trainer, "record_release", "RecordTrainer"),
+        (fedplug.Trainer, "round_release", "AccountKeeper"),
         (fedplug.Extension, "learns", "Trainer"),
         (fedplug.Protector, "add_blocks", "Sealer"),
     ],

@@ -381,16 +381,62 @@ class Trainer(Component):
         return None
 
 
-class RecordTrainer(Trainer):
-    """A trainer that protects single training records (DP-SGD)."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """An account of privacy at another level than the client, which the component that protects there keeps itself.
+
+    Attributes:
+        level: in one word, such as `record`; the ledger, the metrics (`record_epsilon`) and the verdict name it so.
+        release: a NamedTuple of numbers >= 0: what one round releases of one client at that level.
+        unit: what is protected: `one training example of a client, added or removed`.
+        terms: the same as the verdict has it, with trust and adjacency: `single records, local, add-remove`.
+        trust: who adds the noise, and where.
+        covers: for what of a run it holds, and for what not.
+    """
+
+    level: str
+    release: type[Any]
+    unit: str
+    terms: str
+    trust: str
+    covers: str
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.level, str) and self.level.isidentifier() and self.level.islower()):
+            raise TypeError(f"Account.level is {self.level!r:.60}; it must be one word in small letters, as record is")
+        if self.level == "client":
+            raise TypeError("Account.level is client, of which the ledger keeps account itself; state effects instead")
+        if not (isinstance(self.release, type) and hasattr(self.release, "_fields")):
+            raise TypeError(f"Account.release is {self.release!r:.60}; it must be a NamedTuple of numbers")
+
+    @property
+    def size(self) -> int:
+        """How many numbers a release has."""
+        return len(self.release._fields)
+
+
+class AccountKeeper(Component):
+    """Protects another unit than the client, such as single records, and keeps the account of it; beside another role.
+
+    Every client states, before round 1, what each of its rounds will release. A client that is about to train by
+    another statement than it gave refuses. The ledger keeps what every client that was asked to upload has released,
+    lost and repeated rounds included.
+    """
+
+    @property
+    @abc.abstractmethod
+    def account(self) -> Account:
+        """What it keeps account of."""
 
     @abc.abstractmethod
-    def record_release(self, client: Client, ctx: Context) -> tuple[float, float, float]:
-        """(noise multiplier, sampling rate, steps) of the round. Asked for every round before round 1."""
+    def round_release(self, client: Client, ctx: Context) -> tuple[float, ...]:
+        """What the round of `ctx` releases of this client, as an `account.release`; follows from the round, the options
+        and the number of examples alone.
+        """
 
     @abc.abstractmethod
-    def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
-        """Epsilons of one record after these rounds, by method, the headline first."""
+    def epsilon_of(self, releases: Sequence[Any], delta: float) -> dict[str, float]:
+        """Epsilons of one unit after these releases, by method, the headline first; the methods for no releases too."""
 
 
 # -- accounts, attacks, metrics, engines, extensions -------------------------------------------------------------------
@@ -524,6 +570,7 @@ ROLES: dict[str, type[Component]] = {
 
 RECORDS: dict[str, type] = {
     "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
+    "account": Account,
 }  # fmt: skip
 """What a role declares, by the member that holds it."""
 
@@ -542,7 +589,7 @@ _MEANT = {
 
 _PROMISES = (
     "effects", "sums", "opens", "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
-    "client_weight", "record_release", "record_epsilon", "add_blocks", "open_upload", "open_reply",
+    "client_weight", "round_release", "epsilon_of", "add_blocks", "open_upload", "open_reply",
 )  # fmt: skip
 """Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
 which are free in the roles that lack them."""
@@ -603,7 +650,7 @@ def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterabl
         yield f"{called} is no member of a {of}; did you mean {meant}?"
     elif name in _PROMISES and len(roles_of(cls)) > 1:  # a base without a role may be meant for any
         others = [role.__name__ for role in dict.fromkeys(ROLES.values()) if name in members(role)]
-        others = others or [role.__name__ for role in (Sealer, RecordTrainer) if name in members(role)]
+        others = others or [role.__name__ for role in (Sealer, AccountKeeper) if name in members(role)]
         yield (
             f"{called} is a member of a {' and a '.join(others)}, which {cls.__name__} does not inherit from: nobody "
             f"asks for it; write class {cls.__name__}(fedplug.{others[0]}), or another name"
@@ -661,16 +708,16 @@ def remote_method(component: Any, name: str, site: str) -> Callable[..., Any] | 
     return method if site_of(method) == site else None
 
 
-_SAID_IN = {
-    "protect": "effects", "aggregate": "sums", "postprocess": "opens", "train": "record_release",
-    "score_parameters": "public_scores",
-}  # fmt: skip
+_SAID_IN = (
+    ("protect", "effects"), ("aggregate", "sums"), ("postprocess", "opens"), ("score_parameters", "public_scores"),
+    ("train", "round_release"), ("protect", "round_release"),
+)  # fmt: skip
 """Which member states what a method does."""
 
 
 def stale_statements(cls: type) -> Iterable[str]:
     """Methods that a class overrides while it inherits what another class said of its own, as half sentences."""
-    for method, statement in _SAID_IN.items():
+    for method, statement in _SAID_IN:
         says = _home(cls, statement)
         if says is None or _home(says, method) in (None, _home(cls, method)):
             continue
@@ -699,8 +746,8 @@ def undecided(cls: type) -> list[tuple[type, str]]:
 
 
 __all__ = [
-    "ROLES", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension", "Finds", "Groups",
-    "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector", "Reads",
-    "RecordTrainer", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named",
+    "ROLES", "Account", "AccountKeeper", "Accountant", "Aggregator", "Attack", "Component", "DataSource", "Extension",
+    "Finds", "Groups", "Measures", "Metric", "ModelSource", "Negotiation", "Opener", "Partition", "Plans", "Protector",
+    "Reads", "Scorer", "Scoring", "Sealer", "Trainer", "Wants", "members", "misspelt", "named",
     "record_problems", "remote_method", "roles_of", "site_of", "stale_statements", "undecided",
 ]  # fmt: skip

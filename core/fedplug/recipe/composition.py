@@ -19,6 +19,7 @@ from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.links import Link, chains
 from fedplug.api.roles import (
     ROLES,
+    AccountKeeper,
     Aggregator,
     Component,
     Extension,
@@ -102,6 +103,12 @@ class Composition:
     def aggregator(self) -> Aggregator:
         """The recipe's aggregator."""
         return self.part(self.recipe.aggregate.name, Aggregator)
+
+    @property
+    def keepers(self) -> dict[str, AccountKeeper]:
+        """The components that keep an account of a level of their own, by level."""
+        found = (part for part in self.components.values() if isinstance(part, AccountKeeper))
+        return {keeper.account.level: keeper for keeper in found}
 
     def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
         """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""

@@ -48,7 +48,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
-from fedplug.api.roles import Groups, RecordTrainer, Sealer
+from fedplug.api.roles import Groups, Sealer
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
 from fedplug.recipe.composition import Composition
@@ -121,17 +121,16 @@ class Protocol:
         wants_secret = any(component.cohort_secret for component in components)
         wants_answers = any(locked(ctx.steps(zone)) for zone in self.composition.links)
         wants_key = wants_secret or wants_answers
-        wants_records = isinstance(self.composition.trainer, RecordTrainer)
+        levels = {level: keeper.account.size for level, keeper in self.composition.keepers.items()}
         weights = dict.fromkeys(self.client_ids, 1.0)
-        records: dict[int, list[list[float]]] = {}
-        if wants_size or wants_key or wants_records:
-            told = self.recipe.rounds if wants_records else None
+        accounts: dict[int, dict[str, list[list[float]]]] = {}
+        if wants_size or wants_key or levels:
             hellos = self._usable(
-                everyone.ask(self.steps.join, wants_key, wants_size, wants_records),
-                lambda _, hello: read_hello(hello, wants_key, wants_size, told),
+                everyone.ask(self.steps.join, wants_key, wants_size),
+                lambda _, hello: read_hello(hello, wants_key, wants_size, levels, self.recipe.rounds),
             )
             self._require_all(hellos)
-            records = {c: hello.records for c, hello in hellos.items() if hello.records is not None}
+            accounts = {c: hello.accounts for c, hello in hellos.items() if hello.accounts is not None}
             if wants_size:
                 sizes = {c: hello.num_examples for c, hello in hellos.items() if hello.num_examples is not None}
                 most = max(sizes.values())
@@ -145,7 +144,7 @@ class Protocol:
                 dealt = self._usable(copies, lambda _, sealed: read_dealt(sealed, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
-        self.server.remembered = ServerMemory(weights=weights, records=records)
+        self.server.remembered = ServerMemory(weights=weights, accounts=accounts)
         # Keys first: others may want something encrypted in their own set-up.
         for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
             try:
