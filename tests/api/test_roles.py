@@ -10,7 +10,8 @@ import fedplug
 import pytest
 from fedplug import Block, Client, Cohort, Context, Effects, Finds, Known, Needs, Plans, Reads, Scoring, Wants, hookimpl
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.api.roles import ROLES, record_problems
+from fedplug.api.members import record_problems
+from fedplug.api.role_table import ROLES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 
@@ -233,7 +234,7 @@ def test_the_members_of_each_role_are_unlike_the_words_that_are_refused() -> Non
     """Every role can be subclassed as it stands, and whoever overrides a member with its own signature passes."""
     import inspect
 
-    from fedplug.api.roles import members
+    from fedplug.api.members import members
 
     for role in ROLES.values():
         made(role)

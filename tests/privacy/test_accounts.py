@@ -10,7 +10,7 @@ import fedplug
 import pytest
 from fedplug import Account, Block, RecipeError, hookimpl
 from fedplug.api.errors import MessageError, TooFewClients
-from fedplug.api.roles import record_problems
+from fedplug.api.members import record_problems
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import read_hello
 from toy_components import TOYS, Outcome, recipe_of, run_protocol, toy_catalog

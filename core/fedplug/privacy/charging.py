@@ -20,8 +20,8 @@ from fedplug.recipe.curves import curve_problems, stated_in
 from fedplug.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
+    from fedplug.api.base import Component
     from fedplug.api.context import Context
-    from fedplug.api.roles import Component
     from fedplug.privacy.ledger import Ledger
 
 

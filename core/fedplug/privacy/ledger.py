@@ -22,7 +22,8 @@ from fedplug.api.types import RETAINED
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Accountant, AccountKeeper
+    from fedplug.api.outer_roles import Accountant
+    from fedplug.api.roles import AccountKeeper
 
 _OTHERS = ("laplace", "pure")
 _TAILS = 9.0

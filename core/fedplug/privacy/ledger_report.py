@@ -21,7 +21,7 @@ from fedplug.privacy.ledger_views import (
 from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Account
+    from fedplug.api.role_records import Account
     from fedplug.privacy.ledger import Ledger
 
 SCHEMA = 3

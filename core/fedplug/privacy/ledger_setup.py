@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedplug.api.context import Server
 from fedplug.api.effects import Misplaced, Party, Reveals
 from fedplug.api.links import locked, seal_of
-from fedplug.api.roles import Accountant
+from fedplug.api.outer_roles import Accountant
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.curves import curve_problems, curves_of, stated_in

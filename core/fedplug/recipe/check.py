@@ -10,22 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
 from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
 from fedplug.api.links import Link, chain, fold, misplaced_links
-from fedplug.api.roles import (
-    AccountKeeper,
-    Component,
-    Groups,
-    Negotiation,
-    Opener,
-    Protector,
-    Reads,
-    Scorer,
-    Sealer,
-    record_problems,
-)  # fmt: skip
+from fedplug.api.members import record_problems
+from fedplug.api.role_records import Reads
+from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.recipe.composition import hook_problems, instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in

@@ -21,7 +21,7 @@ from fedplug.api.types import CLEAR, RETAINED, Block, Plan
 from fedplug.round import borders
 from fedplug.round.buffers import buffers_problem
 from fedplug.round.client_data import slice_of_test
-from fedplug.round.known_model import scores_at_server
+from fedplug.round.server_model import scores_at_server
 from fedplug.round.uploads import Hello, Upload
 from fedplug.wire.calls import describe
 
