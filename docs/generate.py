@@ -16,7 +16,12 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import effects, roles
+from fedplug.api import effects
+from fedplug.api.base import Component
+from fedplug.api.members import members as members_of
+from fedplug.api.role_records import RECORDS
+from fedplug.api.role_table import ROLES
+from fedplug.api.roles import AccountKeeper, Sealer
 from fedplug.cli.catalog import option_rows
 from fedplug.recipe.catalog import Catalog
 
@@ -54,7 +59,7 @@ def reference() -> str:
 
 def options(found: type) -> str:
     """A component's options as a table."""
-    if not issubclass(found, roles.Component):
+    if not issubclass(found, Component):
         return ""
     rows = option_rows(found.Options)
     if not rows:
@@ -118,25 +123,25 @@ def _needed(room: str) -> set[str]:
 def _roles() -> Iterator[str]:
     """Each role with its members, then the records and the effects."""
     groups: dict[type, list[str]] = {}
-    for group, role in roles.ROLES.items():
+    for group, role in ROLES.items():
         groups.setdefault(role, []).append(group)
-    served: list[tuple[type, list[str]]] = [(roles.Component, []), *groups.items()]
-    served.insert(6, (roles.Sealer, ["protect", "postprocess"]))
-    served.append((roles.RecordTrainer, ["trainer"]))
+    served: list[tuple[type, list[str]]] = [(Component, []), *groups.items()]
+    served.insert(6, (Sealer, ["protect", "postprocess"]))
+    served.append((AccountKeeper, []))
     for role, its_groups in served:
         named = " and ".join(f"`fedplug.{group}`" for group in its_groups)
         entry = f" (entry-point group {named})" if named else ""
         yield f"**`fedplug.{role.__name__}`**{entry}: {_first(role)}\n"
         yield "| member | |\n| --- | --- |"
-        base = {} if role is roles.Component else roles.members(roles.Component)
-        for name, member in roles.members(role).items():
+        base = {} if role is Component else members_of(Component)
+        for name, member in members_of(role).items():
             if name in base or name in ("Options", "name", "options"):
                 continue
             said = _first(member) if isinstance(member, property) or callable(member) else _below(role, name)
             yield f"| {_signature(name, member)} | {said} |"
         yield ""
     yield "Records that a role declares:\n"
-    for record in dict.fromkeys(roles.RECORDS.values()):
+    for record in dict.fromkeys(RECORDS.values()):
         yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
     yield "\nWhat a link can state (`fedplug.api.effects`):\n"
     for effect in effects.Effect.__args__:  # type: ignore[attr-defined]

@@ -175,7 +175,7 @@ def test_a_class_that_does_something_else_states_it_itself() -> None:
     (problem,) = hook_problems(Half, "protect")
     assert problem.startswith("overrides protect of Gaussian and inherits its effects, which says what that one does")
     (problem,) = hook_problems(Bareback, "trainer")
-    assert problem.startswith("overrides train of DpSgd and inherits its record_release")
+    assert problem.startswith("overrides train of DpSgd and inherits its round_release")
     (problem,) = hook_problems(Ten, "aggregate")
     assert "or write sums = Mean.sums if all of it still holds" in problem
     assert hook_problems(TenThatSays, "aggregate") == []

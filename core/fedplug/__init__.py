@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import Field as Field
 
+    from fedplug.api.base import Component as Component
     from fedplug.api.blocks import add_blocks as add_blocks
     from fedplug.api.component import Options as Options
     from fedplug.api.component import at_client as at_client
@@ -54,29 +55,30 @@ if TYPE_CHECKING:
     from fedplug.api.observation import ObservedUpdate as ObservedUpdate
     from fedplug.api.observation import Seen as Seen
     from fedplug.api.observation import TensorView as TensorView
-    from fedplug.api.roles import Accountant as Accountant
+    from fedplug.api.outer_roles import Accountant as Accountant
+    from fedplug.api.outer_roles import Attack as Attack
+    from fedplug.api.outer_roles import DataSource as DataSource
+    from fedplug.api.outer_roles import Extension as Extension
+    from fedplug.api.outer_roles import Metric as Metric
+    from fedplug.api.outer_roles import ModelSource as ModelSource
+    from fedplug.api.outer_roles import Partition as Partition
+    from fedplug.api.role_records import Account as Account
+    from fedplug.api.role_records import Finds as Finds
+    from fedplug.api.role_records import GroundTruth as GroundTruth
+    from fedplug.api.role_records import Measures as Measures
+    from fedplug.api.role_records import Plans as Plans
+    from fedplug.api.role_records import Reads as Reads
+    from fedplug.api.role_records import Scoring as Scoring
+    from fedplug.api.role_records import Wants as Wants
+    from fedplug.api.roles import AccountKeeper as AccountKeeper
     from fedplug.api.roles import Aggregator as Aggregator
-    from fedplug.api.roles import Attack as Attack
-    from fedplug.api.roles import Component as Component
-    from fedplug.api.roles import DataSource as DataSource
-    from fedplug.api.roles import Extension as Extension
-    from fedplug.api.roles import Finds as Finds
     from fedplug.api.roles import Groups as Groups
-    from fedplug.api.roles import Measures as Measures
-    from fedplug.api.roles import Metric as Metric
-    from fedplug.api.roles import ModelSource as ModelSource
     from fedplug.api.roles import Negotiation as Negotiation
     from fedplug.api.roles import Opener as Opener
-    from fedplug.api.roles import Partition as Partition
-    from fedplug.api.roles import Plans as Plans
     from fedplug.api.roles import Protector as Protector
-    from fedplug.api.roles import Reads as Reads
-    from fedplug.api.roles import RecordTrainer as RecordTrainer
     from fedplug.api.roles import Scorer as Scorer
-    from fedplug.api.roles import Scoring as Scoring
     from fedplug.api.roles import Sealer as Sealer
     from fedplug.api.roles import Trainer as Trainer
-    from fedplug.api.roles import Wants as Wants
     from fedplug.api.truth import Truth as Truth
     from fedplug.api.types import Block as Block
     from fedplug.api.types import ClientData as ClientData
@@ -147,29 +149,31 @@ _HOME = {
     "Seal": "fedplug.api.effects",
     "Shifts": "fedplug.api.effects",
     "Uncredited": "fedplug.api.effects",
-    "Accountant": "fedplug.api.roles",
+    "Account": "fedplug.api.role_records",
+    "AccountKeeper": "fedplug.api.roles",
+    "Accountant": "fedplug.api.outer_roles",
     "Aggregator": "fedplug.api.roles",
-    "Attack": "fedplug.api.roles",
-    "Component": "fedplug.api.roles",
-    "DataSource": "fedplug.api.roles",
-    "Extension": "fedplug.api.roles",
-    "Finds": "fedplug.api.roles",
+    "Attack": "fedplug.api.outer_roles",
+    "Component": "fedplug.api.base",
+    "DataSource": "fedplug.api.outer_roles",
+    "Extension": "fedplug.api.outer_roles",
+    "Finds": "fedplug.api.role_records",
+    "GroundTruth": "fedplug.api.role_records",
     "Groups": "fedplug.api.roles",
-    "Measures": "fedplug.api.roles",
-    "Metric": "fedplug.api.roles",
-    "ModelSource": "fedplug.api.roles",
+    "Measures": "fedplug.api.role_records",
+    "Metric": "fedplug.api.outer_roles",
+    "ModelSource": "fedplug.api.outer_roles",
     "Negotiation": "fedplug.api.roles",
     "Opener": "fedplug.api.roles",
-    "Partition": "fedplug.api.roles",
-    "Plans": "fedplug.api.roles",
+    "Partition": "fedplug.api.outer_roles",
+    "Plans": "fedplug.api.role_records",
     "Protector": "fedplug.api.roles",
-    "Reads": "fedplug.api.roles",
-    "RecordTrainer": "fedplug.api.roles",
+    "Reads": "fedplug.api.role_records",
     "Scorer": "fedplug.api.roles",
-    "Scoring": "fedplug.api.roles",
+    "Scoring": "fedplug.api.role_records",
     "Sealer": "fedplug.api.roles",
     "Trainer": "fedplug.api.roles",
-    "Wants": "fedplug.api.roles",
+    "Wants": "fedplug.api.role_records",
     "Around": "fedplug.recipe.sections",
     "Section": "fedplug.recipe.sections",
     "Truth": "fedplug.api.truth",

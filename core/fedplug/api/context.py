@@ -133,7 +133,7 @@ class Server(Party):
     Attributes:
         uploads: what arrived in this round, by client and zone; from before `aggregate` on.
         cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
-        model: a model to try vectors with, where a component of the recipe has `needs_model_at_server`.
+        model: a model to try vectors with, where a component needs one (`Wants.model`, `Reads.at_server`).
         vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one
             is public; later ones move by what the server sees of opened sums and knows the positions of.
     """

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedplug.api.base import Component
 from fedplug.api.effects import (
     Adds,
     CoversSupport,
@@ -25,7 +26,8 @@ from fedplug.api.effects import (
     as_effects,
 )
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.roles import Aggregator, Component, Opener, Protector, Site
+from fedplug.api.role_records import Site
+from fedplug.api.roles import Aggregator, Opener, Protector
 from fedplug.api.types import RETAINED
 
 if TYPE_CHECKING:

@@ -70,10 +70,10 @@ _ROUND = _rule(_is_round, "a round")
 _WEIGHT = _rule(_is_weight, "a number in (0, 1]")
 _BUFFERS = _rule(_by(str, _is_array), "arrays by name")
 _BLOCK = _rule(_maybe(_is_retained), "a block of the retained zone")
-_RECORDS = _rule(_maybe(_are_releases), "numbers for each round")
+_ACCOUNTS = _rule(_by(str, _are_releases), "numbers for each round, by level")
 _KEY = _rule(_maybe(_is_key), "32 bytes")
 _WEIGHTS = _rule(_by(int, _is_weight), "weights by client")
-_RECORDS_BY_CLIENT = _rule(_by(int, _are_releases), "numbers by client and round")
+_ACCOUNTS_BY_CLIENT = _rule(_by(int, _by(str, _are_releases)), "numbers for each round, by client and level")
 _GROUPS = _rule(_by(str, _list_of(is_count)), "clients by group")
 _SIZES = _rule(_by(str, is_number), "sizes by zone")
 _FLAG = _rule(_maybe(lambda value: isinstance(value, bool)), "true or false")
@@ -131,8 +131,8 @@ class ClientMemory(CalledMemory):
         weight: the aggregator's weight of this client, in (0, 1]; 1 unless it was told otherwise.
         buffers: the batch-norm statistics of its model, by name.
         retained: the zone it kept to itself in the last round, where the recipe makes a model of its own of it.
-        records: what training does for single records, as it told before round 1: for each round the noise multiplier,
-            the sampling rate and the steps. None where it was not asked.
+        accounts: by level, what a component that keeps an account there said before round 1 that each round releases;
+            empty where none does.
         cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
         answer_key: 32 bytes under which the key server answers to the clients alone; None where it does not.
     """
@@ -142,7 +142,7 @@ class ClientMemory(CalledMemory):
     weight: float = field(default=1.0, metadata=_WEIGHT)
     buffers: dict[str, NDArray[Any]] = field(default_factory=dict, metadata=_BUFFERS)
     retained: Block | None = field(default=None, metadata=_BLOCK)
-    records: list[list[float]] | None = field(default=None, metadata=_RECORDS)
+    accounts: dict[str, list[list[float]]] = field(default_factory=dict, metadata=_ACCOUNTS)
     cohort_secret: bytes | None = field(default=None, metadata=_KEY)
     answer_key: bytes | None = field(default=None, metadata=_KEY)
 
@@ -164,8 +164,7 @@ class ServerMemory(PartyMemory):
 
     Attributes:
         weights: the aggregator's weight of each client; empty before the set-up.
-        records: what training does for single records of each client, as `ClientMemory.records`; empty where no trainer
-            protects any.
+        accounts: by client, what it stated as `ClientMemory.accounts`; empty where no component keeps an account.
         groups: group -> all its clients, ascending; empty where all clients are one group.
         zone_sizes: scalars of each zone in the last round that was charged, mean over the uploads; empty before.
         secret_cohort: whether nothing in that round showed who took part; None before.
@@ -173,7 +172,7 @@ class ServerMemory(PartyMemory):
     """
 
     weights: dict[int, float] = field(default_factory=dict, metadata=_WEIGHTS)
-    records: dict[int, list[list[float]]] = field(default_factory=dict, metadata=_RECORDS_BY_CLIENT)
+    accounts: dict[int, dict[str, list[list[float]]]] = field(default_factory=dict, metadata=_ACCOUNTS_BY_CLIENT)
     groups: dict[str, list[int]] = field(default_factory=dict, metadata=_GROUPS)
     zone_sizes: dict[str, float] = field(default_factory=dict, metadata=_SIZES)
     secret_cohort: bool | None = field(default=None, metadata=_FLAG)

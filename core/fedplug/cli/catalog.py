@@ -99,7 +99,7 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedplug.api.roles import Component
+    from fedplug.api.base import Component
 
     out = console()
     out.print(Text.assemble((name, "bold"), f"  ({', '.join(groups)})"))
@@ -123,18 +123,19 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
 
 def _declared(found: type) -> list[tuple[str, str]]:
     """What a class declares in its roles, as far as that does not depend on options."""
-    from fedplug.api import roles
+    from fedplug.api.role_records import RECORDS, Finds, Measures, Plans
+    from fedplug.api.role_table import ROLES
 
     facts: list[tuple[str, str]] = []
-    served = [role.__name__ for role in roles.ROLES.values() if issubclass(found, role)]
+    served = [role.__name__ for role in ROLES.values() if issubclass(found, role)]
     if served:
         facts.append(("roles", ", ".join(served)))
-    for record in map(vars(found).get, roles.RECORDS):
-        if isinstance(record, roles.Plans):
+    for record in map(vars(found).get, RECORDS):
+        if isinstance(record, Plans):
             facts.append(("zones", ", ".join(sorted(record.zones))))
-        elif isinstance(record, roles.Finds):
+        elif isinstance(record, Finds):
             facts.append(("needs of a view", record.needs.describe()))
-        elif isinstance(record, roles.Measures):
+        elif isinstance(record, Measures):
             facts.append(("conventions", record.conventions))
     if isinstance(site := vars(found).get("site"), str):
         facts.append(("opens at", site))

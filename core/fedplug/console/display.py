@@ -181,9 +181,8 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         part = next((row["epsilon_prices"] for row in reversed(rows) if row.get("epsilon_prices")), None)
         alone = f" for the {part} zone alone; the verdict says what else was released" if part else ""
         result["epsilon"] = units.number(epsilon) + alone
-    records = units.last(rows, "record_epsilon")
-    if records == records:
-        result["epsilon of a record"] = units.number(records)
+    for key in sorted({key for row in rows for key in row if key.endswith("_epsilon")}):
+        result[f"epsilon of a {key.removesuffix('_epsilon')}"] = units.number(units.last(rows, key))
     result["time"] = units.duration(units.total(rows, "seconds", "wall"))
     if units.names(rows, "simulated"):
         seconds = units.duration(units.total(rows, "simulated", "seconds"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
 from fedplug.api.effects import Effects, Known, Misplaced, Noise, Release, Reveals
@@ -20,8 +20,8 @@ from fedplug.recipe.curves import curve_problems, stated_in
 from fedplug.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
+    from fedplug.api.base import Component
     from fedplug.api.context import Context
-    from fedplug.api.roles import Component
     from fedplug.privacy.ledger import Ledger
 
 
@@ -73,7 +73,7 @@ class Charging:
             contributors=event.contributors,
             weights=event.weights,
             secret_cohort=secret,
-            records=self.records(event.round, event.charged),
+            accounts=self.accounts(event.round, event.charged),
             unstated=self.unstated(event.round),
         )
         self.owed = None
@@ -120,7 +120,7 @@ class Charging:
         """
         releases = self.releases(round)
         noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
-        if noise_is_new or self.records(round, charged):
+        if noise_is_new or self.accounts(round, charged):
             self._unseen(self.ledger, round, charged, releases)
 
     def ledger_at_failure(self) -> Ledger:
@@ -153,14 +153,17 @@ class Charging:
             contributors={},
             weights={},
             secret_cohort=set(self.recipe.protect) <= self.amplified(round) if secret is None else secret,
-            records=self.records(round, charged),
+            accounts=self.accounts(round, charged),
             unstated=self.unstated(round),
         )
 
-    def records(self, round: int, charged: Iterable[int]) -> dict[int, Any]:
-        """What a round's training does for single records of these clients; empty where no trainer protects any."""
-        told = self.server.remembered.records
-        return {client_id: told[client_id][round] for client_id in charged if client_id in told}
+    def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
+        """What a round releases of these clients at levels of which components keep account, by level and client."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for client_id in charged:
+            for level, releases in self.server.remembered.accounts.get(client_id, {}).items():
+                found.setdefault(level, {})[client_id] = releases[round]
+        return found
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""

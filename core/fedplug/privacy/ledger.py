@@ -22,7 +22,8 @@ from fedplug.api.types import RETAINED
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Accountant, RecordTrainer
+    from fedplug.api.outer_roles import Accountant
+    from fedplug.api.roles import AccountKeeper
 
 _OTHERS = ("laplace", "pure")
 _TAILS = 9.0
@@ -85,7 +86,7 @@ class Ledger:
             the key server opens, since it answers the aggregation server.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        record_accountant: a trainer that protects single records, or None.
+        keepers: the components that keep an account of a level of their own, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         cautions: further warnings, about the recipe.
@@ -101,7 +102,7 @@ class Ledger:
     schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     published: Iterable[str] | None = None
     accountant: Accountant | None = None
-    record_accountant: RecordTrainer | None = None
+    keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
     cautions: list[str] = dataclasses.field(default_factory=list)
@@ -121,7 +122,8 @@ class Ledger:
         self.costs: dict[str, ZoneCost] = {}
         # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
         self.feedback = Spent(np.zeros(self.num_clients))
-        self.records: dict[int, list[tuple[float, float, float]]] = {}
+        # By level and client, what each round that was asked of it has released; None where nobody knows.
+        self.accounts: dict[str, dict[int, list[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
@@ -139,7 +141,7 @@ class Ledger:
         contributors: Mapping[str, int],
         weights: Mapping[int, float],
         secret_cohort: bool = False,
-        records: Mapping[int, tuple[float, float, float]] | None = None,
+        accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None,
         unstated: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
@@ -156,8 +158,8 @@ class Ledger:
             weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
             secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
                 earns credit only then.
-            records: by client, what its training in this round does for single records: (noise multiplier, sampling
-                rate, steps). Clients tell it for all rounds before round 1, so that every charged client is there.
+            accounts: by level and client, what this round releases at levels of which components keep account. Clients
+                tell it for all rounds before round 1, so that every charged client is there.
             unstated: for each zone, the links that state no effect.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
@@ -184,8 +186,11 @@ class Ledger:
             }
         everyone = paying == list(range(self.num_clients))
         entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
-        told = {"records": {str(c): list(map(float, release)) for c, release in records.items()}} if records else {}
-        self._enter({**entry, "total": int(total), "zones": zones, **told})
+        told = {
+            level: {str(client_id): list(map(float, release)) for client_id, release in by_client.items()}
+            for level, by_client in (accounts or {}).items()
+        }
+        self._enter({**entry, "total": int(total), "zones": zones, **({"accounts": told} if told else {})})
 
     def message_uncovered(self, component: str, method: str) -> None:
         """Enters that clients sent the server something that no effect and no statement of the component covers."""
@@ -234,12 +239,11 @@ class Ledger:
             )
         if un_noised_feedback:
             self._fed_back |= charged
-        if self.record_accountant is not None:
-            told = entry.get("records", {})
+        for level, kept in self.accounts.items():
+            told = entry.get("accounts", {}).get(level, {})
             for client_id in map(int, np.flatnonzero(charged)):
-                # Without noise, if nobody knows better.
-                multiplier, rate, steps = told.get(str(client_id), (0.0, 1.0, 1.0))
-                self.records.setdefault(client_id, []).append((multiplier, rate, steps))
+                release = told.get(str(client_id))
+                kept.setdefault(client_id, []).append(None if release is None else tuple(release))
 
     def _enter_other(
         self, cost: ZoneCost, mechanism: str, multiplier: float, charged: NDArray[np.bool_], visible: bool
@@ -270,12 +274,11 @@ class Ledger:
 
         return priced_part(self)
 
-    def record_epsilon(self) -> float | None:
-        """Epsilon so far of single training records, at the worst client; None where no trainer protects records."""
-        from fedplug.privacy.ledger_views import record_level
+    def level_epsilons(self) -> dict[str, float]:
+        """Epsilon so far, at the worst client, of each level of which a component keeps account."""
+        from fedplug.privacy.ledger_views import levels
 
-        stated = record_level(self)
-        return None if stated is None else next(iter(stated.values()))
+        return {level: next(iter(stated.values())) for level, stated in levels(self).items()}
 
     def to_json(self) -> dict[str, Any]:
         """The whole ledger as JSON-ready data; infinite numbers are the text `inf`."""

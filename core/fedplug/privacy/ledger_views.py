@@ -85,17 +85,17 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
     }  # fmt: skip
 
 
-def headline_voided(ledger: Ledger, *, records: bool = False) -> str:
+def headline_voided(ledger: Ledger, *, of_level: bool = False) -> str:
     """What takes the guarantee of somebody toward whom the headline states one, as a clause; empty where nothing does.
 
     Whoever is trusted, or reads values without noise, has no guarantee to lose.
 
     Args:
         ledger: of the run.
-        records: whether the headline is that of single records, which holds toward everybody.
+        of_level: whether the headline is that of a component's own account, which holds toward everybody.
     """
     for name, view in _of_values(ledger).items():
-        if (records or isinstance(view, Guarantee)) and (why := _voided(ledger, name)):
+        if (of_level or isinstance(view, Guarantee)) and (why := _voided(ledger, name)):
             return f"{SEERS[name]} {why}" if _unsaid(ledger) != why else why
     return ""
 
@@ -195,13 +195,21 @@ def _sums_only(ledger: Ledger) -> set[str]:
     return {zone for zone, holder in ledger.key_holders.items() if holder != "clients" and zone not in single}
 
 
-def record_level(ledger: Ledger) -> dict[str, float] | None:
-    """Epsilons of single training records at the worst client, by method; None where no trainer protects records."""
-    if ledger.record_accountant is None or not ledger.records:
-        return None
-    histories = {tuple(releases) for releases in ledger.records.values()}
-    found = [ledger.record_accountant.record_epsilon(list(history), ledger.delta) for history in histories]
-    return {method: max(float(one[method]) for one in found) for method in found[0]}
+def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
+    """For each level of which a component keeps account, its epsilons at the worst client, by method.
+
+    A client of which nobody knows what a round released has no guarantee.
+    """
+    stated = {}
+    for level, by_client in ledger.accounts.items():
+        keeper, found = ledger.keepers[level], []
+        for history in {tuple(releases) for releases in by_client.values()}:
+            known = [keeper.account.release(*numbers) for numbers in history if numbers is not None]
+            epsilons = keeper.epsilon_of(known, ledger.delta)
+            found.append(epsilons if len(known) == len(history) else dict.fromkeys(epsilons, math.inf))
+        if found:
+            stated[level] = {method: max(float(one[method]) for one in found) for method in found[0]}
+    return stated
 
 
 def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:

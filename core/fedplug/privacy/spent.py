@@ -14,7 +14,7 @@ from fedplug.privacy.accounting import composed_epsilon, epsilon_with_slack, gau
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Curve
-    from fedplug.api.roles import Accountant
+    from fedplug.api.outer_roles import Accountant
 
 _LARGEST_COMPOSED = 100.0
 """Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""

@@ -14,20 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pluggy
 
 from fedplug.api import codec, hookspecs
+from fedplug.api.base import Component
 from fedplug.api.component import hookimpl
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.links import Link, chains
-from fedplug.api.roles import (
-    ROLES,
-    Aggregator,
-    Component,
-    Extension,
-    Groups,
-    Negotiation,
-    Trainer,
-    stale_statements,
-    undecided,
-)  # fmt: skip
+from fedplug.api.members import stale_statements, undecided
+from fedplug.api.outer_roles import Extension
+from fedplug.api.role_table import ROLES
+from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Trainer
 from fedplug.recipe.catalog import HOOK_GROUPS, Catalog
 
 if TYPE_CHECKING:
@@ -102,6 +96,12 @@ class Composition:
     def aggregator(self) -> Aggregator:
         """The recipe's aggregator."""
         return self.part(self.recipe.aggregate.name, Aggregator)
+
+    @property
+    def keepers(self) -> dict[str, AccountKeeper]:
+        """The components that keep an account of a level of their own, by level."""
+        found = (part for part in self.components.values() if isinstance(part, AccountKeeper))
+        return {keeper.account.level: keeper for keeper in found}
 
     def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
         """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from fedplug.api.base import Component
 from fedplug.api.component import Options
 from fedplug.api.errors import PluginError
-from fedplug.api.roles import ROLES, Component
+from fedplug.api.role_table import ROLES
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest, explain
 from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, General, Use, zone_order

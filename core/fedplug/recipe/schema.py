@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
-from fedplug.api.roles import Component
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, General
 from fedplug.recipe.reader import REQUIRED

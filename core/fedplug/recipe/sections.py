@@ -23,8 +23,8 @@ from fedplug.recipe.option_errors import closest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fedplug.api.base import Component
     from fedplug.api.effects import Reveals
-    from fedplug.api.roles import Component
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.parts import Use
     from fedplug.recipe.recipe import Recipe

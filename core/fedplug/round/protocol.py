@@ -48,15 +48,15 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
-from fedplug.api.roles import Groups, RecordTrainer, Sealer
+from fedplug.api.roles import Groups, Sealer
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders
 from fedplug.round.buffers import mean_of_buffers
-from fedplug.round.known_model import KnownModel, wants_model
 from fedplug.round.parties import make_context
+from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.steps import Steps, weight_of
 from fedplug.round.uploads import Upload, UploadRules, read_dealt, read_fingerprint, read_hello, unlike
 from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, Transport
@@ -78,7 +78,7 @@ class Protocol:
         layout: of the model, which is public.
         wire: records messages.
         events: told of everything that happens.
-        model: of the recipe, which is public; the server keeps it where a component has `needs_model_at_server`.
+        model: of the recipe, which is public; the server keeps a copy where a component needs one.
         public: the examples that everybody has.
     """
 
@@ -96,7 +96,7 @@ class Protocol:
         self.recipe, self.composition, self.engine = recipe, composition, engine
         self.layout, self.wire, self.events = layout, wire, events
         self.server, self.public = Server(), public
-        self.known = KnownModel(self.server, model if wants_model(composition) else None)
+        self.server_model = ServerModel(self.server, model if wants_model(composition) else None)
         self.context(-1)
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
@@ -121,17 +121,16 @@ class Protocol:
         wants_secret = any(component.cohort_secret for component in components)
         wants_answers = any(locked(ctx.steps(zone)) for zone in self.composition.links)
         wants_key = wants_secret or wants_answers
-        wants_records = isinstance(self.composition.trainer, RecordTrainer)
+        levels = {level: keeper.account.size for level, keeper in self.composition.keepers.items()}
         weights = dict.fromkeys(self.client_ids, 1.0)
-        records: dict[int, list[list[float]]] = {}
-        if wants_size or wants_key or wants_records:
-            told = self.recipe.rounds if wants_records else None
+        accounts: dict[int, dict[str, list[list[float]]]] = {}
+        if wants_size or wants_key or levels:
             hellos = self._usable(
-                everyone.ask(self.steps.join, wants_key, wants_size, wants_records),
-                lambda _, hello: read_hello(hello, wants_key, wants_size, told),
+                everyone.ask(self.steps.join, wants_key, wants_size),
+                lambda _, hello: read_hello(hello, wants_key, wants_size, levels, self.recipe.rounds),
             )
             self._require_all(hellos)
-            records = {c: hello.records for c, hello in hellos.items() if hello.records is not None}
+            accounts = {c: hello.accounts for c, hello in hellos.items() if hello.accounts is not None}
             if wants_size:
                 sizes = {c: hello.num_examples for c, hello in hellos.items() if hello.num_examples is not None}
                 most = max(sizes.values())
@@ -145,7 +144,7 @@ class Protocol:
                 dealt = self._usable(copies, lambda _, sealed: read_dealt(sealed, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
                 everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
-        self.server.remembered = ServerMemory(weights=weights, records=records)
+        self.server.remembered = ServerMemory(weights=weights, accounts=accounts)
         # Keys first: others may want something encrypted in their own set-up.
         for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
             try:
@@ -225,7 +224,7 @@ class Protocol:
         self.server.uploads = {client_id: dict(upload.blocks) for client_id, upload in uploads.items()}
         sums = {}
         for group, part in members.items():
-            self.known.show(group)
+            self.server_model.show(group)
             sums[group] = self._sum(part.client_ids, uploads, weights, ctx, clock)
         self.office.require(len(uploads))
         for group, part in members.items():
@@ -237,7 +236,7 @@ class Protocol:
             self.server.cohort = part.only(sorted(replies))
             senders = {zone: [c for c, upload in replies.items() if zone in upload.blocks] for zone in sums[group]}
             opened = self._open(group, sums[group], senders, weights, ctx, clock, contributors)
-            self.known.move(group, opened)
+            self.server_model.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened:
                 buffers = None
@@ -255,7 +254,7 @@ class Protocol:
         }
         shares = {client_id: weights[client_id] for client_id in uploads}
         self.events.tell(Released(round, tuple(charged), shares, sizes, contributors, exposed))
-        self.known.hide()
+        self.server_model.hide()
         self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(uploads)), clock.seconds(), clock.own()))
 
     def _note_uncovered(self, ctx: Context) -> None:

@@ -16,12 +16,12 @@ from fedplug.api.component import at_client, at_key_server
 from fedplug.api.context import Client, KeyServer, stream
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
 from fedplug.api.links import locked, seal_of, stated_bounds
-from fedplug.api.roles import Aggregator, RecordTrainer, Scorer, Trainer
+from fedplug.api.roles import AccountKeeper, Aggregator, Scorer, Trainer
 from fedplug.api.types import CLEAR, RETAINED, Block, Plan
 from fedplug.round import borders
 from fedplug.round.buffers import buffers_problem
 from fedplug.round.client_data import slice_of_test
-from fedplug.round.known_model import scores_at_server
+from fedplug.round.server_model import scores_at_server
 from fedplug.round.uploads import Hello, Upload
 from fedplug.wire.calls import describe
 
@@ -91,20 +91,19 @@ class Steps:
         """Set from outside a run only, on parties that were taken back to a checkpoint; no message can set it."""
 
     @at_client
-    def join(
-        self, client: HostedClient, wants_secret: bool, wants_size: bool, wants_records: bool
-    ) -> dict[str, Any]:
+    def join(self, client: HostedClient, wants_secret: bool, wants_size: bool) -> dict[str, Any]:
         """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
-        and what training does for single records in every round, so that it is known before anything is lost.
+        and what every round releases at levels of which a component keeps account, so that it is known before anything
+        is lost.
         """
         key = None
-        if wants_records:
-            told = [self._record_release(client, round) for round in range(client.ctx.rounds)]
-            client.remembered.records = told
         if wants_secret:
             client.cache["hpke"], key = secrets.key_pair()
-        records = client.remembered.records if wants_records else None
-        return Hello(records, client.num_examples if wants_size else None, key).to_plain()
+        accounts = client.remembered.accounts = {
+            level: [self._release(keeper, client, round) for round in range(client.ctx.rounds)]
+            for level, keeper in self.composition.keepers.items()
+        }
+        return Hello(accounts or None, client.num_examples if wants_size else None, key).to_plain()
 
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
@@ -166,12 +165,12 @@ class Steps:
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         trainer = self.composition.trainer
-        if isinstance(trainer, RecordTrainer) and self.probe is None:
-            said, now = (memory.records or [])[round], self._record_release(client, round)
+        for level, keeper in self.composition.keepers.items() if self.probe is None else ():
+            said, now = memory.accounts[level][round], self._release(keeper, client, round)
             if now != said:
                 raise ProtectionError(
-                    f"component {trainer.name}, record_release: round {round + 1} is {_release(now)}, and was "
-                    f"{_release(said)} when the ledger was told before round 1; what it says may depend on the round, "
+                    f"component {keeper.name}, round_release: round {round + 1} is {_shown(now)}, and was "
+                    f"{_shown(said)} when the ledger was told before round 1; what it says may depend on the round, "
                     "the options and the number of examples alone"
                 )
         if client.personal is None:
@@ -335,14 +334,13 @@ class Steps:
         elif buffers is not None:
             client.remembered.buffers = buffers
 
-    def _record_release(self, client: HostedClient, round: int) -> list[float]:
-        """What training in a round does for single records of this client."""
-        trainer = self.composition.part(self.recipe.train.name, RecordTrainer)
+    def _release(self, keeper: AccountKeeper, client: HostedClient, round: int) -> list[float]:
+        """What a round releases of this client at the level of which a component keeps account."""
         here = client.ctx
         client.ctx = dataclasses.replace(here, round=round)
         try:
-            with of_component(trainer.name, "record_release"):
-                return [float(number) for number in trainer.record_release(client, client.ctx)]
+            with of_component(keeper.name, "round_release"):
+                return [float(number) for number in keeper.round_release(client, client.ctx)]
         finally:
             client.ctx = here
 
@@ -471,7 +469,7 @@ def weight_of(aggregator: Aggregator, num_examples: int, max_examples: int) -> f
     return float(given)
 
 
-def _release(told: list[float]) -> str:
+def _shown(told: list[float]) -> str:
     return f"({', '.join(f'{number:g}' for number in told)})"
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.context import stream
 from fedplug.api.errors import of_component
-from fedplug.api.roles import ModelSource, Partition
+from fedplug.api.outer_roles import ModelSource, Partition
 from fedplug.round.client_data import load_data
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fedplug.runs.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fedplug.api.roles import Extension
+    from fedplug.api.outer_roles import Extension
     from fedplug.privacy.ledger import Ledger
     from fedplug.recipe.catalog import Catalog
     from fedplug.round.protocol import Protocol

@@ -129,7 +129,7 @@ class Metrics:
             **self._costs(event.round, event.seconds),
             "epsilon": self.ledger.epsilon(),
             **({"epsilon_prices": part} if (part := self.ledger.priced_part()) else {}),
-            **({"record_epsilon": records} if (records := self.ledger.record_epsilon()) is not None else {}),
+            **{f"{level}_epsilon": epsilon for level, epsilon in self.ledger.level_epsilons().items()},
             "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
             "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
         }

@@ -29,7 +29,8 @@ from fedplug.api.events import (
     RunStarted,
     RunStopped,
 )  # fmt: skip
-from fedplug.api.roles import Extension, Partition
+from fedplug.api.outer_roles import Extension, Partition
+from fedplug.api.role_records import GroundTruth
 from fedplug.api.types import Layout
 from fedplug.api.views import Wire, write_wire
 from fedplug.console.choice import make_display
@@ -356,7 +357,7 @@ class Run:
         for name, component in composition.components.items():
             try:
                 categories = partition.categories(len(examples))
-                truth = {"classes": distribution["classes"], "examples": examples, "categories": categories}
+                truth = GroundTruth(classes=distribution["classes"], examples=examples, categories=categories)
                 if facts := component.assess(protocol.server, truth):
                     found[name] = {str(fact): float(value) for fact, value in facts.items()}
             except Exception as error:

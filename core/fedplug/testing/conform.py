@@ -6,23 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import FedplugError
-from fedplug.api.roles import (
-    ROLES,
-    Accountant,
-    Aggregator,
-    Attack,
-    DataSource,
-    Extension,
-    Groups,
-    Metric,
-    ModelSource,
-    Negotiation,
-    Opener,
-    Partition,
-    Protector,
-    Scorer,
-    Trainer,
-)
+from fedplug.api.outer_roles import Accountant, Attack, DataSource, Extension, Metric, ModelSource, Partition
+from fedplug.api.role_table import ROLES
+from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import implemented_hooks, instantiate
 from fedplug.recipe.parts import Use
@@ -31,7 +17,7 @@ from fedplug.testing.static import check_component
 from fedplug.testing.world import World, catalog_with, recipe_around, run
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Component
+    from fedplug.api.base import Component
     from fedplug.recipe.recipe import Recipe
 
 _IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)

@@ -14,7 +14,7 @@ from fedplug.api.types import ClientData, Dataset, Examples
 from fedplug.api.views import AttackReport, View
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Accountant, Attack, DataSource, Metric, ModelSource, Partition
+    from fedplug.api.outer_roles import Accountant, Attack, DataSource, Metric, ModelSource, Partition
 
 
 def data_problems(source: DataSource, root: str | None) -> Iterator[str]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from fedplug.api.component import Options
-from fedplug.api.roles import Finds, Measures, site_of
+from fedplug.api.component import Options, site_of
+from fedplug.api.role_records import Finds, Measures
 from fedplug.api.truth import KINDS
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of

@@ -12,18 +12,8 @@ import numpy as np
 
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
-from fedplug.api.roles import (
-    Aggregator,
-    Extension,
-    Groups,
-    ModelSource,
-    Negotiation,
-    Opener,
-    Protector,
-    Scorer,
-    Sealer,
-    Trainer,
-)  # fmt: skip
+from fedplug.api.outer_roles import Extension, ModelSource
+from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
 from fedplug.api.types import RETAINED
 from fedplug.api.views import Wire
 from fedplug.engines.base import Job
@@ -40,7 +30,7 @@ from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.parts import PARTS, Seen, Spy
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Component
+    from fedplug.api.base import Component
 
 CLIENTS, ROUNDS = 4, 2
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])

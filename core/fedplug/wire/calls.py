@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec, pictures
+from fedplug.api.component import named, remote_method
 from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
 from fedplug.api.party_memory import CalledMemory
-from fedplug.api.roles import named, remote_method
 from fedplug.api.typed import MOST, is_count, shown
 
 

@@ -108,7 +108,7 @@ def test_nothing_released_costs_nothing_and_no_noise_everything() -> None:
 def test_each_client_finds_the_noise_for_its_own_size(make_client: Any) -> None:
     component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=2)
     small, large = client_of(make_client, mlp(()), 16), client_of(make_client, mlp(()), 64)
-    few, many = (component.record_release(client, client.ctx) for client in (small, large))
+    few, many = (component.round_release(client, client.ctx) for client in (small, large))
     assert (few[1:], many[1:]) == ((0.25, 8), (1 / 16, 32))
     assert few[0] > many[0]
     for release in (few, many):  # bare clients are in a run of 9 rounds
@@ -116,8 +116,8 @@ def test_each_client_finds_the_noise_for_its_own_size(make_client: Any) -> None:
 
 
 def test_reproducible_noise_is_no_protection() -> None:
-    assert trainer().record_epsilon([(2.0, 0.1, 5)], 1e-5)["epsilon_prv"] == math.inf
-    assert trainer(source="secure").record_epsilon([(2.0, 0.1, 5)], 1e-5) == record_epsilons([(2.0, 0.1, 5)], 1e-5)
+    assert trainer().epsilon_of([(2.0, 0.1, 5)], 1e-5)["epsilon_prv"] == math.inf
+    assert trainer(source="secure").epsilon_of([(2.0, 0.1, 5)], 1e-5) == record_epsilons([(2.0, 0.1, 5)], 1e-5)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -239,23 +239,23 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert 0 < rows[0]["record_epsilon"] < rows[1]["record_epsilon"] <= 8
     ledger = json.loads((folder / "ledger.json").read_text())
-    assert ledger["record_level"] is not None
+    assert ledger["levels"]["record"]["unit"].startswith("record: one training example")
     assert "NO DP for clients" in ledger["verdict"]
 
 
 class Decaying(DpSgd):
     """Less noise in every round."""
 
-    def record_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
-        sigma, rate, steps = super().record_release(client, ctx)
+    def round_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
+        sigma, rate, steps = super().round_release(client, ctx)
         return sigma * 0.1**ctx.round, rate, steps
 
 
 class Forgetful(DpSgd):
     """Less noise than it said before it had a memory."""
 
-    def record_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
-        sigma, rate, steps = super().record_release(client, ctx)
+    def round_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
+        sigma, rate, steps = super().round_release(client, ctx)
         return sigma - len(client.memory(self)), rate, steps
 
     def train(self, client: Any, ctx: Any) -> dict[str, float]:
@@ -266,15 +266,15 @@ class Forgetful(DpSgd):
 def test_every_round_is_charged_what_the_trainer_says_of_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TOYS.setdefault("trainer", {}), "toy.decaying", Decaying)
     protocol = run_protocol(recipe_of(train={"use": "toy.decaying", "noise_multiplier": 2.0}, rounds=3)).protocol
-    told = protocol.server.remembered.records[0]
+    told = protocol.server.remembered.accounts[0]["record"]
     assert [multiplier for multiplier, _, _ in told] == pytest.approx([2.0, 0.2, 0.02])
-    assert protocol.ledger.records[0] == [tuple(release) for release in told]
-    assert protocol.ledger.record_epsilon() >= min(record_epsilons([tuple(told[2])], 1e-5).values())
+    assert protocol.ledger.accounts["record"][0] == [tuple(release) for release in told]
+    assert protocol.ledger.level_epsilons()["record"] >= min(record_epsilons([tuple(told[2])], 1e-5).values())
 
 
 def test_a_trainer_that_does_other_than_it_said_before_round_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TOYS.setdefault("trainer", {}), "toy.forgetful", Forgetful)
-    said = r"component toy\.forgetful, record_release: round 2 is \(1, [^)]*\), and was \(2, [^)]*\) when the ledger"
+    said = r"component toy\.forgetful, round_release: round 2 is \(1, [^)]*\), and was \(2, [^)]*\) when the ledger"
     with pytest.raises(TooFewClients, match=said):
         run_protocol(recipe_of(train={"use": "toy.forgetful", "noise_multiplier": 2.0}, rounds=3))
 
@@ -315,9 +315,9 @@ def test_one_batch_has_the_noise_of_a_step_of_the_round(make_client: Any) -> Non
     """Not what would be calibrated for a single step on a few examples."""
     client = client_of(make_client, mlp())
     component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=3, momentum=0.9)
-    sigma = component.record_release(client, client.ctx)[0]
+    sigma = component.round_release(client, client.ctx)[0]
     probe = component.one_batch(client, client.ctx, 5)
     client.data = dataclasses.replace(client.data, train=client.data.train.take(slice(0, 5)))
-    assert probe.record_release(client, client.ctx) == (sigma, 1.0, 1)
-    assert component.record_release(client, client.ctx)[0] != sigma
+    assert probe.round_release(client, client.ctx) == (sigma, 1.0, 1)
+    assert component.round_release(client, client.ctx)[0] != sigma
     assert (probe.options.momentum, component.options.momentum) == (0.0, 0.9)

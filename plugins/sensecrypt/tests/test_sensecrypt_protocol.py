@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from fedplug import gaussian_epsilon
+from fedplug import GroundTruth, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
@@ -73,7 +73,7 @@ def test_four_categories_are_found() -> None:
     alphas = [log[f"sensecrypt.select.security_level.client_{k}"] for k in range(5)]
     np.testing.assert_allclose(alphas, 1 - 0.7 * np.exp(-1.3 * np.array([1, 2 / 3, 0.5, 10 / 24, 1 / 3])))
     component = outcome.protocol.composition.components["sensecrypt.clusters"]
-    truth = {"categories": [k // 5 for k in range(20)]}
+    truth = GroundTruth(classes=[], examples={}, categories=[k // 5 for k in range(20)])
     assert component.assess(outcome.protocol.server, truth)["adjusted_rand_index"] == 1
 
 

@@ -7,11 +7,27 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from numpy.typing import NDArray
+
+
+class SampledSteps(NamedTuple):
+    """Noisy steps of one client's training, each on a Poisson batch.
+
+    Attributes:
+        noise_multiplier: standard deviation over the norm to which each example's gradient is clipped.
+        sampling_rate: q, with which each example is in a batch.
+        steps: how many.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
 
 _ORDERS = (
     [1 + k / 10 for k in range(1, 100)] + list(range(11, 64)) + list(range(64, 256, 8)) + list(range(256, 2049, 128))
@@ -70,8 +86,7 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
     A record is present or absent (add-remove); the number of examples, which sets q, is public.
 
     Args:
-        releases: (noise_multiplier, sampling_rate, steps) of each round, noise multipliers relative to the norm to
-            which each example's gradient is clipped.
+        releases: of each round, as `SampledSteps`.
         delta: failure probability, 0 < delta < 1.
 
     Returns:

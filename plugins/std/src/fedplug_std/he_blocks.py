@@ -36,7 +36,7 @@ from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Cohort, Context, Effects, KeyServer, Known, Reveals
-    from fedplug.api.roles import Site
+    from fedplug.api.role_records import Site
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.cohort import KeyServerLine
     from numpy.typing import NDArray

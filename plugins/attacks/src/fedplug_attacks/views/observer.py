@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 from fedplug.api import codec
+from fedplug.api.component import remote_method
 from fedplug.api.context import Client, Party, Server
 from fedplug.api.effects import Learns
 from fedplug.api.links import Step
 from fedplug.api.model import Model
 from fedplug.api.observation import Clipped, Meaning, ObservedUpdate, Seen
-from fedplug.api.roles import Negotiation, Sealer, remote_method
+from fedplug.api.roles import Negotiation, Sealer
 from fedplug.api.told import Told, groups_seen, memberships, tellings
 from fedplug.api.types import RETAINED, Block, Layout, Plan, PublicData
 from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address

@@ -23,7 +23,7 @@ from fedplug.api.context import Attacker, Context, Server, stream
 from fedplug.api.effects import Seal
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
 from fedplug.api.model import Model
-from fedplug.api.roles import Attack, Metric
+from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.truth import Truth
 from fedplug.api.types import Examples
 from fedplug.api.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire

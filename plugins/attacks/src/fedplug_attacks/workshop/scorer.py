@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from fedplug.api.context import stream
-from fedplug.api.roles import Metric
+from fedplug.api.outer_roles import Metric
 from fedplug.api.truth import Truth
 from fedplug.api.types import Examples, PublicData
 from fedplug.api.views import FAILED, FINISHED, SUCCESS, AttackReport

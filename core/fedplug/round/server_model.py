@@ -1,4 +1,8 @@
-"""The global model as far as the aggregation server knows it, for components that try vectors at the server."""
+"""The aggregation server's own copy of the global model, kept up to date from the sums that it can read.
+
+Only where a component asks for it: an aggregator that tries clients' updates (`Wants.model`), or noise whose size
+follows from public scores, which the server then works out as the clients do (`Reads.at_server`, `Scoring.public`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ def scores_at_server(composition: Composition) -> bool:
     return scored and any(isinstance(part, Protector) and part.reads and part.reads.at_server for part in parts)
 
 
-class KnownModel:
+class ServerModel:
     """Keeps `server.vector`: the public initial weights, moved by what the server sees of every opened sum.
 
     Values that stay sealed, and values whose positions the server is not told, do not move it; there it stays behind
