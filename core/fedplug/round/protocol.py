@@ -154,6 +154,8 @@ class Protocol:
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
+        # Now: the checkpoint of the set-up must hold it, since whoever goes on from there does not ask again.
+        self._note_uncovered(dataclasses.replace(ctx, round=0))
         self.events.tell(SetUpDone())
 
     def _require_all(self, replies: dict[int, Any], expected: list[int] | None = None) -> None:

@@ -51,7 +51,8 @@ class PostOffice:
         self.waited = 0.0  # seconds in the hands of other parties
         self.dropped: dict[int, str] = {}
         self._asked: set[int] = set()  # in this round
-        self.told: set[tuple[str, str]] = set()  # component and method of every question that clients answered at all
+        self.told: set[tuple[str, str]] = set()  # component and method of every question that was answered at all
+        self._bits: dict[tuple[str, str], Any] = {}  # of the others, whether they were answered by None or by True
         self._sequence = 0
         self._done = dict.fromkeys(client_ids, 0)
         self._held: dict[int, list[Call]] = {client_id: [] for client_id in client_ids}
@@ -96,8 +97,7 @@ class PostOffice:
                         continue
                     value, reports = reply.value, reply.reports
                     values[client_id] = value
-                    if value is not None and value is not True:
-                        self.told.add((component.name, name))
+                    self.hear(component.name, name, value)
                 answered += 1
                 self.events.tell(
                     ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
@@ -135,6 +135,11 @@ class PostOffice:
         if reply.error is not None:
             raise ClientError(f"{reply.error.call}: {reply.error.message}")
         return reply
+
+    def hear(self, component: str, method: str, value: Any) -> None:
+        """Notes that a question has an answer. Always None, or always True, says no more than that it was asked."""
+        if (value is not None and value is not True) or self._bits.setdefault((component, method), value) is not value:
+            self.told.add((component, method))
 
     def drop(self, client_id: int, reason: str) -> None:
         """Leaves a client out of the rest of this round; the first reason is kept."""
