@@ -113,3 +113,44 @@ def test_a_run_that_goes_on_knows_what_its_set_up_asked_for(odd: Any, tmp_path: 
     assert resume(folder, Settings(device="cpu", quiet=True, muted=("lab.report",)), catalog=catalog) == 0
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")
+
+
+# -- the key server ----------------------------------------------------------------------------------------------------
+
+
+class Peeking(SingleZone):
+    """Have the clients encrypt their updates, and the key server open the sum for the server."""
+
+    class Options(SingleZone.Options):
+        """Whether it says what the sum shows."""
+
+        says: bool = False
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        total = ctx.component("std.bfv").add_blocks(cohort.ask(self.sealed), ctx)
+        cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def sealed(self, client: Client) -> Any:
+        assert client.update is not None
+        ctx = dataclasses.replace(client.ctx, known=Known(zone="encrypted", link="std.bfv"))
+        block = Block("encrypted", len(client.update), client.update, divisor=client.weight)
+        return ctx.component("std.bfv").protect(block, client, ctx)
+
+    @at_key_server
+    def opened(self, key_server: Any, total: Block) -> Any:
+        return key_server.ctx.component("std.bfv").postprocess(total, key_server.ctx).mean()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        sealed = Reveals("ciphertexts", ("aggregator",), covered_by="nothing to pay", asked=("sealed",))
+        bare = Reveals("the mean update", ("aggregator",), asked=("opened",), voids=True, note="opened")
+        return [sealed, bare] if self.options.says else [sealed]
+
+
+def test_what_the_key_server_tells_the_server_is_an_answer_too(odd: Any) -> None:
+    plain = odd(Peeking, {"use": "std.bfv"})
+    assert verdict(plain).startswith("NO end-to-end DP: toy.odd asks the key server for opened, and says nowhere")
+    plain["negotiate_mask"]["says"] = True
+    assert verdict(plain).startswith("NO end-to-end DP: the aggregator sees the mean update")

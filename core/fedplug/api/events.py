@@ -124,10 +124,15 @@ class SumWithheld(Event):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessageUncovered(Event):
-    """A component had clients answer a question of which it says nowhere what the answer shows."""
+    """A component had clients, or the key server, answer a question of which it says nowhere what the answer shows.
+
+    Attributes:
+        what: of the question, as a sentence without its subject.
+    """
 
     component: str
     method: str
+    what: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

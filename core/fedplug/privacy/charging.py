@@ -48,7 +48,7 @@ class Charging:
         events.subscribe(RoundStarted, self._check)
         events.subscribe(Asking, self._asking)
         events.subscribe(Released, self._released)
-        events.subscribe(MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.method))
+        events.subscribe(MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.what))
         events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone))
 
     def _asking(self, event: Asking) -> None:

@@ -48,7 +48,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
-from fedplug.api.roles import Groups, RecordTrainer, Sealer
+from fedplug.api.roles import Groups, RecordTrainer, Sealer, remote_method
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
 from fedplug.recipe.composition import Composition
@@ -261,11 +261,13 @@ class Protocol:
         self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(uploads)), clock.seconds(), clock.own()))
 
     def _note_uncovered(self, ctx: Context) -> None:
-        """Tells what components had clients answer and say nowhere that it shows anything."""
+        """Tells what components had clients or the key server answer and say nowhere that it shows anything."""
         for name, method in sorted(self.office.told):
             component = self.composition.components.get(name)
             if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
-                self.events.tell(MessageUncovered(name, method))
+                whom = "clients" if remote_method(component, method, "client") else "the key server"
+                what = f"asks {whom} for {method}, and says nowhere what the answers show"
+                self.events.tell(MessageUncovered(name, method, what))
 
     def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""

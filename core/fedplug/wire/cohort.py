@@ -323,4 +323,6 @@ class KeyServerLine:
             total[0], total[1] = total[0] + count, total[1] + took
         if reply.error is not None:
             raise Refusal(f"the key server refused {reply.error.call}: {reply.error.message}", reply.error.kind)
+        component, name = named(method)
+        office.hear(component.name, name, reply.value)
         return reply.value
