@@ -154,3 +154,45 @@ def test_what_the_key_server_tells_the_server_is_an_answer_too(odd: Any) -> None
     assert verdict(plain).startswith("NO end-to-end DP: toy.odd asks the key server for opened, and says nowhere")
     plain["negotiate_mask"]["says"] = True
     assert verdict(plain).startswith("NO end-to-end DP: the aggregator sees the mean update")
+
+
+# -- ballots -----------------------------------------------------------------------------------------------------------
+
+
+class Ballots(SingleZone):
+    """Ask for counts of classes with noise."""
+
+    class Options(SingleZone.Options):
+        """How often, and for which rounds it says so."""
+
+        times: int = 1
+        every: bool = True
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        for _ in range(self.options.times):
+            cohort.ask(self.histogram)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def histogram(self, client: Client) -> Any:
+        counts = np.bincount(client.data.train.labels, minlength=10)
+        return counts / np.linalg.norm(counts) + np.random.default_rng().normal(0, 5.0, 10)
+
+    def ballots(self, round: int, ctx: Context) -> Effects:
+        stated = round == 0 or self.options.every
+        return (Bound(1.0), Noise(mechanism="gaussian", scale=5.0)) if stated else ()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        return [Reveals("histograms", ("aggregator",), covered_by="epsilon", asked=("histogram",))]
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "holds"),
+    [({}, 2, True), ({"every": False}, 1, True), ({"times": 2}, 1, False), ({"every": False}, 2, False)],
+)
+def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any], rounds: int, holds: bool) -> None:
+    plain = odd(Ballots, rounds=rounds)
+    plain["negotiate_mask"] |= options
+    opening = "DP: " if holds else "NO end-to-end DP: toy.odd has clients answer histogram more often in a round than"
+    assert verdict(plain).startswith(opening)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.blocks import fewest_in, share_divisors
@@ -48,7 +48,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
-from fedplug.api.roles import Groups, RecordTrainer, Sealer, remote_method
+from fedplug.api.roles import Groups, Negotiation, RecordTrainer, Sealer, remote_method
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
 from fedplug.recipe.composition import Composition
@@ -268,6 +268,17 @@ class Protocol:
                 whom = "clients" if remote_method(component, method, "client") else "the key server"
                 what = f"asks {whom} for {method}, and says nowhere what the answers show"
                 self.events.tell(MessageUncovered(name, method, what))
+        for name, method in self._unpaid(ctx):
+            what = f"has clients answer {method} more often in a round than its ballots are charged"
+            self.events.tell(MessageUncovered(name, method, what))
+
+    def _unpaid(self, ctx: Context) -> Iterator[tuple[str, str]]:
+        """Ballots of which a client gave more in this round than the ledger enters, which is one where noise is stated."""
+        for (name, method), most in self.office.most_answers().items():
+            component = self.composition.components.get(name)
+            if isinstance(component, Groups | Negotiation) and most > bool(component.ballots(ctx.round, ctx)):
+                if any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx)):
+                    yield name, method
 
     def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
