@@ -515,3 +515,14 @@ def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
     found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).to_json()["views"]
     assert found["client"]["colluders"] == 1
     assert "one client" in found["client"]["reason"]
+
+
+@pytest.mark.parametrize("to", ["client", "key_holder"])
+def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
+    shown = [Reveals("everybody's counts", (to,), voids=True, note="in the clear")]
+    for holder, both in (("clients", True), ("key_server", False)):
+        ledger = ledger_of(key_holders={"encrypted": holder}, reveals=shown, min_clients=3)
+        enter(ledger, {"encrypted": 10.0}, {"encrypted": [LOCAL]})
+        views = ledger.to_json()["views"]
+        none = {name for name in ("client", "key_holder") if views[name].get("epsilon") == "none"}
+        assert none == ({"client", "key_holder"} if both else {to})
