@@ -196,3 +196,31 @@ def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any],
     plain["negotiate_mask"] |= options
     opening = "DP: " if holds else "NO end-to-end DP: toy.odd has clients answer histogram more often in a round than"
     assert verdict(plain).startswith(opening)
+
+
+# -- whoever stops a run because of what happened ------------------------------------------------------------------------
+
+
+class Late(Early):
+    """Ask for counts of classes in round 2."""
+
+    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+        """Nothing."""
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        if ctx.round == 1:
+            cohort.ask(self.counts)
+        super().negotiate_mask(cohort, ctx)
+
+
+class Guard(Stop):
+    """Stop at an answer that nobody states."""
+
+    hears = (MessageUncovered,)
+
+
+def test_the_ledger_hears_what_an_extension_stops_a_run_for(odd: Any, tmp_path: Path) -> None:
+    folder, _ = stopped(odd(Late, rounds=3), Guard, tmp_path)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")
