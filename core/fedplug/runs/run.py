@@ -183,7 +183,7 @@ class Run:
         books: Bookkeeping | None = None
         try:
             with terminated_like_interrupted():
-                engine = self._engine(device, composition, world)
+                engine = self._engine(device, composition, world, layout)
                 protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
                 self._write_as_it_goes(books, engine)
@@ -243,7 +243,7 @@ class Run:
             raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
         return entry.load()
 
-    def _engine(self, device: str, composition: Composition, world: World) -> Engine:
+    def _engine(self, device: str, composition: Composition, world: World, layout: Layout) -> Engine:
         job = Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
@@ -253,6 +253,7 @@ class Run:
             catalog=self.injected,
             run_dir=self.run_dir,
             world=world,
+            layout=layout,
         )
         engine: Engine = self.engine_class(job)
         return engine
