@@ -153,7 +153,7 @@ class Run:
         display = self.watch or make_display(self.settings.quiet)
         show(display, events)
         extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
-        listen([*extensions, *self._listeners()], events, self.run_dir)
+        listen([*extensions, *self._listeners(events)], events, self.run_dir)
         events.subscribe(Asking, lambda event: self.charges.note(event.round, list(event.clients), event.what))
         self.summary: dict[str, Any] = {
             "name": recipe.name,
@@ -229,10 +229,10 @@ class Run:
         events.subscribe(RowComplete, lambda event: self._write_metrics(books.rows))
         events.subscribe(RoundClosed, lambda event: self._end_of_round(books, engine, event.round + 1))
 
-    def _listeners(self) -> list[Extension]:
+    def _listeners(self, events: Events) -> list[Extension]:
         """The extensions that hear this run without standing in its recipe."""
         inside = {use.use for use in self.recipe.extensions}  # hears it already
-        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside))
+        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside), events.note)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
