@@ -11,8 +11,22 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Block, Bound, Client, Cohort, Context, Effects, FedplugError, Known, Noise, Reveals, Settings
-from fedplug import at_client, at_key_server, hookimpl
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    FedplugError,
+    Known,
+    Noise,
+    Reveals,
+    Settings,
+    at_client,
+    at_key_server,
+    hookimpl,
+)
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
@@ -198,7 +212,7 @@ def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any],
     assert verdict(plain).startswith(opening)
 
 
-# -- whoever stops a run because of what happened ------------------------------------------------------------------------
+# -- whoever stops a run because of what happened ----------------------------------------------------------------------
 
 
 class Late(Early):

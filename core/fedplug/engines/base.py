@@ -38,7 +38,7 @@ class Job:
     catalog: Catalog | None = None
     run_dir: Path | None = None
     world: World | None = None
-    layout: Layout = Layout(())
+    layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

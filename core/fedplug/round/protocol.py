@@ -273,12 +273,14 @@ class Protocol:
             self.events.tell(MessageUncovered(name, method, what))
 
     def _unpaid(self, ctx: Context) -> Iterator[tuple[str, str]]:
-        """Ballots of which a client gave more in this round than the ledger enters, which is one where noise is stated."""
+        """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
         for (name, method), most in self.office.most_answers().items():
             component = self.composition.components.get(name)
-            if isinstance(component, Groups | Negotiation) and most > bool(component.ballots(ctx.round, ctx)):
-                if any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx)):
-                    yield name, method
+            if not isinstance(component, Groups | Negotiation):
+                continue
+            paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx))
+            if paid and most > bool(component.ballots(ctx.round, ctx)):
+                yield name, method
 
     def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
