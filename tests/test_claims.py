@@ -424,3 +424,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
 def test_norms_are_one_a_layer() -> None:
     with pytest.raises(Misplaced, match="this states norms of 1 layers, and the model has 2"):
         PLAIN.after((Bound((1.0,), per="layer"),))
+
+
+# -- what the model carries --------------------------------------------------------------------------------------------
+
+
+def test_averaged_batch_norm_statistics_are_in_the_released_model() -> None:
+    model = {"use": "std.cnn"}
+    ledger = run_protocol(noised(CLIP, rounds=1, buffers="mean", model=model)).protocol.ledger
+    (shown,) = [each for each in ledger.reveals if each.what == "batch-norm statistics"]
+    assert "released_model" in shown.to

@@ -618,11 +618,13 @@ def build(
     composition = Composition(recipe, catalog)
     parties = Recipe.from_plain(plain, catalog)
     key_server = needs_key_server(composition)
-    job = Job(parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog)
-    running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     components = composition.components
     data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+    job = Job(
+        parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout
+    )
+    running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     ledger = ledger_of(recipe, composition, model.layout)
     events = Events()
     watch = Notes(events)

@@ -104,7 +104,7 @@ def test_a_damaged_record_of_the_key_server_is_a_checkpoint_error(tmp_path: Path
     write_file(path, codec.encode(damaged(KeyServer())))
     protocol, engine, _ = build(recipe_of())
     try:
-        host = KeyServerHost(protocol.recipe, protocol.composition)
+        host = KeyServerHost(protocol.recipe, protocol.composition, protocol.layout)
         with pytest.raises(CheckpointError, match=r"key_server\.state holds no key server's state .*done is 'damaged'"):
             host.load(tmp_path)
     finally:

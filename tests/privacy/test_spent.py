@@ -232,7 +232,7 @@ def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> No
     assert "NO DP for clients: 100.0%" in ledger.verdict()
     assert "the aggregator sees vectors" in ledger.to_json()["levels"]["record"]["covers"]
     asked = records_of(told)
-    asked.message_uncovered("odd.vote", "raw")
+    asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
     assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
 
 

@@ -85,6 +85,23 @@ class Rewriter(Ear):
             event.row["accuracy"] = 1.0  # type: ignore[index]
 
 
+class Shows(Ear):
+    """Show something."""
+
+    def reveals(self, ctx: fedplug.Context) -> list[fedplug.Reveals]:
+        return [fedplug.Reveals("losses on a web page", ("released_model",), voids=True, note="everybody reads them")]
+
+
+class Sulky(Ear):
+    """Stop the run, and raise at its end as well."""
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, Asking):
+            raise FedplugError("the real reason")
+        if isinstance(event, RunStopped):
+            raise FedplugError("another reason")
+
+
 class Rows(Ear):
     """Hear rows alone."""
 
@@ -113,7 +130,7 @@ class Wraps(Ear):
 
 EARS: dict[str, type] = {
     "ear.one": Ear, "ear.every": Everywhere, "ear.clumsy": Clumsy, "ear.budget": Budget, "ear.wraps": Wraps,
-    "ear.rewriter": Rewriter, "ear.rows": Rows,
+    "ear.rewriter": Rewriter, "ear.rows": Rows, "ear.shows": Shows, "ear.sulky": Sulky,
 }  # fmt: skip
 
 
@@ -192,6 +209,7 @@ def test_one_for_every_run_hears_it_unless_it_is_sent_away(catalog: Catalog) -> 
         (["{use: "], [], "this is no YAML"),
         (["[ear.one]"], [], r"write the name of an extension, or {use: NAME, option: value}"),
         (["ear.wraps"], [], r"write extensions: \[ear.wraps\] into the recipe"),
+        (["ear.shows"], [], r"it shows something.*write extensions: \[ear.shows\] into the recipe"),
         ([], ["ear.evry"], "--without ear.evry: there is no such extension; did you mean ear.every"),
     ],
 )
@@ -216,6 +234,21 @@ def test_one_that_fails_is_noted_once_and_the_run_goes_on(
     log = (folder / "errors.log").read_text()
     assert "-- extension ear.clumsy, RowComplete" in log
     assert log.count("ValueError: no space left") == 1
+
+
+def test_one_that_nobody_asked_for_and_that_is_broken_disturbs_no_run(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog.groups["extension"]["ear.broken"] = Entry("ear.broken", "extension", "there.is:None", "broken", "0")
+    run(catalog, rounds=1)
+    assert "extension component ear.broken (there.is:None) cannot be imported" in capsys.readouterr().out
+    with pytest.raises(FedplugError, match="cannot be imported"):
+        run(catalog, "ear.broken", rounds=1)
+
+
+def test_the_end_of_a_run_is_not_hidden_by_what_hears_it(catalog: Catalog) -> None:
+    with pytest.raises(FedplugError, match="the real reason"):
+        run(catalog, "ear.sulky")
 
 
 @pytest.mark.parametrize("by", ["listener", "recipe"])

@@ -212,8 +212,8 @@ class Reveals(Checked):
         to: who sees it, in the words of the ledger's views.
         covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
             pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
-        asked: names of the methods whose replies carry it to the server. A reply that no statement names makes the
-            guarantee of whoever reads it `none`.
+        asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
+            that no statement names makes the guarantee of whoever reads it `none`.
         voids: True where it gives so much away that no epsilon can stand beside it: the guarantee of those who see it
             is `none`.
         note: one sentence.

@@ -124,10 +124,15 @@ class SumWithheld(Event):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessageUncovered(Event):
-    """A component had clients answer a question of which it says nowhere what the answer shows."""
+    """A component had clients, or the key server, answer a question of which it says nowhere what the answer shows.
+
+    Attributes:
+        what: of the question, as a sentence without its subject.
+    """
 
     component: str
     method: str
+    what: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -259,17 +264,20 @@ E = TypeVar("E", bound=Event)
 
 
 class Events:
-    """Who hears what. Listeners of one event are called in the order in which they subscribed."""
+    """Who hears what. Listeners of one event are called in the order in which they subscribed, `first` ones before."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[type[Event], Callable[[Any], None]]] = []
+        self._first = 0
 
-    def subscribe(self, kind: type[E], listener: Callable[[E], None]) -> None:
+    def subscribe(self, kind: type[E], listener: Callable[[E], None], *, first: bool = False) -> None:
         """From here on, calls `listener` with every event of this kind; `Event` stands for all.
 
-        What a listener raises stops the run.
+        What a listener raises stops the run, and those behind it do not hear the event: whoever must hear of what has
+        happened already subscribes as `first`.
         """
-        self._listeners.append((kind, listener))
+        self._listeners.insert(self._first if first else len(self._listeners), (kind, listener))
+        self._first += first
 
     def tell(self, event: Event) -> None:
         """Calls whoever subscribed to events of this kind."""

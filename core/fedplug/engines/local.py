@@ -25,7 +25,7 @@ class LocalEngine:
             self._hosts[address] = clients
         if job.key_server:
             # Its own copy of the components, so that nothing the key server caches is in reach of the others.
-            key_server = KeyServerHost(*job.build(), job.run_dir)
+            key_server = KeyServerHost(*job.build(), clients.model.layout, job.run_dir)
             self._hosts[KEY_SERVER] = key_server
             self.hosts.append(key_server)
 

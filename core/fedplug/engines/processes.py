@@ -245,7 +245,7 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
     try:
         recipe, composition = job.build()
         if number == KEY_SERVER_WORKER:
-            host = KeyServerHost(recipe, composition, job.run_dir)
+            host = KeyServerHost(recipe, composition, job.layout, job.run_dir)
         else:
             host = ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.run_dir)
         pipe.send_bytes(codec.encode(""))

@@ -44,12 +44,19 @@ class Charging:
         self.owed: tuple[int, list[int]] | None = None
 
     def subscribe(self, events: Events) -> None:
-        """From here on, enters what happens into the ledger."""
+        """From here on, enters what happens into the ledger.
+
+        Others may refuse what is about to be asked, and hear of that before it is charged. What was answered and
+        released is entered before anybody can stop the run because of it.
+        """
         events.subscribe(RoundStarted, self._check)
         events.subscribe(Asking, self._asking)
-        events.subscribe(Released, self._released)
-        events.subscribe(MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.method))
-        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone))
+        events.subscribe(Released, self._released, first=True)
+        events.subscribe(MessageUncovered, self._uncovered, first=True)
+        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone), first=True)
+
+    def _uncovered(self, event: MessageUncovered) -> None:
+        self.ledger.message_uncovered(event.component, event.what)
 
     def _asking(self, event: Asking) -> None:
         """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""

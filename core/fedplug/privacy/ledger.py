@@ -192,9 +192,14 @@ class Ledger:
         }
         self._enter({**entry, "total": int(total), "zones": zones, **({"accounts": told} if told else {})})
 
-    def message_uncovered(self, component: str, method: str) -> None:
-        """Enters that clients sent the server something that no effect and no statement of the component covers."""
-        note = f"{component} asks clients for {method}, and says nowhere what the answers show"
+    def message_uncovered(self, component: str, what: str) -> None:
+        """Enters that the server was sent something that no effect and no statement of the component covers.
+
+        Args:
+            component: that asked for it.
+            what: `asks clients for counts, and says nowhere what the answers show`.
+        """
+        note = f"{component} {what}"
         if note not in self.uncovered:
             self.uncovered.append(note)
 

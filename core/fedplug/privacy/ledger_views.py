@@ -104,7 +104,7 @@ def _voided(ledger: Ledger, name: Party) -> str:
     """Why a view has no guarantee whatever the noise is: what nobody stated, or what gives too much away."""
     if unsaid := _unsaid(ledger):
         return unsaid
-    voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, channel.to)]
+    voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, _shown_to(ledger, channel.to))]
     return f"sees {voiding[0].what}: {voiding[0].note}" if voiding else ""
 
 
@@ -123,6 +123,13 @@ def _unsaid(ledger: Ledger) -> str:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
         return f"{ledger.uncovered[0]}, so nothing is promised to anybody"
     return ""
+
+
+def _shown_to(ledger: Ledger, to: tuple[Party, ...]) -> tuple[Party, ...]:
+    """Who sees what is shown to these: where clients hold a key, `key_holder` and `client` are the same people."""
+    if "clients" in ledger.key_holders.values() and {"key_holder", "client"} & {*to}:
+        return (*to, "key_holder", "client")
+    return to
 
 
 def _sees(view: str, shown_to: tuple[str, ...]) -> bool:

@@ -211,11 +211,14 @@ class KeyServerHost:
 
     Args:
         recipe, composition: this process' own copies.
+        layout: of the model. What is known of a sum follows from it, so that noise is scaled here as the ledger has it.
         run_dir: the run folder, in which the key server notes what it opens, or None.
     """
 
-    def __init__(self, recipe: Recipe, composition: Composition, run_dir: Path | None = None) -> None:
-        self.recipe, self.composition = recipe, composition
+    def __init__(
+        self, recipe: Recipe, composition: Composition, layout: Layout, run_dir: Path | None = None
+    ) -> None:
+        self.recipe, self.composition, self.layout = recipe, composition, layout
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest, run_dir)
         self.party = HostedKeyServer(counts=counts_operations(recipe))
@@ -240,7 +243,7 @@ class KeyServerHost:
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
-        self.party.ctx = make_context(self.recipe, self.composition, Layout(()), round, self.party)
+        self.party.ctx = make_context(self.recipe, self.composition, self.layout, round, self.party)
 
 
 class HostedKeyServer(KeyServer):

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.blocks import fewest_in, share_divisors
+from fedplug.api.component import remote_method
 from fedplug.api.context import Context, Server, stream, watch_streams
 from fedplug.api.errors import (
     ClientError,
@@ -48,7 +49,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
-from fedplug.api.roles import Groups, Sealer
+from fedplug.api.roles import Groups, Negotiation, Sealer
 from fedplug.api.types import Block, Layout
 from fedplug.api.views import Wire
 from fedplug.recipe.composition import Composition
@@ -153,6 +154,8 @@ class Protocol:
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         self._require_all(everyone.ask(self.steps.ready))  # delivers what was told, so that set-up errors show here
+        # Now: the checkpoint of the set-up must hold it, since whoever goes on from there does not ask again.
+        self._note_uncovered(dataclasses.replace(ctx, round=0))
         self.events.tell(SetUpDone())
 
     def _require_all(self, replies: dict[int, Any], expected: list[int] | None = None) -> None:
@@ -258,11 +261,26 @@ class Protocol:
         self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(uploads)), clock.seconds(), clock.own()))
 
     def _note_uncovered(self, ctx: Context) -> None:
-        """Tells what components had clients answer and say nowhere that it shows anything."""
+        """Tells what components had clients or the key server answer and say nowhere that it shows anything."""
         for name, method in sorted(self.office.told):
             component = self.composition.components.get(name)
             if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
-                self.events.tell(MessageUncovered(name, method))
+                whom = "clients" if remote_method(component, method, "client") else "the key server"
+                what = f"asks {whom} for {method}, and says nowhere what the answers show"
+                self.events.tell(MessageUncovered(name, method, what))
+        for name, method in self._unpaid(ctx):
+            what = f"has clients answer {method} more often in a round than its ballots are charged"
+            self.events.tell(MessageUncovered(name, method, what))
+
+    def _unpaid(self, ctx: Context) -> Iterator[tuple[str, str]]:
+        """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
+        for (name, method), most in self.office.most_answers().items():
+            component = self.composition.components.get(name)
+            if not isinstance(component, Groups | Negotiation):
+                continue
+            paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx))
+            if paid and most > bool(component.ballots(ctx.round, ctx)):
+                yield name, method
 
     def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""

@@ -154,7 +154,7 @@ class Run:
         display = self.watch or make_display(self.settings.quiet)
         show(display, events)
         extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
-        listen([*extensions, *self._listeners()], events, self.run_dir)
+        listen([*extensions, *self._listeners(events)], events, self.run_dir)
         events.subscribe(Asking, lambda event: self.charges.note(event.round, list(event.clients), event.what))
         self.summary: dict[str, Any] = {
             "name": recipe.name,
@@ -184,7 +184,7 @@ class Run:
         books: Bookkeeping | None = None
         try:
             with terminated_like_interrupted():
-                engine = self._engine(device, composition, world)
+                engine = self._engine(device, composition, world, layout)
                 protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
                 self._write_as_it_goes(books, engine)
@@ -230,10 +230,10 @@ class Run:
         events.subscribe(RowComplete, lambda event: self._write_metrics(books.rows))
         events.subscribe(RoundClosed, lambda event: self._end_of_round(books, engine, event.round + 1))
 
-    def _listeners(self) -> list[Extension]:
+    def _listeners(self, events: Events) -> list[Extension]:
         """The extensions that hear this run without standing in its recipe."""
         inside = {use.use for use in self.recipe.extensions}  # hears it already
-        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside))
+        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside), events.note)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Run:
             raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
         return entry.load()
 
-    def _engine(self, device: str, composition: Composition, world: World) -> Engine:
+    def _engine(self, device: str, composition: Composition, world: World, layout: Layout) -> Engine:
         job = Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
@@ -254,6 +254,7 @@ class Run:
             catalog=self.injected,
             run_dir=self.run_dir,
             world=world,
+            layout=layout,
         )
         engine: Engine = self.engine_class(job)
         return engine

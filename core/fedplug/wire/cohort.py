@@ -51,7 +51,9 @@ class PostOffice:
         self.waited = 0.0  # seconds in the hands of other parties
         self.dropped: dict[int, str] = {}
         self._asked: set[int] = set()  # in this round
-        self.told: set[tuple[str, str]] = set()  # component and method of every question that clients answered at all
+        self.told: set[tuple[str, str]] = set()  # component and method of every question that was answered at all
+        self.answers: Counter[tuple[str, str, int]] = Counter()  # in this round: component, method, client
+        self._bits: dict[tuple[str, str], Any] = {}  # of the others, whether they were answered by None or by True
         self._sequence = 0
         self._done = dict.fromkeys(client_ids, 0)
         self._held: dict[int, list[Call]] = {client_id: [] for client_id in client_ids}
@@ -59,6 +61,8 @@ class PostOffice:
     def begin_round(self, round: int) -> None:
         """Forgets what was meant for the round before only."""
         self.round, self.phase, self.dropped, self._asked = round, "negotiate", {}, set()
+        if round > 0:  # what the set-up asked for is paid for with round 1
+            self.answers.clear()
         for client_id, held in self._held.items():
             self._held[client_id] = [call for call in held if call.sequence]
 
@@ -96,8 +100,8 @@ class PostOffice:
                         continue
                     value, reports = reply.value, reply.reports
                     values[client_id] = value
-                    if value is not None and value is not True:
-                        self.told.add((component.name, name))
+                    self.hear(component.name, name, value)
+                    self.answers[component.name, name, client_id] += 1
                 answered += 1
                 self.events.tell(
                     ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
@@ -135,6 +139,18 @@ class PostOffice:
         if reply.error is not None:
             raise ClientError(f"{reply.error.call}: {reply.error.message}")
         return reply
+
+    def hear(self, component: str, method: str, value: Any) -> None:
+        """Notes that a question has an answer. Always None, or always True, says no more than that it was asked."""
+        if (value is not None and value is not True) or self._bits.setdefault((component, method), value) is not value:
+            self.told.add((component, method))
+
+    def most_answers(self) -> dict[tuple[str, str], int]:
+        """Component and method of each question of this round -> how often the client that did so most answered it."""
+        most: dict[tuple[str, str], int] = {}
+        for (component, method, _), count in self.answers.items():
+            most[component, method] = max(count, most.get((component, method), 0))
+        return most
 
     def drop(self, client_id: int, reason: str) -> None:
         """Leaves a client out of the rest of this round; the first reason is kept."""
@@ -318,4 +334,6 @@ class KeyServerLine:
             total[0], total[1] = total[0] + count, total[1] + took
         if reply.error is not None:
             raise Refusal(f"the key server refused {reply.error.call}: {reply.error.message}", reply.error.kind)
+        component, name = named(method)
+        office.hear(component.name, name, reply.value)
         return reply.value

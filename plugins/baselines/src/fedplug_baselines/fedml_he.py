@@ -224,7 +224,7 @@ class FedMLHE(fedplug.Negotiation):
         return [
             *found,
             Reveals("sensitivity map", ("key_holder",), asked=("encrypt",), note=note),
-            Reveals("mask", ("aggregator",), note="the key server tells it"),
+            Reveals("mask", ("aggregator",), asked=("select",), note="the key server tells it"),
         ]
 
     def describe(self) -> str:

@@ -70,6 +70,11 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
         )
         note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
         channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
+    else:
+        note = "the public key and parameters for adding; the key server makes them before any training"
+        channels.append(
+            fedplug.Reveals("public key", ("aggregator",), covered_by="nothing to pay", asked=("make_keys",), note=note)
+        )
     # A client that holds the key subtracts its own upload from a sum of two.
     seen_by: SeenBy = "client" if options.key_holder == "clients" else "key_holder"
     least = 3 if options.key_holder == "clients" else 2
