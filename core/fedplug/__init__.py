@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fedplug.api.component import at_client as at_client
     from fedplug.api.component import at_key_server as at_key_server
     from fedplug.api.component import hookimpl as hookimpl
-    from fedplug.api.context import Attacker as Attacker
     from fedplug.api.context import Client as Client
     from fedplug.api.context import Context as Context
     from fedplug.api.context import KeyServer as KeyServer
@@ -49,11 +48,6 @@ if TYPE_CHECKING:
     from fedplug.api.errors import ViewError as ViewError
     from fedplug.api.model import Evaluation as Evaluation
     from fedplug.api.model import Model as Model
-    from fedplug.api.observation import Meaning as Meaning
-    from fedplug.api.observation import Needs as Needs
-    from fedplug.api.observation import ObservedUpdate as ObservedUpdate
-    from fedplug.api.observation import Seen as Seen
-    from fedplug.api.observation import TensorView as TensorView
     from fedplug.api.roles import Accountant as Accountant
     from fedplug.api.roles import Aggregator as Aggregator
     from fedplug.api.roles import Attack as Attack
@@ -77,7 +71,6 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Sealer as Sealer
     from fedplug.api.roles import Trainer as Trainer
     from fedplug.api.roles import Wants as Wants
-    from fedplug.api.truth import Truth as Truth
     from fedplug.api.types import Block as Block
     from fedplug.api.types import ClientData as ClientData
     from fedplug.api.types import Dataset as Dataset
@@ -85,8 +78,6 @@ if TYPE_CHECKING:
     from fedplug.api.types import Layout as Layout
     from fedplug.api.types import Plan as Plan
     from fedplug.api.types import PublicData as PublicData
-    from fedplug.api.views import AttackReport as AttackReport
-    from fedplug.api.views import View as View
     from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
     from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
     from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
@@ -102,96 +93,31 @@ if TYPE_CHECKING:
     from fedplug.runs.settings import Settings as Settings
     from fedplug.wire.cohort import Cohort as Cohort
 
-_HOME = {
-    "Field": "pydantic",
-    "gaussian_delta": "fedplug.privacy.accounting",
-    "gaussian_epsilon": "fedplug.privacy.accounting",
-    "gaussian_noise_multiplier": "fedplug.privacy.accounting",
-    "add_blocks": "fedplug.api.blocks",
-    "Cohort": "fedplug.wire.cohort",
-    "Options": "fedplug.api.component",
-    "at_client": "fedplug.api.component",
-    "at_key_server": "fedplug.api.component",
-    "hookimpl": "fedplug.api.component",
-    "Client": "fedplug.api.context",
-    "Context": "fedplug.api.context",
-    "KeyServer": "fedplug.api.context",
-    "Party": "fedplug.api.context",
-    "Server": "fedplug.api.context",
-    "stream": "fedplug.api.context",
-    "FedplugError": "fedplug.api.errors",
-    "Evaluation": "fedplug.api.model",
-    "Model": "fedplug.api.model",
-    "Attacker": "fedplug.api.context",
-    "MetricError": "fedplug.api.errors",
-    "ViewError": "fedplug.api.errors",
-    "Meaning": "fedplug.api.observation",
-    "Needs": "fedplug.api.observation",
-    "ObservedUpdate": "fedplug.api.observation",
-    "Seen": "fedplug.api.observation",
-    "TensorView": "fedplug.api.observation",
-    "Adds": "fedplug.api.effects",
-    "Bound": "fedplug.api.effects",
-    "Changes": "fedplug.api.effects",
-    "CoversSupport": "fedplug.api.effects",
-    "Effects": "fedplug.api.effects",
-    "Known": "fedplug.api.effects",
-    "Learns": "fedplug.api.effects",
-    "Misplaced": "fedplug.api.effects",
-    "Noise": "fedplug.api.effects",
-    "Opens": "fedplug.api.effects",
-    "Reveals": "fedplug.api.effects",
-    "Rounding": "fedplug.api.effects",
-    "Scales": "fedplug.api.effects",
-    "Scramble": "fedplug.api.effects",
-    "Seal": "fedplug.api.effects",
-    "Shifts": "fedplug.api.effects",
-    "Uncredited": "fedplug.api.effects",
-    "Accountant": "fedplug.api.roles",
-    "Aggregator": "fedplug.api.roles",
-    "Attack": "fedplug.api.roles",
-    "Component": "fedplug.api.roles",
-    "DataSource": "fedplug.api.roles",
-    "Extension": "fedplug.api.roles",
-    "Finds": "fedplug.api.roles",
-    "Groups": "fedplug.api.roles",
-    "Measures": "fedplug.api.roles",
-    "Metric": "fedplug.api.roles",
-    "ModelSource": "fedplug.api.roles",
-    "Negotiation": "fedplug.api.roles",
-    "Opener": "fedplug.api.roles",
-    "Partition": "fedplug.api.roles",
-    "Plans": "fedplug.api.roles",
-    "Protector": "fedplug.api.roles",
-    "Reads": "fedplug.api.roles",
-    "RecordTrainer": "fedplug.api.roles",
-    "Scorer": "fedplug.api.roles",
-    "Scoring": "fedplug.api.roles",
-    "Sealer": "fedplug.api.roles",
-    "Trainer": "fedplug.api.roles",
-    "Wants": "fedplug.api.roles",
-    "Around": "fedplug.recipe.sections",
-    "Section": "fedplug.recipe.sections",
-    "Truth": "fedplug.api.truth",
-    "Block": "fedplug.api.types",
-    "ClientData": "fedplug.api.types",
-    "Dataset": "fedplug.api.types",
-    "Examples": "fedplug.api.types",
-    "Layout": "fedplug.api.types",
-    "Plan": "fedplug.api.types",
-    "PublicData": "fedplug.api.types",
-    "AttackReport": "fedplug.api.views",
-    "View": "fedplug.api.views",
-    "Run": "fedplug.runs.result",
-    "Recipe": "fedplug.recipe.recipe",
-    "Settings": "fedplug.runs.settings",
-    "RecipeError": "fedplug.api.errors",
-    "run": "fedplug.runs.functions",
-    "resume": "fedplug.runs.functions",
-    "open_run": "fedplug.runs.functions",
-    "check": "fedplug.runs.functions",
-    "components": "fedplug.runs.functions",
+_NAMES = {
+    "fedplug.api.blocks": "add_blocks",
+    "fedplug.api.component": "Options at_client at_key_server hookimpl",
+    "fedplug.api.context": "Client Context KeyServer Party Server stream",
+    "fedplug.api.effects": (
+        "Adds Bound Changes CoversSupport Effects Known Learns Misplaced Noise Opens Reveals Rounding Scales "
+        "Scramble Seal Shifts Uncredited"
+    ),
+    "fedplug.api.errors": "FedplugError MetricError RecipeError ViewError",
+    "fedplug.api.model": "Evaluation Model",
+    "fedplug.api.roles": (
+        "Accountant Aggregator Attack Component DataSource Extension Finds Groups Measures Metric ModelSource "
+        "Negotiation Opener Partition Plans Protector Reads RecordTrainer Scorer Scoring Sealer Trainer Wants"
+    ),
+    "fedplug.api.types": "Block ClientData Dataset Examples Layout Plan PublicData",
+    "fedplug.privacy.accounting": "gaussian_delta gaussian_epsilon gaussian_noise_multiplier",
+    "fedplug.recipe.recipe": "Recipe",
+    "fedplug.recipe.sections": "Around Section",
+    "fedplug.runs.functions": "check components open_run resume run",
+    "fedplug.runs.result": "Run",
+    "fedplug.runs.settings": "Settings",
+    "fedplug.wire.cohort": "Cohort",
+    "pydantic": "Field",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
 

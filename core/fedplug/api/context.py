@@ -168,19 +168,6 @@ class KeyServer(Party):
 
 
 @dataclasses.dataclass(eq=False)
-class Attacker(Party):
-    """Who runs an attack: outside every party of the run, with a view and the public facts.
-
-    Attributes:
-        device: torch device to compute on.
-        progress: told `(done, total, loss)` as an attack goes on; the loss is its objective, or None.
-    """
-
-    device: str = "cpu"
-    progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None
-
-
-@dataclasses.dataclass(eq=False)
 class Client(Party):
     """One client, as the methods marked `@at_client` and the client-side hooks see it.
 

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from fedplug.api.effects import Known
     from fedplug.api.events import Event
     from fedplug.api.model import Model
-    from fedplug.api.observation import Needs
-    from fedplug.api.truth import Truth
     from fedplug.api.types import Block, Dataset, Scores
-    from fedplug.api.views import AttackReport, View
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.cohort import Cohort, KeyServerLine
 
@@ -417,13 +414,13 @@ class Finds:
     """What an attack looks for, and how it is judged.
 
     Attributes:
-        needs: of a view; a `fedplug.Needs`.
+        needs: of a view; a `fedplug_attacks.Needs`.
         what: `images`, `labels`, `members`.
         headline: (number, `high` or `low`): what ranks its forms.
         success: (number, `<=` or `>=`, threshold): what counts as a success.
     """
 
-    needs: Needs
+    needs: Any
     what: frozenset[str]
     headline: tuple[str, Literal["high", "low"]]
     success: tuple[str, Literal["<=", ">="], float]
@@ -443,8 +440,10 @@ class Attack(Component):
         return None
 
     @abc.abstractmethod
-    def attack(self, view: View, ctx: Context) -> AttackReport:
-        """What it found: `AttackReport("finished", ...)`, or `diverged` or `not_applicable` with a reason."""
+    def attack(self, view: Any, ctx: Context) -> Any:
+        """What it found in a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
+        `not_applicable` with a reason.
+        """
 
     def in_form(self, form: Literal["adaptive", "naive"]) -> Self | None:
         """The same attack in another form; None where it has but one."""
@@ -477,8 +476,10 @@ class Metric(Component):
         """What it compares, and how to read it."""
 
     @abc.abstractmethod
-    def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
-        """The numbers, by name. Images are in the order of `truth.images`: the scorer has matched them.
+    def score(self, found: Any, truth: Any) -> dict[str, Any]:
+        """The numbers, by name, of an `AttackReport` against a `fedplug_attacks.Truth`.
+
+        Images are in the order of `truth.images`: the scorer has matched them.
 
         Raises:
             MetricError: it is not defined for these images, counts or scores.

@@ -33,6 +33,9 @@ COMMAND = "command"
 """The entry-point group of commands."""
 REPORT = "report"
 """The entry-point group of what draws the report of a run: a function from the run folder to the path of the report."""
+KIT = "kit"
+"""The entry-point group of further checks of the kit: a group of components, and a function that takes one and says in
+sentences what is wrong with it."""
 SECTION = "section"
 """The entry-point group of sections of recipes."""
 
@@ -219,7 +222,7 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
         if id(dist) not in named:  # both properties parse the whole METADATA file
             named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
         distribution, version = named[id(dist)]
-        if group in (COMMAND, REPORT):  # `fedplug.cli.commands` and `fedplug.runs.result` read those
+        if group in (COMMAND, REPORT, KIT):  # whoever uses those reads them
             continue
         if group not in (*GROUPS, SECTION):
             strays.append(f"{point.group} {point.name} ({distribution})")

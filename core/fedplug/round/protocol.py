@@ -50,7 +50,6 @@ from fedplug.api.links import amplified, locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
 from fedplug.api.roles import Groups, RecordTrainer, Sealer
 from fedplug.api.types import Block, Layout
-from fedplug.api.views import Wire
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders
@@ -60,6 +59,7 @@ from fedplug.round.parties import make_context
 from fedplug.round.steps import Steps, weight_of
 from fedplug.round.uploads import Upload, UploadRules, read_dealt, read_fingerprint, read_hello, unlike
 from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, Transport
+from fedplug.wire.record import Wire
 from fedplug.wire.server_clock import ServerClock
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from importlib_metadata import entry_points
+
 from fedplug.api.errors import FedplugError
 from fedplug.api.roles import (
     ROLES,
     Accountant,
     Aggregator,
-    Attack,
     DataSource,
     Extension,
     Groups,
-    Metric,
     ModelSource,
     Negotiation,
     Opener,
@@ -23,7 +23,7 @@ from fedplug.api.roles import (
     Scorer,
     Trainer,
 )
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import KIT, Catalog
 from fedplug.recipe.composition import implemented_hooks, instantiate
 from fedplug.recipe.parts import Use
 from fedplug.testing import deeds, single
@@ -111,10 +111,9 @@ def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> It
         yield from single.model_problems(made, shape)
     if isinstance(made, Accountant):
         yield from single.accountant_problems(made)
-    if isinstance(made, Metric):
-        yield from single.metric_problems(made)
-    if isinstance(made, Attack):
-        yield from single.attack_problems(made)
+    for point in entry_points(group=f"fedplug.{KIT}"):
+        if isinstance(made, ROLES[point.name]):
+            yield from point.load()(made)
 
 
 def _in_a_round(

@@ -25,7 +25,6 @@ from fedplug.api.roles import (
     Trainer,
 )  # fmt: skip
 from fedplug.api.types import RETAINED
-from fedplug.api.views import Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.ledger_setup import ledger_of
@@ -38,6 +37,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.parts import PARTS, Seen, Spy
+from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:
     from fedplug.api.roles import Component

@@ -14,8 +14,9 @@ from fedplug import Context, Layout
 from fedplug.api.context import Server
 from fedplug.api.effects import Bound, Changes, Effects, Known, Learns, Noise, Rounding, Scales, Scramble, Seal
 from fedplug.api.links import Link
-from fedplug.api.observation import Meaning, Needs, ObservedUpdate, Seen, all_clear
-from fedplug.api.views import View
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
+from fedplug_attacks.api.view import View
 from fedplug_attacks.views.public_facts import UNSAID, Sent, meaning
 from fedplug_attacks.workshop.words import shares_words
 from toy_components import recipe_of

@@ -13,10 +13,11 @@ import numpy as np
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import ObservedUpdate
-    from fedplug.api.observation import Clipped
     from fedplug.api.types import Layout
     from numpy.typing import NDArray
+
+    from fedplug_attacks import ObservedUpdate
+    from fedplug_attacks.api.observation import Clipped
 
 # The middle value of the magnitudes of a standard normal variable.
 _MIDDLE = 0.6744897501960817

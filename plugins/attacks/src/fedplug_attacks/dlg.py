@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-from fedplug import AttackReport, Field, Finds, Needs, View, hookimpl
+from fedplug import Field, Finds, hookimpl
 
+from fedplug_attacks import AttackReport, Needs, View
 from fedplug_attacks._forms import Formed
 
 if TYPE_CHECKING:

@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Measures, MetricError, Seen, Truth, stream
-from fedplug.api.views import AttackReport
+from fedplug import Field, Measures, MetricError, stream
 from numpy.typing import NDArray
+
+from fedplug_attacks import Seen, Truth
+from fedplug_attacks.api.report import AttackReport
 
 
 class MutualInformation(fedplug.Metric):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug.api.effects import Bound, Scramble
 from fedplug.api.links import uploaded
-from fedplug.api.observation import Clipped, Meaning, Seen
 from numpy.typing import NDArray
+
+from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.api.errors import SetupError
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
-
     from fedplug.api.torch_model import TorchModel
     from fedplug.api.types import ClientData, Examples
 
@@ -258,9 +256,8 @@ def checked_model(model: Any, purpose: str = "gradients of single examples") -> 
     Raises:
         SetupError: it is not a torch model, or batch norm mixes its examples even in evaluation mode.
     """
-    from torch.nn.modules.batchnorm import _BatchNorm
-
     from fedplug.api.torch_model import TorchModel, use_one_thread
+    from torch.nn.modules.batchnorm import _BatchNorm
 
     if not isinstance(model, TorchModel):
         raise SetupError(f"{purpose} need a torch model, not {type(model).__name__}")
