@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from fedplug import Context, Examples, stream
+from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, to_tensor
-from fedplug.api.types import PublicData
 from fedplug_attacks import Attacker, AttackReport, Meaning, Truth, View
 from fedplug_attacks.api.observation import all_clear
 from fedplug_attacks.api.report import FINISHED

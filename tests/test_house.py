@@ -25,8 +25,8 @@ BELOW = {
 }
 HANDED = {
     "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
-    "api.roles -> wire.cohort", "api.links -> recipe.recipe", "api.roles -> recipe.recipe",
-    "api.links -> recipe.parts", "recipe.sections -> round.protocol",
+    "api.roles -> wire.cohort", "api.roles -> recipe.recipe",
+    "recipe.sections -> round.protocol",
     "recipe.sections -> round.world",
     "recipe.sections -> runs.settings",
 }  # fmt: skip

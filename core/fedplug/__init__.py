@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from fedplug.api.context import KeyServer as KeyServer
     from fedplug.api.context import Party as Party
     from fedplug.api.context import Server as Server
-    from fedplug.api.context import stream as stream
+    from fedplug.api.data import ClientData as ClientData
+    from fedplug.api.data import Dataset as Dataset
+    from fedplug.api.data import Examples as Examples
+    from fedplug.api.data import PublicData as PublicData
     from fedplug.api.effects import Adds as Adds
     from fedplug.api.effects import Bound as Bound
     from fedplug.api.effects import Changes as Changes
     from fedplug.api.effects import CoversSupport as CoversSupport
     from fedplug.api.effects import Effects as Effects
-    from fedplug.api.effects import Known as Known
     from fedplug.api.effects import Learns as Learns
     from fedplug.api.effects import Misplaced as Misplaced
     from fedplug.api.effects import Noise as Noise
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from fedplug.api.errors import MetricError as MetricError
     from fedplug.api.errors import RecipeError as RecipeError
     from fedplug.api.errors import ViewError as ViewError
+    from fedplug.api.known import Known as Known
     from fedplug.api.model import Evaluation as Evaluation
     from fedplug.api.model import Model as Model
     from fedplug.api.roles import Accountant as Accountant
@@ -71,13 +74,10 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Sealer as Sealer
     from fedplug.api.roles import Trainer as Trainer
     from fedplug.api.roles import Wants as Wants
+    from fedplug.api.streams import stream as stream
     from fedplug.api.types import Block as Block
-    from fedplug.api.types import ClientData as ClientData
-    from fedplug.api.types import Dataset as Dataset
-    from fedplug.api.types import Examples as Examples
     from fedplug.api.types import Layout as Layout
     from fedplug.api.types import Plan as Plan
-    from fedplug.api.types import PublicData as PublicData
     from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
     from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
     from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
@@ -96,18 +96,21 @@ if TYPE_CHECKING:
 _NAMES = {
     "fedplug.api.blocks": "add_blocks",
     "fedplug.api.component": "Options at_client at_key_server hookimpl",
-    "fedplug.api.context": "Client Context KeyServer Party Server stream",
+    "fedplug.api.context": "Client Context KeyServer Party Server",
+    "fedplug.api.data": "ClientData Dataset Examples PublicData",
     "fedplug.api.effects": (
-        "Adds Bound Changes CoversSupport Effects Known Learns Misplaced Noise Opens Reveals Rounding Scales "
+        "Adds Bound Changes CoversSupport Effects Learns Misplaced Noise Opens Reveals Rounding Scales "
         "Scramble Seal Shifts Uncredited"
     ),
     "fedplug.api.errors": "FedplugError MetricError RecipeError ViewError",
+    "fedplug.api.known": "Known",
     "fedplug.api.model": "Evaluation Model",
     "fedplug.api.roles": (
         "Accountant Aggregator Attack Component DataSource Extension Finds Groups Measures Metric ModelSource "
         "Negotiation Opener Partition Plans Protector Reads RecordTrainer Scorer Scoring Sealer Trainer Wants"
     ),
-    "fedplug.api.types": "Block ClientData Dataset Examples Layout Plan PublicData",
+    "fedplug.api.streams": "stream",
+    "fedplug.api.types": "Block Layout Plan",
     "fedplug.privacy.accounting": "gaussian_delta gaussian_epsilon gaussian_noise_multiplier",
     "fedplug.recipe.recipe": "Recipe",
     "fedplug.recipe.sections": "Around Section",

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.effects import Bound, Known, Noise, Release, Reveals
+from fedplug.api.effects import Bound, Noise, Reveals
+from fedplug.api.known import Known
+from fedplug.api.releases import Release
 from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
 from fedplug.privacy.ledger import Ledger
 from hypothesis import given

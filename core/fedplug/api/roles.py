@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.context import Client, Context, Server
-    from fedplug.api.effects import Known
+    from fedplug.api.data import Dataset
     from fedplug.api.events import Event
+    from fedplug.api.known import Known
     from fedplug.api.model import Model
-    from fedplug.api.types import Block, Dataset, Scores
+    from fedplug.api.types import Block, Scores
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.cohort import Cohort, KeyServerLine
 

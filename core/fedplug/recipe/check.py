@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.context import Context, Server
 from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
-from fedplug.api.links import Link, chain, fold, misplaced_links
+from fedplug.api.links import Link, fold, misplaced_links
 from fedplug.api.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer, record_problems
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
+from fedplug.recipe.chains import chain
 from fedplug.recipe.composition import hook_problems, instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
 from fedplug.recipe.option_errors import closest

@@ -16,7 +16,7 @@ import pluggy
 from fedplug.api import codec, hookspecs
 from fedplug.api.component import hookimpl
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.links import Link, chains
+from fedplug.api.links import Link
 from fedplug.api.roles import (
     ROLES,
     Aggregator,
@@ -29,6 +29,7 @@ from fedplug.api.roles import (
     undecided,
 )  # fmt: skip
 from fedplug.recipe.catalog import HOOK_GROUPS, Catalog
+from fedplug.recipe.chains import chains
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context

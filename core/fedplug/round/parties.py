@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
 from fedplug.api.context import Client, Context, KeyServer, Party
+from fedplug.api.data import PublicData
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
-from fedplug.api.types import Layout, Plan, PublicData
+from fedplug.api.types import Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints

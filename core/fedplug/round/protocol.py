@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.blocks import fewest_in, share_divisors
-from fedplug.api.context import Context, Server, stream, watch_streams
+from fedplug.api.context import Context, Server
 from fedplug.api.errors import (
     ClientError,
     FedplugError,
@@ -46,10 +46,12 @@ from fedplug.api.events import (
     Uploaded,
     ZoneOpened,
 )  # fmt: skip
-from fedplug.api.links import amplified, locked, seal_of, stated_bounds
+from fedplug.api.folded import locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
 from fedplug.api.roles import Groups, RecordTrainer, Sealer
+from fedplug.api.streams import stream, watch_streams
 from fedplug.api.types import Block, Layout
+from fedplug.recipe.chains import amplified
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders
@@ -63,8 +65,8 @@ from fedplug.wire.record import Wire
 from fedplug.wire.server_clock import ServerClock
 
 if TYPE_CHECKING:
+    from fedplug.api.data import PublicData
     from fedplug.api.model import Model
-    from fedplug.api.types import PublicData
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedplug.api.effects import Adds, Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError
-from fedplug.api.links import closers
+from fedplug.api.folded import closers
 from fedplug.api.types import Block, Plan
 from fedplug.round import borders
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from fedplug.api.blocks import add_blocks
 from fedplug.api.component import Options, at_client, hookimpl
-from fedplug.api.effects import Adds, Bound, Effects, Known, Scales
+from fedplug.api.data import Dataset, Examples
+from fedplug.api.effects import Adds, Bound, Effects, Scales
+from fedplug.api.known import Known
 from fedplug.api.roles import (
     Aggregator,
     DataSource,
@@ -24,7 +26,7 @@ from fedplug.api.roles import (
     Scoring,
     Trainer,
 )
-from fedplug.api.types import Block, Dataset, Examples, Plan
+from fedplug.api.types import Block, Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.api.data import ClientData, Dataset, Examples
 from fedplug.api.errors import DataError, SetupError
-from fedplug.api.types import ClientData, Dataset, Examples
 
 if TYPE_CHECKING:
     from fedplug.api.roles import Accountant, DataSource, ModelSource, Partition

@@ -12,8 +12,8 @@ import pytest
 import torch
 from attack_toys import Echo, Runs, attacked, machinery, reachable
 from fedplug.api.context import Client
+from fedplug.api.data import ClientData, Dataset
 from fedplug.api.errors import CheckpointError
-from fedplug.api.types import ClientData, Dataset
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost

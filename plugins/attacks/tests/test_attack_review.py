@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import CountError, Runs, attacked, machinery, seen
-from fedplug.api.types import Examples, Layout, PublicData
+from fedplug.api.data import Examples, PublicData
+from fedplug.api.types import Layout
 from fedplug_attacks import Meaning, Needs, View
 from fedplug_attacks.api.observation import all_clear
 from fedplug_attacks.api.truth import Truth

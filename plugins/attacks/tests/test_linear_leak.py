@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Context, Examples
+from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, seeded, to_tensor
-from fedplug.api.types import PublicData
 from fedplug.testing import check_component
 from fedplug_attacks import Attacker, Meaning
 from fedplug_attacks.api.observation import all_clear

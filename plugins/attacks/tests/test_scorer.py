@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Broken, CountError, Distance, Hits, NotANumber, Undefined
+from fedplug.api.data import Examples, PublicData
 from fedplug.api.errors import ViewError
-from fedplug.api.types import Examples, PublicData
 from fedplug_attacks.api.report import AttackReport, checked
 from fedplug_attacks.api.truth import Truth, wilson
 from fedplug_attacks.api.view import View

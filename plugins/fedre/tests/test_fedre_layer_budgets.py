@@ -30,8 +30,8 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api import pictures
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.torch_model import TorchModel, as_tensor, to_tensor
-from fedplug.api.types import ClientData, Examples
 from fedplug.recipe.catalog import Catalog
 from fedplug_std import per_sample
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients, per_sample_gradients

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.context import Context
+from fedplug.api.data import ClientData, PublicData
 from fedplug.api.errors import MetricError, SetupError
-from fedplug.api.types import ClientData, PublicData
 from fedplug.testing.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 

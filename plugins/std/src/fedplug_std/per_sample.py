@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
+    from fedplug.api.data import ClientData, Examples
     from fedplug.api.torch_model import TorchModel
-    from fedplug.api.types import ClientData, Examples
 
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of one chunk may take; the backward pass needs two to three times as much in all. Larger chunks

@@ -11,7 +11,7 @@ from fedplug.wire.record import SERVER, Message
 
 if TYPE_CHECKING:
     import numpy as np
-    from fedplug.api.types import Examples
+    from fedplug.api.data import Examples
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import ObservedUpdate

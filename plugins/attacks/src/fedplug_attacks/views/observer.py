@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client, Party, Server
+from fedplug.api.data import PublicData
 from fedplug.api.effects import Learns
 from fedplug.api.links import Step
 from fedplug.api.model import Model
 from fedplug.api.roles import Negotiation, Sealer, remote_method
-from fedplug.api.types import RETAINED, Block, Layout, Plan, PublicData
+from fedplug.api.types import RETAINED, Block, Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import make_context

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client
+from fedplug.api.data import Examples
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.api.events import Events
 from fedplug.api.model import Model
-from fedplug.api.types import Examples
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.api.context import Context, Server, stream
+from fedplug.api.context import Context, Server
+from fedplug.api.data import Examples
 from fedplug.api.effects import Seal
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
 from fedplug.api.model import Model
 from fedplug.api.roles import Attack, Metric
-from fedplug.api.types import Examples
+from fedplug.api.streams import stream
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe

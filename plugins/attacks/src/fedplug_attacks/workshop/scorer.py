@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from fedplug.api.context import stream
+from fedplug.api.data import Examples, PublicData
 from fedplug.api.roles import Metric
-from fedplug.api.types import Examples, PublicData
+from fedplug.api.streams import stream
 from fedplug.wire.calls import describe
 from numpy.typing import NDArray
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fedplug.api.context import stream
+from fedplug.api.data import Examples
 from fedplug.api.errors import FedplugError
-from fedplug.api.types import Examples
+from fedplug.api.streams import stream
 from fedplug.round.client_data import matched_test
 
 from fedplug_attacks.api.observation import ObservedUpdate
