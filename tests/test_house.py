@@ -25,9 +25,8 @@ BELOW = {
 }
 HANDED = {
     "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
-    "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.links -> recipe.recipe",
-    "api.base -> recipe.recipe",
-    "api.scores -> recipe.recipe", "api.links -> recipe.parts", "recipe.sections -> round.protocol",
+    "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> recipe.recipe",
+    "recipe.sections -> round.protocol",
     "recipe.sections -> round.world",
     "recipe.sections -> runs.settings",
 }  # fmt: skip

@@ -31,7 +31,6 @@ from fedplug import (
     Finds,
     Known,
     Model,
-    Needs,
     Noise,
     Plan,
     Plans,
@@ -45,7 +44,6 @@ from fedplug import (
 from fedplug.api import codec  # fmt: skip
 from fedplug.api.events import Events, RoundClosed
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
-from fedplug.api.views import AttackReport, Message, View, Wire
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
@@ -57,9 +55,13 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
+from fedplug.round.steps import needs_key_server
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.runs.run import needs_key_server
 from fedplug.testing.world import Notes
+from fedplug.wire.record import Message, Wire
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import View
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits

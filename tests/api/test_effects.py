@@ -24,7 +24,8 @@ from fedplug import (
     Seal,
     Uncredited,
 )
-from fedplug.api.effects import Misplaced, Release, as_effects
+from fedplug.api.effects import Misplaced, as_effects
+from fedplug.api.releases import Release
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

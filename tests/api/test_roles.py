@@ -8,12 +8,13 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Block, Client, Cohort, Context, Effects, Finds, Known, Needs, Plans, Reads, Scoring, Wants, hookimpl
+from fedplug import Block, Client, Cohort, Context, Effects, Finds, Known, Plans, Reads, Scoring, Wants, hookimpl
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.api.members import record_problems
 from fedplug.api.role_table import ROLES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
+from fedplug_attacks.api.needs import Needs
 
 
 def made(role: type, **members: Any) -> type:

@@ -14,7 +14,7 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.cli import main as cli
 from fedplug.runs.settings import Settings
-from fedplug.testing import check_component, import_problems
+from fedplug.testing.static import check_component, import_problems
 
 GOOD = """\
 name: a

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fedplug.api.effects import Release, Reveals
+from fedplug.api.effects import Reveals
+from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
 from hypothesis import given, settings

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import fedplug
 import pytest
 from fedplug import Account
-from fedplug.api.effects import Bound, Known, Noise, Release, Reveals
+from fedplug.api.effects import Bound, Noise, Reveals
+from fedplug.api.known import Known
+from fedplug.api.releases import Release
 from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
 from fedplug.privacy.ledger import Ledger
 from hypothesis import given

@@ -164,8 +164,8 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
 
 def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
-    from fedplug.api.views import Wire
     from fedplug.round.client_data import load_data
+    from fedplug.wire.record import Wire
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
     composition = Composition(recipe, toy_catalog())

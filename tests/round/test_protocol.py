@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, MessageError, ProtectionError, RecipeError, TooFewClients
-from fedplug.api.views import View
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.recipe import Recipe
@@ -23,6 +22,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
+from fedplug_attacks.api.view import View
 from fedplug_std import he_keys
 from fedplug_std.mean import Mean
 from toy_components import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Noise, hookimpl
 from fedplug.recipe.catalog import Catalog
-from fedplug.testing import conformance
+from fedplug.testing.conform import conformance
 
 OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",
                                        "borda", "rowlog")}  # the baselines have their own list; fmt: skip

@@ -12,9 +12,9 @@ from fedplug.api import codec
 from fedplug.api.context import KeyServer, Server
 from fedplug.api.errors import ClientError, PartyLost, TooFewClients
 from fedplug.api.events import Events
-from fedplug.api.views import KEY_SERVER, Wire, client_address
 from fedplug.wire.calls import Receiver
 from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, alike, listed
+from fedplug.wire.record import KEY_SERVER, Wire, client_address
 
 
 class Component:

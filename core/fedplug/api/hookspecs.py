@@ -6,14 +6,13 @@ every call and one value. `ctx` is the `fedplug.Context` of the party in which t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 if TYPE_CHECKING:
     from fedplug.api.context import Client, Context
     from fedplug.api.types import Block, Scores
-    from fedplug.api.views import AttackReport, View
     from fedplug.wire.cohort import Cohort
 
 hookspec = pluggy.HookspecMarker("fedplug")
@@ -94,11 +93,14 @@ def postprocess(block: Block, ctx: Context) -> Block:
 
 
 @hookspec(firstresult=True)
-def attack(view: View, ctx: Context) -> AttackReport:
+def attack(view: Any, ctx: Context) -> Any:
     """Tries to learn about clients' data from what one adversary observed. Runs outside every party.
 
     Args:
-        view: the messages that crossed the wire, as far as this adversary could read them.
+        view: a `fedplug_attacks.View`: the messages that crossed the wire, as far as this adversary could read them.
         ctx: the public facts of the run.
+
+    Returns:
+        A `fedplug_attacks.AttackReport`.
     """
     raise NotImplementedError  # a specification: pluggy never calls it

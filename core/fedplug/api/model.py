@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.types import ClientData, Examples, Layout
+from fedplug.api.data import ClientData, Examples
+from fedplug.api.types import Layout
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.context import Context
+    from fedplug.api.data import Dataset
     from fedplug.api.events import Event
     from fedplug.api.model import Model
-    from fedplug.api.truth import Truth
-    from fedplug.api.types import Dataset
-    from fedplug.api.views import AttackReport, View
 
 
 class DataSource(Component, role=True):
@@ -79,8 +77,10 @@ class Attack(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def attack(self, view: View, ctx: Context) -> AttackReport:
-        """What it found: `AttackReport("finished", ...)`, or `diverged` or `not_applicable` with a reason."""
+    def attack(self, view: Any, ctx: Context) -> Any:
+        """What it found in a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
+        `not_applicable` with a reason.
+        """
 
     def in_form(self, form: Literal["adaptive", "naive"]) -> Self | None:
         """The same attack in another form; None where it has but one."""
@@ -96,8 +96,10 @@ class Metric(Component, role=True):
         """What it compares, and how to read it."""
 
     @abc.abstractmethod
-    def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
-        """The numbers, by name. Images are in the order of `truth.images`: the scorer has matched them.
+    def score(self, found: Any, truth: Any) -> dict[str, Any]:
+        """The numbers, by name, of an `AttackReport` against a `fedplug_attacks.Truth`.
+
+        Images are in the order of `truth.images`: the scorer has matched them.
 
         Raises:
             MetricError: it is not defined for these images, counts or scores.

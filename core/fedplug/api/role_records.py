@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from fedplug.api.observation import Needs
+from typing import Any, Literal
 
 Site = Literal["client", "server", "key_server"]
 """A party at which methods of components run."""
@@ -120,13 +117,13 @@ class Finds:
     """What an attack looks for, and how it is judged.
 
     Attributes:
-        needs: of a view; a `fedplug.Needs`.
+        needs: of a view; a `fedplug_attacks.Needs`.
         what: `images`, `labels`, `members`.
         headline: (number, `high` or `low`): what ranks its forms.
         success: (number, `<=` or `>=`, threshold): what counts as a success.
     """
 
-    needs: Needs
+    needs: Any
     what: frozenset[str]
     headline: tuple[str, Literal["high", "low"]]
     success: tuple[str, Literal["<=", ">="], float]

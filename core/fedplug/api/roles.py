@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.context import Client, Context
-    from fedplug.api.effects import Known
+    from fedplug.api.known import Known
     from fedplug.api.model import Model
     from fedplug.api.types import Block, Scores
     from fedplug.wire.cohort import Cohort

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.model import Evaluation
-from fedplug.api.types import ClientData, Examples, Layout
+from fedplug.api.types import Layout
 
 # Evaluation takes as many examples at once as hold this many input values: large enough for speed, small enough that
 # the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.

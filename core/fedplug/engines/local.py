@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedplug.api.views import KEY_SERVER
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.wire.record import KEY_SERVER
 
 
 class LocalEngine:

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
-from fedplug.api.effects import Effects, Known, Misplaced, Noise, Release, Reveals
+from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
 from fedplug.api.errors import of_component
 from fedplug.api.events import Asking, Events, MessageUncovered, Released, RoundStarted, SumWithheld
-from fedplug.api.links import amplified, released
+from fedplug.api.folded import released
+from fedplug.api.known import Known
+from fedplug.api.releases import Release
 from fedplug.api.roles import Groups, Negotiation
+from fedplug.recipe.chains import amplified
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.curves import curve_problems, stated_in
 from fedplug.recipe.recipe import Recipe

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.effects import GAUSSIAN, Curve, Release, Reveals
+from fedplug.api.effects import GAUSSIAN, Curve, Reveals
+from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
 from fedplug.privacy.spent import Spent
 

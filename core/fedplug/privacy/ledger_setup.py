@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
 from fedplug.api.effects import Misplaced, Party, Reveals
-from fedplug.api.links import locked, seal_of
+from fedplug.api.folded import locked, seal_of
 from fedplug.api.outer_roles import Accountant
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger

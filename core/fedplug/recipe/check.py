@@ -14,11 +14,12 @@ from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
 from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
-from fedplug.api.links import Link, chain, fold, misplaced_links
+from fedplug.api.links import Link, fold, misplaced_links
 from fedplug.api.members import record_problems
 from fedplug.api.role_records import Reads
 from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
+from fedplug.recipe.chains import chain
 from fedplug.recipe.composition import hook_problems, instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
 from fedplug.recipe.option_errors import closest

@@ -17,12 +17,13 @@ from fedplug.api import codec, hookspecs
 from fedplug.api.base import Component
 from fedplug.api.component import hookimpl
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.links import Link, chains
+from fedplug.api.links import Link
 from fedplug.api.members import stale_statements, undecided
 from fedplug.api.outer_roles import Extension
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Trainer
 from fedplug.recipe.catalog import HOOK_GROUPS, Catalog
+from fedplug.recipe.chains import chains
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.context import stream
+from fedplug.api.data import ClientData, Dataset, Examples, PublicData
 from fedplug.api.errors import DataError, of_component
-from fedplug.api.types import ClientData, Dataset, Examples, PublicData
+from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe

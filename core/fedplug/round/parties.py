@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
 from fedplug.api.context import Client, Context, KeyServer, Party
+from fedplug.api.data import PublicData
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
-from fedplug.api.types import Layout, Plan, PublicData
-from fedplug.api.views import KEY_SERVER, client_address
+from fedplug.api.types import Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints
@@ -29,6 +29,7 @@ from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
+from fedplug.wire.record import KEY_SERVER, client_address
 
 
 class HostedClient(Client):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.blocks import fewest_in, share_divisors
 from fedplug.api.component import remote_method
-from fedplug.api.context import Context, Server, stream, watch_streams
+from fedplug.api.context import Context, Server
 from fedplug.api.errors import (
     ClientError,
     FedplugError,
@@ -47,11 +47,12 @@ from fedplug.api.events import (
     Uploaded,
     ZoneOpened,
 )  # fmt: skip
-from fedplug.api.links import amplified, locked, seal_of, stated_bounds
+from fedplug.api.folded import locked, seal_of, stated_bounds
 from fedplug.api.party_memory import ServerMemory
 from fedplug.api.roles import Groups, Negotiation, Sealer
+from fedplug.api.streams import stream, watch_streams
 from fedplug.api.types import Block, Layout
-from fedplug.api.views import Wire
+from fedplug.recipe.chains import amplified
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round import borders
@@ -61,11 +62,12 @@ from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.steps import Steps, weight_of
 from fedplug.round.uploads import Upload, UploadRules, read_dealt, read_fingerprint, read_hello, unlike
 from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, Transport
+from fedplug.wire.record import Wire
 from fedplug.wire.server_clock import ServerClock
 
 if TYPE_CHECKING:
+    from fedplug.api.data import PublicData
     from fedplug.api.model import Model
-    from fedplug.api.types import PublicData
 
 T = TypeVar("T")
 

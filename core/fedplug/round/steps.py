@@ -13,10 +13,11 @@ import numpy as np
 from fedplug.api import codec, secrets
 from fedplug.api.blocks import meet
 from fedplug.api.component import at_client, at_key_server
-from fedplug.api.context import Client, KeyServer, stream
+from fedplug.api.context import Client, KeyServer
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
-from fedplug.api.links import locked, seal_of, stated_bounds
+from fedplug.api.folded import locked, seal_of, stated_bounds
 from fedplug.api.roles import AccountKeeper, Aggregator, Scorer, Trainer
+from fedplug.api.streams import stream
 from fedplug.api.types import CLEAR, RETAINED, Block, Plan
 from fedplug.round import borders
 from fedplug.round.buffers import buffers_problem

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.context import stream
 from fedplug.api.errors import of_component
 from fedplug.api.outer_roles import ModelSource, Partition
+from fedplug.api.streams import stream
 from fedplug.round.client_data import load_data
 
 if TYPE_CHECKING:

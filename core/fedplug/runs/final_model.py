@@ -14,7 +14,6 @@ import numpy as np
 
 from fedplug.api.errors import CheckpointError, PluginError
 from fedplug.api.events import Events
-from fedplug.api.views import Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog
@@ -23,6 +22,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
+from fedplug.wire.record import Wire
 
 
 def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id: int | None = None) -> Any:

@@ -32,7 +32,6 @@ from fedplug.api.events import (
 from fedplug.api.outer_roles import Extension, Partition
 from fedplug.api.role_records import GroundTruth
 from fedplug.api.types import Layout
-from fedplug.api.views import Wire, write_wire
 from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
 from fedplug.engines.base import Engine, Job
@@ -52,6 +51,7 @@ from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.runs.folder import Charges, locked, new_folder, write_text
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import describe
+from fedplug.wire.record import Wire, write_wire
 
 INTERRUPTED = 130
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from importlib_metadata import entry_points
+
 from fedplug.api.errors import FedplugError
-from fedplug.api.outer_roles import Accountant, Attack, DataSource, Extension, Metric, ModelSource, Partition
+from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import KIT, Catalog
 from fedplug.recipe.composition import implemented_hooks, instantiate
 from fedplug.recipe.parts import Use
 from fedplug.testing import deeds, single
@@ -97,10 +99,9 @@ def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> It
         yield from single.model_problems(made, shape)
     if isinstance(made, Accountant):
         yield from single.accountant_problems(made)
-    if isinstance(made, Metric):
-        yield from single.metric_problems(made)
-    if isinstance(made, Attack):
-        yield from single.attack_problems(made)
+    for point in entry_points(group=f"fedplug.{KIT}"):
+        if isinstance(made, ROLES[point.name]):
+            yield from point.load()(made)
 
 
 def _in_a_round(

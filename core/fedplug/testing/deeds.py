@@ -11,13 +11,14 @@ import numpy as np
 
 from fedplug.api.effects import Adds, Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError
-from fedplug.api.links import closers
+from fedplug.api.folded import closers
 from fedplug.api.types import Block, Plan
 from fedplug.round import borders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug.api.context import Client
     from fedplug.api.links import Step
     from fedplug.api.roles import Trainer
     from fedplug.testing.parts import Seen
@@ -222,8 +223,6 @@ def _sum_problem(world: World, zone: str, closing: Step | None) -> Iterator[str]
 
 def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     """One step on a batch is the stated gradient times the stated learning rate."""
-    from fedplug.api.per_sample import mean_gradient
-
     client = next(iter(world.clients.clients.values()))
     part: Any = world.clients.composition.components[trainer.name]
     ctx = client.ctx = dataclasses.replace(client.ctx, round=0)
@@ -240,7 +239,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
         client.model.set_vector(client.start)
         solver.train(client, ctx)
         update = client.model.get_vector() - client.start
-        gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.start)
+        gradient = _mean_gradient(client)
     finally:
         client.data = held
         client.forget_model()
@@ -248,6 +247,23 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     apart = float(np.abs(update - stated).max())
     if apart > 1e-3 * float(np.abs(stated).max()) + 1e-6:
         yield f"one step of it moves the model by another vector than -lr times the gradient: up to {apart:.3g} apart"
+
+
+def _mean_gradient(client: Client) -> NDArray[np.float32]:
+    """The gradient of the mean cross entropy over all examples at `client.start`, in evaluation mode, (P,)."""
+    import torch
+
+    from fedplug.api.torch_model import as_tensor, to_tensor
+
+    model: Any = client.model
+    model.set_vector(client.start)
+    model.module.eval()
+    examples = client.data.train
+    logits = model.module(to_tensor(examples.inputs, client.data.mean, client.data.std, model.device))
+    loss = torch.nn.functional.cross_entropy(logits, as_tensor(examples.answers).to(model.device))
+    gradients = torch.autograd.grad(loss, model.parameters, materialize_grads=True)
+    found: NDArray[np.float32] = torch.cat([gradient.reshape(-1) for gradient in gradients]).cpu().numpy()
+    return found
 
 
 def public_problems(world: World, other: World, name: str) -> Iterator[str]:

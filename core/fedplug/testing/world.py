@@ -15,7 +15,6 @@ from fedplug.api.events import Events, Note
 from fedplug.api.outer_roles import Extension, ModelSource
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
 from fedplug.api.types import RETAINED
-from fedplug.api.views import Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.ledger_setup import ledger_of
@@ -28,6 +27,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.parts import PARTS, Seen, Spy
+from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:
     from fedplug.api.base import Component

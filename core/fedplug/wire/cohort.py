@@ -17,9 +17,9 @@ from fedplug.api.component import named
 from fedplug.api.context import Server
 from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
-from fedplug.api.views import KEY_SERVER, SERVER, Wire, client_address
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
+from fedplug.wire.record import KEY_SERVER, SERVER, Wire, client_address
 
 
 class Transport(Protocol):

@@ -15,7 +15,7 @@ from fedplug import Client, Context, FedplugError, Layout
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacked, machinery, results, seen
-from fedplug.api.observation import Needs
-from fedplug.api.views import View
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.view import View
 from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.command import attack
 from fedplug_lab import sweep

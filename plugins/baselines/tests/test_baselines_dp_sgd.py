@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from fedplug import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError, TooFewClients
-from fedplug.api.per_sample import per_sample_gradients
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs import run as run_command
@@ -26,6 +25,7 @@ from fedplug_baselines.dp_sgd_accounting import (
     steps_of_a_round,
 )
 from fedplug_std.models import Cnn, LeNet5, Mlp
+from fedplug_std.per_sample import per_sample_gradients
 from toy_components import TOYS, build, recipe_of, run_protocol
 
 RECIPE = Path(__file__).parents[3] / "recipes/baselines/dp-sgd.yaml"

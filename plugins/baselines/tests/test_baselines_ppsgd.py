@@ -9,10 +9,10 @@ import pytest
 from fedplug import ClientData, Examples
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.per_sample import mean_gradient
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ppsgd import Ppsgd
 from fedplug_std.models import Mlp
+from fedplug_std.per_sample import mean_gradient
 from toy_components import initial_vector, recipe_of, run_protocol, toy_catalog
 
 PPSGD = {"use": "baselines.ppsgd", "lr": 0.5, "local_lr": 0.2, "batch_size": None}

@@ -15,9 +15,9 @@ import pytest
 from fedplug import Block, Bound, Known, Misplaced
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError
-from fedplug.api.views import View
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.view import View
 from fedplug_fas.scramble import Scramble
 from fedplug_fas.words import Scrambler, permutation, permute_bits, to_values, to_words
 from hypothesis import given

@@ -30,12 +30,12 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api import pictures
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.budgets import budgets, floored, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi

@@ -23,10 +23,11 @@ from fedplug import (
     add_blocks,
 )
 from fedplug.api import pictures  # fmt: skip
+from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
-from fedplug.api.types import BASE_ZONES, PublicData
+from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.pda_pam import PdaPam, layer_weights
 from hypothesis import given

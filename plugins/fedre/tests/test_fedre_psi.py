@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Client, ClientData, Context, Examples, Scoring
+from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
 from fedplug.api.torch_model import TorchModel
-from fedplug.api.types import BASE_ZONES, PublicData
+from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.psi import Psi
 from fedplug_fedre.samples import calibration_data, with_regions

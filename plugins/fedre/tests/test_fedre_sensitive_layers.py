@@ -10,9 +10,9 @@ import pytest
 from fedplug import Client, Context, Layout
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES
-from fedplug.api.views import View
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.view import View
 from fedplug_fedre.sensitive_layers import SensitiveLayers, ballot_problem, choose, layer_sizes, mean_scores
 from hypothesis import given
 from hypothesis import strategies as st

@@ -15,7 +15,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.unet import UNet
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.effects import Release, Reveals
+from fedplug.api.effects import Reveals
 from fedplug.api.pictures import Pictures
+from fedplug.api.releases import Release
 from fedplug.privacy.ledger import Ledger
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.extra import picture_charts

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, gaussian_epsilon
 from fedplug.api.context import Server
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.releases import Release
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_paraaegis.literal_noise import LiteralNoise
 from toy_components import paraaegis, run_protocol, toy_catalog
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.views import Wire
+from fedplug.wire.record import Wire
 from fedplug_paraaegis.vote import Vote
 from toy_components import Outcome, build, initial_vector, paraaegis, pushed, recipe_of, run_protocol, weights_of
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Server
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.releases import Release
 from fedplug.privacy.accounting import composed_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_views import zone_epsilons
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_std.accountants import Pld
 from fedplug_std.clip import ClipL1
 from fedplug_std.laplace import Laplace

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.context import Client, Context
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.torch_model import TorchModel
-from fedplug.api.types import ClientData, Examples, Layout
+from fedplug.api.types import Layout
 from fedplug_std import models, training
 from fedplug_std.datasets import Digits
 from fedplug_std.training import Sgd, batch_slices
@@ -221,7 +222,7 @@ def test_training_does_not_load_the_compiler_of_torch() -> None:
     code = (
         "import sys, numpy as np\n"
         "from types import SimpleNamespace as N\n"
-        "from fedplug.api.types import ClientData, Examples\n"
+        "from fedplug.api.data import ClientData, Examples\n"
         "from fedplug_std.models import Mlp\n"
         "from fedplug_std.training import Sgd\n"
         "part = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64))\n"

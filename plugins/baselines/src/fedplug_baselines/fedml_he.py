@@ -30,10 +30,10 @@ from fedplug import (
     hookimpl,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError
-from fedplug.api.links import seal_of
-from fedplug.api.scores import highest
+from fedplug.api.folded import seal_of
 from fedplug.api.types import CLEAR, ENCRYPTED
 from fedplug_std import he_keys
+from fedplug_std.scores import highest
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks

@@ -16,7 +16,7 @@ import fedplug
 import numpy as np
 from fedplug import AccountKeeper, Changes, Field, Reveals, Uncredited, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.per_sample import mean_gradient
+from fedplug_std.per_sample import mean_gradient
 
 from fedplug_baselines.masks import count_of
 

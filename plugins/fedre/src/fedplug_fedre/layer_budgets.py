@@ -22,9 +22,9 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.errors import ProtectionError
-from fedplug.api.scores import unknown_scorer
 from fedplug.api.types import Scores
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 

@@ -23,7 +23,7 @@ from fedplug import (
     gaussian_noise_multiplier,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug.api.scores import unknown_scorer
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 

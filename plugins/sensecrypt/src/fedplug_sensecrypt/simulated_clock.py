@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from fedplug.api.views import KEY_SERVER, SERVER
+from fedplug.wire.record import KEY_SERVER, SERVER
 from numpy.typing import ArrayLike, NDArray
 
 from fedplug_sensecrypt.profiles import Profile

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone
-from fedplug.api.views import KEY_SERVER, SERVER
+from fedplug.wire.record import KEY_SERVER, SERVER
 
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
 
 if TYPE_CHECKING:
     from fedplug.api.context import Server
-    from fedplug.api.views import Wire
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.record import Wire
 
 _Table = dict[str, dict[str, float]]  # operation -> {"count", "seconds"}, as rows hold it
 _Done = Mapping[str, Sequence[float]]  # operation -> count, seconds

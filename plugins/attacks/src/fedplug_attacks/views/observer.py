@@ -17,20 +17,21 @@ import numpy as np
 from fedplug.api import codec
 from fedplug.api.component import remote_method
 from fedplug.api.context import Client, Party, Server
+from fedplug.api.data import PublicData
 from fedplug.api.effects import Learns
 from fedplug.api.links import Step
 from fedplug.api.model import Model
-from fedplug.api.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug.api.roles import Negotiation, Sealer
-from fedplug.api.told import Told, groups_seen, memberships, tellings
-from fedplug.api.types import RETAINED, Block, Layout, Plan, PublicData
-from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.api.types import RETAINED, Block, Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import make_context
 from fedplug.round.steps import Steps, unsealed
+from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 from numpy.typing import NDArray
 
+from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
+from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
 from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider
 from fedplug_attacks.views.public_facts import Sent

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client
+from fedplug.api.data import Examples
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.api.events import Events
 from fedplug.api.model import Model
-from fedplug.api.types import Examples
-from fedplug.api.views import SERVER, Message, Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog
@@ -27,6 +26,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import file_name, holding, write_file
 from fedplug.round.steps import OneBatch
 from fedplug.round.world import World
+from fedplug.wire.record import SERVER, Message, Wire
 from numpy.typing import NDArray
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
-from fedplug.api.told import MEMBERS, UPLOAD, Told, examples_of
 from fedplug.api.types import ENCRYPTED, Layout
+from fedplug_attacks.api.told import MEMBERS, UPLOAD, Told, examples_of
 from test_observer import HALVES, saved, shield, zone
 from toy_components import paraaegis, recipe_of
 
@@ -95,7 +95,7 @@ def test_a_view_keeps_what_the_target_told_apart(runs: Runs) -> None:
     with machinery(runs.of(shield()), adversaries=["server"], rounds=[1]) as run:
         known, truth = seen(run, "server", 2)
         component = run.composition.components["toy.echo"]
-        from fedplug.api.views import View
+        from fedplug_attacks.api.view import View
 
         view, _ = run._view(View("server", target=2), known, truth, component, None)
     assert {told.client_id for told in view.told} == {2}

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.observation import ObservedUpdate
+from fedplug_attacks.api.observation import ObservedUpdate
 
 KINDS = ("images", "labels", "members", "update")
 """What a metric may compare."""

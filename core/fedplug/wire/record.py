@@ -1,22 +1,14 @@
-"""Messages as they crossed the wire, what one adversary knows of a target, and what an attack made of it."""
+"""Messages as they crossed the wire: counted always, kept where a run is recorded, and in a file between the two."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api import codec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from fedplug.api.observation import ObservedUpdate
-    from fedplug.api.told import Told
-    from fedplug.api.types import Examples
 
 SERVER, KEY_SERVER = "server", "key_server"
 
@@ -122,102 +114,6 @@ class Wire:
                 row["phases"][phase] = row["phases"].get(phase, 0) + size
                 row["zones"][zone] = row["zones"].get(zone, 0) + size
         return table
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class View:
-    """Everything one adversary knows about one target: built from recorded messages and the keys it holds.
-
-    Nothing in it leads to a party or to anybody's data, but for the candidates of a membership challenge, which are
-    the question of that game, not its answer.
-
-    Attributes:
-        adversary: `server`, `eavesdropper`, `client`, `server+client`, `key_server`, `released`, ...
-        messages: those it could read, in order.
-        target: the client that is attacked; None where everybody is.
-        round: 0-based, in which the update was made.
-        update: what it saw of the target's update; None if nothing.
-        vector: float32 (P,), the global model the update was made from, as far as it knows it; else None.
-        personal: float32 (P,), the target's own model, where the adversary has it; else None.
-        model: the model of the recipe (a `TorchModel` of the adversary's own), holding `vector`; None if unknown.
-        num_classes: outputs of the model.
-        shape: (C, H, W) of one example.
-        mean, std: per channel; inputs in [0, 1] are standardised with them.
-        segmentation: True where the model labels pixels.
-        candidates: of a membership challenge: examples, of which some were the target's; None without one.
-        heard: what clients told besides their updates, all of them, as far as it was read: see `told` and `told_by`.
-        seed: for the attack's own randomness; another one for each target.
-    """
-
-    adversary: str
-    messages: tuple[Message, ...] = ()
-    target: int | None = None
-    round: int = 0
-    update: ObservedUpdate | None = None
-    vector: NDArray[np.float32] | None = None
-    personal: NDArray[np.float32] | None = None
-    model: Any = None
-    num_classes: int = 0
-    shape: tuple[int, ...] = ()
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    segmentation: bool = False
-    candidates: Examples | None = None
-    heard: tuple[Told, ...] = ()
-    seed: int = 0
-
-    @property
-    def told(self) -> tuple[Told, ...]:
-        """What the target told in negotiations, and what its uploads show besides values; oldest first."""
-        return () if self.target is None else self.told_by(self.target)
-
-    def told_by(self, client_id: int) -> tuple[Told, ...]:
-        """The same of any client, the adversary's own among them."""
-        return tuple(told for told in self.heard if told.client_id == client_id)
-
-    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
-        for message in self.messages:
-            if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
-                value = message.decode().get("value")
-                if isinstance(value, dict) and "blocks" in value:
-                    yield message.round, int(message.sender.partition(":")[2]), value["blocks"]
-
-
-FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class AttackReport:
-    """What an attack found. Whether that is a success only the scorer can say, which knows the truth.
-
-    Attributes:
-        status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success` or `failed` of
-            `finished`.
-        metrics: numbers of the attack's own, such as its final loss.
-        reason: one sentence, where the status is not `finished`.
-        images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
-        labels: int64 (n,), the label of each.
-        counts: (K,), how many examples of each class there were, before any renormalisation.
-        presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
-            that of the counts.
-        members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
-        seed: of its randomness.
-        gradient_evaluations: how many gradients of the model it computed.
-        losses: its objective over time, thinned out.
-    """
-
-    status: str
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    reason: str = ""
-    images: NDArray[np.float32] | None = None
-    labels: NDArray[np.int64] | None = None
-    counts: NDArray[Any] | None = None
-    presence: NDArray[np.float64] | None = None
-    members: NDArray[np.float64] | None = None
-    seed: int | None = None
-    gradient_evaluations: int = 0
-    losses: tuple[float, ...] = ()
 
 
 def write_wire(path: Path, messages: list[Message]) -> None:

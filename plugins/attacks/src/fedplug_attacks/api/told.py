@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.api import codec
 from fedplug.api.types import Block, Layout
-from fedplug.api.views import SERVER, Message, client_address
+from fedplug.wire.record import SERVER, Message, client_address
+from numpy.typing import NDArray
 
 UPLOAD, MEMBERS = "upload", "members"
 """`Told.method` of what follows from an upload, and of who shares a client's group."""

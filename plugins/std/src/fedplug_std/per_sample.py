@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.api.errors import SetupError
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
-
+    from fedplug.api.data import ClientData, Examples
     from fedplug.api.torch_model import TorchModel
-    from fedplug.api.types import ClientData, Examples
 
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of one chunk may take; the backward pass needs two to three times as much in all. Larger chunks
@@ -258,9 +256,8 @@ def checked_model(model: Any, purpose: str = "gradients of single examples") -> 
     Raises:
         SetupError: it is not a torch model, or batch norm mixes its examples even in evaluation mode.
     """
-    from torch.nn.modules.batchnorm import _BatchNorm
-
     from fedplug.api.torch_model import TorchModel, use_one_thread
+    from torch.nn.modules.batchnorm import _BatchNorm
 
     if not isinstance(model, TorchModel):
         raise SetupError(f"{purpose} need a torch model, not {type(model).__name__}")

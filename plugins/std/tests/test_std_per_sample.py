@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.api import per_sample
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
-from fedplug.api.per_sample import mean_gradient, mean_squared_gradients, per_sample_gradients
 from fedplug.api.torch_model import TorchModel, as_tensor, to_tensor
-from fedplug.api.types import ClientData, Examples
 from fedplug.recipe.catalog import Catalog
+from fedplug_std import per_sample
+from fedplug_std.per_sample import mean_gradient, mean_squared_gradients, per_sample_gradients
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -228,7 +228,7 @@ def test_the_models_of_the_papers_can_be_differentiated(name: str, options: dict
 
 
 def test_importing_the_module_needs_no_torch() -> None:
-    code = "import fedplug.api.per_sample, sys; print('torch' in sys.modules)"
+    code = "import fedplug_std.per_sample, sys; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 

@@ -1,4 +1,4 @@
-"""What an attack gave back, brought into the form that the scorer, the pictures and the result files rely on.
+"""What an attack gives back, and the form that the scorer, the pictures and the result files rely on.
 
 Attacks are plugins: an answer of the wrong shape costs its own target, and nothing else.
 """
@@ -6,13 +6,50 @@ Attacks are plugins: an answer of the wrong shape costs its own target, and noth
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedplug.api.errors import ViewError
 from numpy.typing import NDArray
 
-from fedplug.api.errors import ViewError
-from fedplug.api.views import DIVERGED, FAILED, FINISHED, NOT_APPLICABLE, SUCCESS, AttackReport, View
+if TYPE_CHECKING:
+    from fedplug_attacks.api.view import View
+
+FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttackReport:
+    """What an attack found. Whether that is a success only the scorer can say, which knows the truth.
+
+    Attributes:
+        status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success` or `failed` of
+            `finished`.
+        metrics: numbers of the attack's own, such as its final loss.
+        reason: one sentence, where the status is not `finished`.
+        images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
+        labels: int64 (n,), the label of each.
+        counts: (K,), how many examples of each class there were, before any renormalisation.
+        presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
+            that of the counts.
+        members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
+        seed: of its randomness.
+        gradient_evaluations: how many gradients of the model it computed.
+        losses: its objective over time, thinned out.
+    """
+
+    status: str
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+    images: NDArray[np.float32] | None = None
+    labels: NDArray[np.int64] | None = None
+    counts: NDArray[Any] | None = None
+    presence: NDArray[np.float64] | None = None
+    members: NDArray[np.float64] | None = None
+    seed: int | None = None
+    gradient_evaluations: int = 0
+    losses: tuple[float, ...] = ()
 
 
 def checked(report: Any, view: View) -> AttackReport:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.api.errors import ProtectionError
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
