@@ -1,7 +1,7 @@
 """What everybody in a process may share: the data, who holds which part of it, and the initial model.
 
-Built once a process and handed on. Components are not in it: every party has its own, so that nothing that one of them
-keeps by mistake is in reach of another party.
+Built once a process and handed on. Components are not in it: the server, the key server and the clients of a process
+each have their own. Clients of one process share theirs: what one keeps on itself by mistake, the next client meets.
 """
 
 from __future__ import annotations
