@@ -527,3 +527,14 @@ def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
         views = ledger.to_json()["views"]
         none = {name for name in ("client", "key_holder") if views[name].get("epsilon") == "none"}
         assert none == ({"client", "key_holder"} if both else {to})
+
+
+def test_what_was_shown_before_stays_listed_where_a_run_goes_on_with_another_version_of_a_plugin() -> None:
+    shown = Reveals("counts", ("released_model",), voids=True, asked=("counts",), note="bare")
+    before = enter(ledger_of(reveals=[shown]), {"noised": 10.0}, {"noised": [LOCAL]}, rounds=1)
+    after = ledger_of(reveals=[])
+    after.restore(before.state())
+    assert after.reveals == [shown]
+    assert after.verdict() == before.verdict()
+    after.restore(after.state())
+    assert after.reveals == [shown]

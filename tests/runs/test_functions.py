@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import subprocess
@@ -269,3 +270,9 @@ def test_components_are_records() -> None:
     assert len(fedplug.components()) > len(fedplug.components("protect"))
     with pytest.raises(PluginError, match="did you mean protect"):
         fedplug.components("protekt")
+
+
+def test_a_recipe_that_was_changed_is_checked_again() -> None:
+    changed = dataclasses.replace(fedplug.check(PLAIN), min_clients=99)
+    with pytest.raises(RecipeError, match="min_clients=99 must be <="):
+        fedplug.check(changed)

@@ -306,7 +306,10 @@ MALFORMED: dict[str, Any] = {
     "saved": [[], 1.5, 1],
     "reports": [5, None, [], {"seconds": 3}, {"seconds": {"train": "x"}}, {"seconds_total": "x"},
                 {"train": {"loss": []}}, {"zones": {1: 0.5}},
-                {"log": {"a": None}}, {"evaluation": {"count": 1}}, {"unopened": {"clear": 3}},
+                {"log": {"a": None}}, {"evaluation": {"count": 1}},
+                {"evaluation": {"correct": 10**9, "count": 1, "loss": 0.0, "own_correct": 0, "own_count": 0}},
+                {"evaluation": {"correct": 1, "count": 1, "loss": 0.0, "own_correct": -5, "own_count": 1}},
+                {"unopened": {"clear": 3}},
                 {"churn": b"x"}],
     "error": [None, "no", {"call": 1, "message": "x"}],
 }  # fmt: skip

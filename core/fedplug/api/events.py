@@ -188,7 +188,7 @@ class ModelDelivered(Event):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowMade(Event):
-    """A round has numbers; its accuracy is still to come. A listener may add to the row.
+    """A round has numbers; its accuracy is still to come. A section may add to the row; extensions get a copy.
 
     Attributes:
         row: of the metrics.

@@ -300,11 +300,15 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened}
+        shown = [{**dataclasses.asdict(each), "to": list(each.to), "asked": list(each.asked)} for each in self.reveals]
+        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
+        """Inverse of `state`. What was shown before stays listed, though a plugin of another version may show less."""
         self._reset()
+        plain = ({**each, "to": tuple(each["to"]), "asked": tuple(each["asked"])} for each in state["reveals"])
+        before = [Reveals(**each) for each in plain]
+        self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
         self.uncovered = list(state["uncovered"])
         for entry in state["log"]:
             self._enter(dict(entry))

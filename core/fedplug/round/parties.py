@@ -27,7 +27,7 @@ from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.client_data import client_data
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
-from fedplug.round.world import World
+from fedplug.round.world import World, locked
 from fedplug.wire.calls import Receiver
 from fedplug.wire.record import KEY_SERVER, client_address
 
@@ -143,7 +143,7 @@ class ClientHost:
             client.said = {key: section.of_client(client_id) for key, section in sections.items()}
             client.data_root = data_root
             client.data = client_data(world.data, world.assignment, client_id, num_clients, recipe.seed)
-            client.vector = initial
+            client.vector = locked(initial)
             client.openings = openings_of(client_address(client_id), run_dir)
             client.remembered.buffers = buffers
             self._at_round(client, -1)
@@ -161,7 +161,7 @@ class ClientHost:
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""
         if self._last_vector is None or not np.array_equal(vector, self._last_vector, equal_nan=True):
-            self._last_vector = vector
+            self._last_vector = locked(vector)  # shared, so that no client may write to it
         return self._last_vector
 
     def save(self, folder: Path) -> None:

@@ -158,7 +158,8 @@ def check(
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
-        return Recipe.from_plain(recipe.to_plain(), catalog, sets=changes) if changes else recipe
+        # Read anew in any case: whoever made a copy with other values made one that nobody has checked.
+        return Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
     return Recipe.from_plain(recipe, catalog, sets=changes)
 
 

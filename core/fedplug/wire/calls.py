@@ -157,6 +157,10 @@ def reports_problem(reports: Any) -> str:
             return f"operations.{key} is {shown(pair)}, not a count and seconds"
     if missing := {"correct", "count", "loss", "own_correct", "own_count"} - reports.get("evaluation", _COUNTED).keys():
         return f"evaluation lacks {', '.join(sorted(missing))}"
+    evaluation = reports.get("evaluation", {})
+    for right, of in _RIGHT.items():
+        if right in evaluation and not (is_count(evaluation[of]) and 0 <= evaluation[right] <= evaluation[of]):
+            return f"evaluation.{right} is {shown(evaluation[right])} of {shown(evaluation[of])} examples"
     for name, of in (("unopened", "zone"), ("unpictured", "picture")):
         reasons = reports.get(name, {})
         if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
@@ -175,6 +179,10 @@ def reports_problem(reports: Any) -> str:
     return ""
 
 
+_RIGHT = {
+    "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
+}  # fmt: skip
+"""What an evaluation counts, and of how many."""
 _COUNTED = dict.fromkeys(("correct", "count", "loss", "own_correct", "own_count"), 0)
 
 
