@@ -26,7 +26,7 @@ BELOW = {
 HANDED = {
     "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
     "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.links -> recipe.recipe",
-    "api.base -> recipe.recipe",
+    "api.base -> recipe.recipe", "api.base -> wire.key_server_line",
     "api.scores -> recipe.recipe", "api.links -> recipe.parts", "recipe.sections -> round.protocol",
     "recipe.sections -> round.world",
     "recipe.sections -> runs.settings",

@@ -25,11 +25,10 @@ from pathlib import Path
 import numpy as np
 
 from fedplug.api import codec
-from fedplug.api.errors import FedplugError, PartyLost, SetupError
+from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
 from fedplug.api.views import KEY_SERVER, client_address
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
-from fedplug.wire.calls import describe
 
 KEY_SERVER_WORKER = -1
 _CLOSE_SECONDS = 2.0

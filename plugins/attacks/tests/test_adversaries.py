@@ -18,7 +18,8 @@ from fedplug.api.types import ClientData, Dataset
 from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.rewind import Moment, Rewound

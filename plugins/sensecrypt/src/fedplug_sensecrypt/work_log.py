@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedplug.api.context import Server
     from fedplug.api.views import Wire
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
 
 _Table = dict[str, dict[str, float]]  # operation -> {"count", "seconds"}, as rows hold it
 _Done = Mapping[str, Sequence[float]]  # operation -> count, seconds

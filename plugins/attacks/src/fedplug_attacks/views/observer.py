@@ -27,8 +27,9 @@ from fedplug.api.types import RETAINED, Block, Layout, Plan, PublicData
 from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import make_context
-from fedplug.round.steps import Steps, unsealed
+from fedplug.round.contexts import make_context
+from fedplug.round.opening import unsealed
+from fedplug.round.steps import Steps
 from numpy.typing import NDArray
 
 from fedplug_attacks.views import public_facts

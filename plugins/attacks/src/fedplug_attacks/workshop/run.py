@@ -21,7 +21,7 @@ import numpy as np
 from fedplug.api import attack_answers
 from fedplug.api.context import Attacker, Context, Server, stream
 from fedplug.api.effects import Seal
-from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError, describe
 from fedplug.api.model import Model
 from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.truth import Truth
@@ -31,10 +31,9 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.parties import make_context
-from fedplug.round.steps import OneBatch
+from fedplug.round.contexts import make_context
+from fedplug.round.probe import OneBatch
 from fedplug.round.world import World
-from fedplug.wire.calls import describe
 
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.observer import Known, Observer

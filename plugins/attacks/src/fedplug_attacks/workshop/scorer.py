@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 import numpy as np
 from fedplug.api.context import stream
+from fedplug.api.errors import describe
 from fedplug.api.outer_roles import Metric
 from fedplug.api.truth import Truth
 from fedplug.api.types import Examples, PublicData
 from fedplug.api.views import FAILED, FINISHED, SUCCESS, AttackReport
-from fedplug.wire.calls import describe
 from numpy.typing import NDArray
 
 GUESSES = 20
