@@ -25,8 +25,8 @@ BELOW = {
 }
 HANDED = {
     "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
-    "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> recipe.recipe",
-    "recipe.sections -> round.protocol",
+    "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> wire.key_server_line",
+    "api.base -> recipe.recipe", "recipe.sections -> round.protocol",
     "recipe.sections -> round.world",
     "recipe.sections -> runs.settings",
 }  # fmt: skip

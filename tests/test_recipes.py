@@ -13,7 +13,7 @@ from fedplug.privacy.ledger_setup import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.parties import make_context
+from fedplug.round.contexts import make_context
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures

@@ -53,9 +53,9 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
+from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
-from fedplug.round.steps import needs_key_server
 from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.world import Notes
 from fedplug.wire.record import Message, Wire

@@ -38,7 +38,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.borders import block_problem, plan_problem, run, scores_problem, sum_problem
-from fedplug.round.parties import make_context
+from fedplug.round.contexts import make_context
 from toy_components import Outcome, recipe_of, run_protocol
 
 LAYOUT = Layout.of([("a.w", (6,)), ("b.w", (4,))])

@@ -19,6 +19,7 @@ from fedplug.engines.local import LocalEngine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.round.protocol import Protocol
+from fedplug.round.sampling import sample
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
@@ -555,8 +556,8 @@ def test_a_round_with_too_few_clients_is_skipped() -> None:
     sampling = {"scheme": "poisson", "rate": 0.5, "source": "reproducible"}
     for seed in range(100):
         plain = recipe_of(rounds=5, seed=seed, sampling=sampling)
-        protocol, _, _ = build(plain)
-        sizes = [len(protocol._sample(round)) for round in range(5)]
+        recipe = Recipe.from_plain(plain, toy_catalog())
+        sizes = [len(sample(recipe, range(recipe.data.clients), round)) for round in range(5)]
         if 0 in sizes[1:] and 1 in sizes[1:]:
             break
     outcome = run_protocol(plain)
@@ -587,10 +588,10 @@ def test_sums_of_a_secret_cohort_are_divided_by_a_constant() -> None:
     assert len(set(weights.values())) > 1
     vector = initial_vector(plain)
     protocol, _, _ = build(plain)
-    samples = [protocol._sample(round) for round in range(3)]
-    assert {len(sample) for sample in samples} != {6}
-    for round, sample in enumerate(samples):
-        total = sum(weights[c] * pushed(vector, 7, c, round).astype(np.float64) for c in sample)
+    samples = [sample(protocol.recipe, protocol.client_ids, round) for round in range(3)]
+    assert {len(drawn) for drawn in samples} != {6}
+    for round, drawn in enumerate(samples):
+        total = sum(weights[c] * pushed(vector, 7, c, round).astype(np.float64) for c in drawn)
         vector = (vector + total / (0.5 * sum(weights.values()))).astype(np.float32)
     assert np.allclose(outcome.vector, vector, atol=1e-4)
     told = [

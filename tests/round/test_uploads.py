@@ -262,12 +262,12 @@ def test_clients_take_no_buffers_that_cannot_be_the_models(
 )  # fmt: skip
 def test_clients_add_no_aggregate_that_cannot_be(monkeypatch: pytest.MonkeyPatch, change: Any, said: str) -> None:
     def prepare(protocol: Protocol, engine: Engine) -> None:
-        opened = protocol._open
+        opened = protocol.sums.open
 
         def other(*arguments: Any, **named: Any) -> Any:
             return {zone: change(block) for zone, block in opened(*arguments, **named).items()}
 
-        monkeypatch.setattr(protocol, "_open", other)
+        monkeypatch.setattr(protocol.sums, "open", other)
 
     outcome = run_protocol(PLAIN | {"rounds": 1}, prepare=prepare)
     (found,) = outcome.rows[0]["unopened"]

@@ -113,7 +113,7 @@ def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedpl
 
 
 def test_groups_have_a_model_each(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedplug.round.parties import HostedClient
+    from fedplug.round.hosted import HostedClient
 
     load = HostedClient.load
 

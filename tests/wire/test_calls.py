@@ -9,10 +9,10 @@ import pytest
 from fedplug import at_client, at_key_server
 from fedplug.api import codec
 from fedplug.api.context import KeyServer
-from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError, describe
 from fedplug.api.party_memory import KeyServerMemory
 from fedplug.api.types import Block
-from fedplug.wire.calls import Call, Receiver, Reply, describe, read_reply, request
+from fedplug.wire.calls import Call, Receiver, Reply, read_reply, request
 
 
 class Component:

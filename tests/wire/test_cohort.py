@@ -13,7 +13,9 @@ from fedplug.api.context import KeyServer, Server
 from fedplug.api.errors import ClientError, PartyLost, TooFewClients
 from fedplug.api.events import Events
 from fedplug.wire.calls import Receiver
-from fedplug.wire.cohort import Cohort, KeyServerLine, PostOffice, alike, listed
+from fedplug.wire.cohort import Cohort
+from fedplug.wire.key_server_line import KeyServerLine
+from fedplug.wire.post_office import PostOffice, alike, listed
 from fedplug.wire.record import KEY_SERVER, Wire, client_address
 
 

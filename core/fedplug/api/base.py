@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from fedplug.api.effects import Reveals
     from fedplug.api.role_records import GroundTruth
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import Cohort, KeyServerLine
+    from fedplug.wire.cohort import Cohort
+    from fedplug.wire.key_server_line import KeyServerLine
 
 
 class Component(abc.ABC):

@@ -103,6 +103,11 @@ def cause_of(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"
 
 
+def describe(error: BaseException) -> str:
+    """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
+    return str(error) if isinstance(error, FedplugError) else cause_of(error)
+
+
 @contextlib.contextmanager
 def of_component(name: str, what: str) -> Iterator[None]:
     """Inside, an error that is not fedplug's own becomes one that names the component and what it was to do."""

@@ -25,10 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from fedplug.api import codec
-from fedplug.api.errors import FedplugError, PartyLost, SetupError
+from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
-from fedplug.wire.calls import describe
 from fedplug.wire.record import KEY_SERVER, client_address
 
 KEY_SERVER_WORKER = -1

@@ -20,8 +20,8 @@ from fedplug.api.streams import stream
 from fedplug.round.client_data import load_data
 
 if TYPE_CHECKING:
+    from fedplug.api.data import Examples
     from fedplug.api.model import Model
-    from fedplug.api.types import Examples
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
 

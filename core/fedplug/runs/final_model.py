@@ -20,8 +20,8 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
-from fedplug.round.steps import needs_key_server
 from fedplug.wire.record import Wire
 
 

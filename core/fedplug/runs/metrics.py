@@ -23,7 +23,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.pictures import SERVER, Pictures, party_name, take
 from fedplug.recipe.recipe import Recipe
-from fedplug.wire.cohort import PostOffice, alike, listed
+from fedplug.wire.post_office import PostOffice, alike, listed
 
 if TYPE_CHECKING:
     from fedplug.api.context import Party

@@ -18,7 +18,7 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug.api import units
-from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
+from fedplug.api.errors import CheckpointError, FedplugError, SetupError, describe, log_error
 from fedplug.api.events import (
     Asking,
     Events,
@@ -43,14 +43,13 @@ from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.sections import FinishedRun
 from fedplug.round.checkpoint import KEPT, Checkpoints
+from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import holding
-from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.runs.folder import Charges, locked, new_folder, write_text
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import describe
 from fedplug.wire.record import Wire, write_wire
 
 INTERRUPTED = 130

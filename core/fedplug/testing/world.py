@@ -22,9 +22,9 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition, vars_of
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
+from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
-from fedplug.round.steps import needs_key_server
 from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.parts import PARTS, Seen, Spy
 from fedplug.wire.record import Wire

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedplug.api import codec, pictures
 from fedplug.api.component import named, remote_method
-from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
+from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.party_memory import CalledMemory
 from fedplug.api.typed import MOST, is_count, shown
 
@@ -268,8 +268,3 @@ class Receiver:
 
 def _named(round: int) -> str:
     return f"round {round + 1}" if round >= 0 else "the set-up"
-
-
-def describe(error: BaseException) -> str:
-    """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
-    return str(error) if isinstance(error, FedplugError) else cause_of(error)

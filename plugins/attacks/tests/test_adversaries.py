@@ -16,7 +16,8 @@ from fedplug.api.data import ClientData, Dataset
 from fedplug.api.errors import CheckpointError
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 from fedplug_attacks.api.truth import Truth

@@ -40,7 +40,7 @@ from fedplug_baselines import masks
 
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
 
 
 class FedMLHE(fedplug.Negotiation):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fedplug import Block, Client, Cohort, Context, Effects, Known, Party
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
 
 
 class Scramble(fedplug.Sealer):

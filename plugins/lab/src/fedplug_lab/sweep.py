@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api import units
-from fedplug.api.errors import CheckpointError
+from fedplug.api.errors import CheckpointError, describe
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs.folder import write_text
 from fedplug.runs.run import INTERRUPTED, Run, resolve_device, resume, start
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import describe
 
 from fedplug_lab.grid import Combination, combinations, read_grid
 from fedplug_lab.records import Line, Records, at_work, result_of

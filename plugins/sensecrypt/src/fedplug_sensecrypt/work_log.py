@@ -17,7 +17,7 @@ from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_sec
 if TYPE_CHECKING:
     from fedplug.api.context import Server
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
     from fedplug.wire.record import Wire
 
 _Table = dict[str, dict[str, float]]  # operation -> {"count", "seconds"}, as rows hold it

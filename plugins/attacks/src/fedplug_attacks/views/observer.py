@@ -25,8 +25,9 @@ from fedplug.api.roles import Negotiation, Sealer
 from fedplug.api.types import RETAINED, Block, Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import make_context
-from fedplug.round.steps import Steps, unsealed
+from fedplug.round.contexts import make_context
+from fedplug.round.opening import unsealed
+from fedplug.round.steps import Steps
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 from numpy.typing import NDArray
 

@@ -22,9 +22,9 @@ from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.probe import OneBatch
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import file_name, holding, write_file
-from fedplug.round.steps import OneBatch
 from fedplug.round.world import World
 from fedplug.wire.record import SERVER, Message, Wire
 from numpy.typing import NDArray

@@ -21,7 +21,7 @@ import numpy as np
 from fedplug.api.context import Context, Server
 from fedplug.api.data import Examples
 from fedplug.api.effects import Seal
-from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError, describe
 from fedplug.api.model import Model
 from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.streams import stream
@@ -29,10 +29,9 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.parties import make_context
-from fedplug.round.steps import OneBatch
+from fedplug.round.contexts import make_context
+from fedplug.round.probe import OneBatch
 from fedplug.round.world import World
-from fedplug.wire.calls import describe
 from fedplug.wire.record import SERVER, Message, read_wire
 
 from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE, SUCCESS, AttackReport, checked

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 from fedplug.api.data import Examples, PublicData
+from fedplug.api.errors import describe
 from fedplug.api.outer_roles import Metric
 from fedplug.api.streams import stream
-from fedplug.wire.calls import describe
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.report import FAILED, FINISHED, SUCCESS, AttackReport

@@ -1,0 +1,149 @@
+"""After the sum, at a client: it adopts the aggregate, evaluates the model, and says which model it ended with."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.api import secrets
+from fedplug.api.component import at_client
+from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, describe
+from fedplug.api.types import RETAINED, Block
+from fedplug.round import borders
+from fedplug.round.base import PartySteps
+from fedplug.round.buffers import buffers_problem
+from fedplug.round.client_data import slice_of_test
+from fedplug.round.opening import opened_once, unsealed
+from fedplug.round.training import personalise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.round.hosted import HostedClient
+
+
+class Adopting(PartySteps):
+    """What a client does with an aggregate, and with the model that it gives."""
+
+    @at_client
+    def adopt(
+        self,
+        client: HostedClient,
+        blocks: dict[str, Block],
+        buffers: dict[str, Any] | None,
+        group: str,
+        senders: dict[str, list[int]],
+    ) -> None:
+        """Opens the aggregate as far as this client must, and moves the global model by its mean.
+
+        A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
+        that waited for it would never go on. So are batch-norm buffers that cannot be the mean of those of the model.
+
+        Args:
+            client: this party.
+            blocks: the aggregate, by zone.
+            buffers: the mean of the batch-norm buffers, where the recipe shares them.
+            group: of this client.
+            senders: whose uploads are in the sum, for zones that are sealed for the clients.
+        """
+        vector = client.vector.copy()
+        with client.timed("open"):
+            for zone, block in blocks.items():
+                where = block.positions
+                if where is None:
+                    if client.plan is None:
+                        raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
+                    where = client.plan.positions(zone)
+                try:
+                    block = unsealed(block, client)
+                    with opened_once(client, block, group, senders.get(zone, [])):
+                        for step in client.ctx.steps(zone):
+                            if step.link.hook == "postprocess" and step.link.site == "client":
+                                block = borders.run(self.composition, step, block, client.ctx)
+                    mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
+                    last = client.ctx.steps(zone)[-1:]
+                    with np.errstate(over="ignore"):
+                        moved = vector[where] + mean
+                    if problem := borders.mean_problem(moved, zone, last[0] if last else None):
+                        raise ProtectionError(problem)
+                    vector[where] = moved
+                except Exception as error:
+                    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
+                    client.reports.setdefault("unopened", {})[zone] = reason
+                    if isinstance(error, OpenedBefore):
+                        client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
+        client.take_vector(vector)
+        self._merge(client)
+        personalise(self.composition, client)
+        client.forget_model()
+        if self.recipe.buffers == "mean":
+            wrong = buffers_problem(buffers, client.remembered.buffers)
+        else:
+            wrong = "" if buffers is None else "buffers: local keeps those of each client"
+        if wrong:
+            reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
+            client.reports.setdefault("unopened", {})["batch-norm buffers"] = reason
+        elif buffers is not None:
+            client.remembered.buffers = buffers
+
+    def _merge(self, client: HostedClient) -> None:
+        """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
+        block = client.remembered.retained
+        if block is None:
+            return
+        for use in self.recipe.postprocess[RETAINED]:
+            block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+
+    @at_client
+    def evaluate(self, client: HostedClient, members: list[int]) -> None:
+        """Evaluates the global model on this client's share of the public test set, and on test data like its own.
+
+        Where clients have models of their own, those too.
+        """
+        with client.timed("evaluate"):
+            model, data = client.model, client.data
+            model.set_vector(client.vector)
+            model.set_buffers(client.remembered.buffers)
+            share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
+            public = model.evaluate(data.shared_test.take(share), data)
+            own = model.evaluate(data.own_test, data)
+            counts = {
+                "correct": public.correct, "count": public.count, "loss": public.loss,
+                "own_correct": own.correct, "own_count": own.count, **public.pixels,
+            }  # fmt: skip
+            if client.personal is not None or self.recipe.postprocess.get(RETAINED):
+                model.set_vector(client.start)
+                counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
+                counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct
+                client.forget_model()
+        client.reports["evaluation"] = counts
+
+    @at_client
+    def fingerprint(self, client: HostedClient) -> bytes:
+        """A digest of the global model this client ended with: all clients of a group must agree.
+
+        Keyed where the clients share a secret: only then may the model be one that the server must not test guesses at.
+        """
+        memory = client.remembered
+        key = b""
+        if memory.cohort_secret is not None:
+            key = client.secret(self, "fingerprint")
+        elif memory.answer_key is not None:
+            key = secrets.derive(memory.answer_key, self.name, "fingerprint")
+        return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
+
+
+def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.float32]:
+    """The mean of an opened sum, one value for each of the positions where it belongs.
+
+    Raises:
+        MessageError: it has another number of values, or values or positions that cannot be.
+    """
+    mean = block.mean()
+    if mean.shape != where.shape:
+        raise MessageError(f"it has {mean.size} values for {where.size} positions")
+    if where.size and int(where[-1]) >= size:
+        raise MessageError(f"it has position {int(where[-1])}, but the model has {size} scalars")
+    return mean
