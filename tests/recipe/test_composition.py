@@ -11,7 +11,8 @@ import pytest
 from fedplug import Block, hookimpl
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, hook_problems
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.recipe import Recipe
 
 

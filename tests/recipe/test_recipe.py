@@ -410,11 +410,11 @@ def test_mistakes_of_one_part_and_between_parts_come_together(tmp_path: Path, fa
         ({"data": "std.digits"}, "recipe.data: data must be a mapping"),
         (
             {"data": {"use": "std.digits", "clients": 0, "partition": "dirichlet"}},
-            "recipe.data.clients: clients=0 must be",
+            "recipe.data.clients: data: clients=0 must be >= 1",
         ),
         (
             {"data": {"use": "std.digits", "clients": True, "partition": "dirichlet"}},
-            "recipe.data.clients: clients=True",
+            "recipe.data.clients: data: clients=true must be a whole number",
         ),
         ({"data": {"use": "std.digits", "partition": "dirichlet"}}, "recipe.data: data needs 'clients'"),
         ({"data": {"use": "std.digits", "clients": 4}}, "recipe.data: data needs 'partition', for instance"),

@@ -63,7 +63,7 @@ def test_both_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1.5, True, "many"])
 def test_a_number_that_is_none_is_refused(count: Any) -> None:
-    with pytest.raises(RecipeError, match=r"public=.* must be a whole number >= 0"):
+    with pytest.raises(RecipeError, match=r"public=.* must be (a whole number|>= 0)"):
         Recipe.from_plain(recipe_of(data=data_with(public=count)), toy_catalog())
 
 

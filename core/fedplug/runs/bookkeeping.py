@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from fedplug.api.errors import FedplugError, SetupError, cause_of, log_error
 from fedplug.api.events import Event, Events
 from fedplug.privacy.charging import Charging
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.composition import instantiate
+from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
 from fedplug.runs.metrics import Metrics

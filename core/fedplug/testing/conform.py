@@ -24,7 +24,8 @@ from fedplug.api.roles import (
     Trainer,
 )
 from fedplug.recipe.catalog import KIT, Catalog
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.composition import instantiate
+from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.parts import Use
 from fedplug.testing import deeds, single
 from fedplug.testing.static import check_component
