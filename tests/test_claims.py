@@ -33,7 +33,7 @@ from fedplug import (
 from fedplug.api.effects import Misplaced
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.links import Link, fold
-from fedplug.recipe.composition import hook_problems
+from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_std.gaussian import CentralGaussian, Gaussian

@@ -24,11 +24,10 @@ BELOW = {
     "testing": ["runs"],
 }
 HANDED = {
-    "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
+    "api.context -> wire.cohort",
     "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> wire.key_server_line",
     "api.base -> recipe.recipe", "recipe.sections -> round.protocol",
-    "recipe.sections -> round.world",
-    "recipe.sections -> runs.settings",
+    "recipe.sections -> runs.finished",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""
 

@@ -63,7 +63,7 @@ def test_both_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1.5, True, "many"])
 def test_a_number_that_is_none_is_refused(count: Any) -> None:
-    with pytest.raises(RecipeError, match=r"public=.* must be a whole number >= 0"):
+    with pytest.raises(RecipeError, match=r"public=.* must be (a whole number|>= 0)"):
         Recipe.from_plain(recipe_of(data=data_with(public=count)), toy_catalog())
 
 
@@ -78,16 +78,3 @@ def test_a_recipe_reads_back_with_its_public_examples() -> None:
     assert again.data.public == 7
     assert again.digest == recipe.digest
     assert again.digest != Recipe.from_plain(recipe_of(), toy_catalog()).digest
-
-
-def test_examples_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="equally many"):
-        Examples(np.zeros((2, 1, 4, 4), np.uint8), np.zeros(2, np.int64), np.zeros((3, 4, 4), np.uint8))
-
-
-def test_targets_are_the_answers_and_are_taken_along() -> None:
-    targets = np.arange(32, dtype=np.uint8).reshape(2, 4, 4)
-    examples = Examples(np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), targets, targets + 1)
-    assert examples.answers.dtype == np.int64
-    assert np.array_equal(examples.take(np.array([1])).answers, targets[1:])
-    assert np.array_equal(examples.take(slice(0, 1)).regions, targets[:1] + 1)

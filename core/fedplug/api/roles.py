@@ -66,7 +66,10 @@ class Negotiation(Component, role=True):
 
     @abc.abstractmethod
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Runs at the server, once a group, and drives the clients with methods marked `@at_client`."""
+        """Runs at the server, once a group, and drives the clients with methods marked `@at_client`.
+
+        Those set `client.plan`, where plans live; nothing is returned.
+        """
 
     def open_reply(self, client: Client, method: str, asked: tuple[Any, ...], reply: Any) -> Any:
         """What a reply says, as anybody reads it who has the clients' secret: for the views of attacks. None: as it is.
@@ -114,7 +117,10 @@ class Protector(Component, role=True):
 
     @abc.abstractmethod
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """The block to hand on; that of the last link is sent to the server. `ctx.known` says what is known of it."""
+        """The block to hand on; that of the last link is sent to the server. `ctx.known` says what is known of it.
+
+        Whoever encrypts multiplies `client.weight` in first. `block` has plain values unless a link before closed it.
+        """
 
     def effects(self, known: Known, ctx: Context) -> Effects | None:
         """What `protect` does to the values. None, the default: nothing is said, and nothing is promised behind it.
@@ -139,7 +145,11 @@ class Aggregator(Component, role=True):
 
     @abc.abstractmethod
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """The weighted sum, with `divisor` and `contributors` set; `fedplug.add_blocks` does it for all blocks."""
+        """The weighted sum, with `divisor` and `contributors` set; `fedplug.add_blocks` does it for all blocks.
+
+        `Block.mean()` of it is the mean over those who contributed to each position. Weights, in (0, 1], are in blocks
+        that are `weighted` already.
+        """
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """A client's weight, in (0, 1]; asked where `wants.num_examples`."""
@@ -160,7 +170,11 @@ class Opener(Component, role=True):
 
     @abc.abstractmethod
     def postprocess(self, block: Block, ctx: Context) -> Block:
-        """The block with plain values, or with whatever the next link needs; `ctx.party` is the party it runs in."""
+        """The block with plain values, or with whatever the next link needs; `ctx.party` is the party it runs in.
+
+        For the zone `retained` it runs at each client after the global model has moved: `block` holds the client's own
+        values, and `ctx.party.personal` is to be set, the model that this client goes on with.
+        """
 
     def opens(self, known: Known, ctx: Context) -> Effects | None:
         """What `postprocess` does to the values. None, the default: nothing is said, and nothing is promised behind it.

@@ -13,7 +13,8 @@ from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, 
 from fedplug.api.events import Event, Events, ResultsWritten, RunFinished, RunStopped
 from fedplug.api.outer_roles import Extension
 from fedplug.privacy.charging import Charging
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.composition import instantiate
+from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
 from fedplug.runs.metrics import Metrics

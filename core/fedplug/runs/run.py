@@ -41,13 +41,13 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.recipe.sections import FinishedRun
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import holding
 from fedplug.round.world import World
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
+from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import Charges, locked, new_folder, write_text
 from fedplug.runs.settings import Settings
 from fedplug.wire.record import Wire, write_wire

@@ -12,7 +12,8 @@ from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSour
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
 from fedplug.recipe.catalog import KIT, Catalog
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.composition import instantiate
+from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.parts import Use
 from fedplug.testing import deeds, single
 from fedplug.testing.static import check_component

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from fedplug.api.component import Options, site_of
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of
+from fedplug.recipe.implementations import hook_problems, implemented_hooks, vars_of
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
          "torchmetrics", "lpips")  # fmt: skip

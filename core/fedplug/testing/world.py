@@ -19,7 +19,8 @@ from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.composition import Composition, vars_of
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.implementations import vars_of
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
 from fedplug.round.opening import needs_key_server
