@@ -357,6 +357,13 @@ class ModelSource(Component):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """The model, with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
 
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """Figures of the task beside accuracy, by title, from `Evaluation.task` summed over the clients.
+
+        Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
+        """
+        return {}
+
 
 class Trainer(Component):
     """Trains the client's model on its data."""

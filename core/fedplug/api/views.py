@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api import codec
+from fedplug.api.rows import Sent, Traffic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,18 +111,13 @@ class Wire:
         """Bytes of one round from (`up`) and to (`down`) each party but the server; they are forgotten after this."""
         return self.traffic.pop(round, Counter())
 
-    def of_round(self, round: int) -> dict[str, dict[str, Any]]:
-        """Bytes of one round: direction -> {total, phases: {...}, zones: {...}}."""
-        table: dict[str, dict[str, Any]] = {
-            direction: {"total": 0, "phases": {}, "zones": {}} for direction in ("up", "down", "key_server")
-        }
+    def of_round(self, round: int) -> Traffic:
+        """Bytes of one round."""
+        traffic = Traffic(Sent(), Sent(), Sent())
         for (direction, phase, zone), size in self.counts.get(round, {}).items():
             if size:
-                row = table[direction]
-                row["total"] += size
-                row["phases"][phase] = row["phases"].get(phase, 0) + size
-                row["zones"][zone] = row["zones"].get(zone, 0) + size
-        return table
+                getattr(traffic, direction).count(size, zone, phase)
+        return traffic
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

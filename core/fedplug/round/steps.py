@@ -16,6 +16,7 @@ from fedplug.api.component import at_client, at_key_server
 from fedplug.api.context import Client, KeyServer, stream
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, ViewError, of_component
 from fedplug.api.links import locked, seal_of, stated_bounds
+from fedplug.api.reports import Evaluated
 from fedplug.api.roles import Aggregator, RecordTrainer, Scorer, Trainer
 from fedplug.api.types import CLEAR, RETAINED, Block, Plan
 from fedplug.round import borders
@@ -183,7 +184,7 @@ class Steps:
             with of_component(trainer.name, "train"):
                 numbers = solver.train(client, client.ctx)
             client.update = model.get_vector() - client.start
-        client.reports["train"] = {key: float(value) for key, value in numbers.items()}
+        client.reports.train = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
         # this process' model in between: otherwise results would depend on who shares a process.
@@ -267,10 +268,10 @@ class Steps:
                         block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
-        client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
+        client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if client.previous_plan is not None:
-            client.reports["churn"] = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
-        client.reports["log"] = dict(client.log)
+            client.reports.churn = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
+        client.reports.log = dict(client.log)
         client.log.clear()
         return upload.to_plain()
 
@@ -318,9 +319,9 @@ class Steps:
                     vector[where] = moved
                 except Exception as error:
                     reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
-                    client.reports.setdefault("unopened", {})[zone] = reason
+                    client.reports.unopened[zone] = reason
                     if isinstance(error, OpenedBefore):
-                        client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
+                        client.reports.opened_before.setdefault(zone, []).append(client.ctx.round)
         client.take_vector(vector)
         self._merge(client)
         self._personalise(client)
@@ -331,7 +332,7 @@ class Steps:
             wrong = "" if buffers is None else "buffers: local keeps those of each client"
         if wrong:
             reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
-            client.reports.setdefault("unopened", {})["batch-norm buffers"] = reason
+            client.reports.unopened["batch-norm buffers"] = reason
         elif buffers is not None:
             client.remembered.buffers = buffers
 
@@ -386,16 +387,14 @@ class Steps:
             share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
             public = model.evaluate(data.shared_test.take(share), data)
             own = model.evaluate(data.own_test, data)
-            counts = {
-                "correct": public.correct, "count": public.count, "loss": public.loss,
-                "own_correct": own.correct, "own_count": own.count, **public.pixels,
-            }  # fmt: skip
+            task = {name: float(count) for name, count in public.task.items()}
+            counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 model.set_vector(client.start)
-                counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
-                counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct
+                counts.personal_correct = model.evaluate(data.shared_test.take(share), data).correct
+                counts.personal_own_correct = model.evaluate(data.own_test, data).correct
                 client.forget_model()
-        client.reports["evaluation"] = counts
+        client.reports.evaluation = counts
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:

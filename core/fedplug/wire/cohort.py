@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fedplug.api.context import Server
 from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
+from fedplug.api.reports import Reports
 from fedplug.api.roles import named
 from fedplug.api.views import KEY_SERVER, SERVER, Wire, client_address
 from fedplug.wire import calls
@@ -89,7 +90,7 @@ class PostOffice:
                 try:
                     reply = self._read(client_id, answer)
                 except (ClientError, MessageError) as error:
-                    self.dropped[client_id], reports = str(error), {}
+                    self.dropped[client_id], reports = str(error), Reports()
                 else:
                     if reply.behind:
                         behind.append(client_id)
@@ -312,8 +313,8 @@ class KeyServerLine:
             raise ClientError(f"the key server is gone: {answer}") from answer
         reply, zones = calls.read_reply(answer)
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
-        self.seconds += reply.reports.get("seconds_total", 0.0)
-        for name, (count, took) in reply.reports.get("operations", {}).items():
+        self.seconds += reply.reports.seconds_total
+        for name, (count, took) in reply.reports.operations.items():
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0], total[1] = total[0] + count, total[1] + took
         if reply.error is not None:
