@@ -26,7 +26,17 @@ def test_every_field_comes_back() -> None:
     row.clients.dropped[11] = "late"
     empty = [field.name for field in dataclasses.fields(row) if not getattr(row, field.name)]
     assert empty == [], "the example leaves nothing out"
-    assert Row.from_json(json.dumps(row.to_plain())) == row
+    assert Row.from_json(row.to_json()) == row
+
+
+def test_a_diverged_round_is_written_as_json_that_every_program_reads() -> None:
+    row = a_row(1, loss=math.nan, epsilon=math.inf, log={"x": -math.inf})
+    line = row.to_json()
+    assert json.loads(line, parse_constant=pytest.fail)["log"] == {"x": "-inf"}
+    again = Row.from_json(line)
+    assert (again.epsilon, again.log) == (math.inf, {"x": -math.inf})
+    assert again.loss is not None
+    assert math.isnan(again.loss)
 
 
 def test_what_is_empty_and_has_a_default_is_not_written() -> None:

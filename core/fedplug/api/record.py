@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import math
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedplug.api.typed import MOST, shown
 
+
+def _spelt(value: Any) -> Any:
+    return _SPELT.get(value, value) if isinstance(value, str) else value
+
+
 # Strict, so that a text is no number and a float no count. Keys of dictionaries are not: JSON has texts only.
-Number = Annotated[float, Field(strict=True)]
-"""NaN and infinity included: a diverged round has a loss of NaN."""
+_SPELT = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+Number = Annotated[float, BeforeValidator(_spelt), Field(strict=True)]
+"""NaN and infinity included, since a diverged round has a loss of NaN; JSON, which has neither, spells them."""
 Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=MOST)]
 Text = Annotated[str, Field(strict=True)]
@@ -27,11 +35,20 @@ class Record:
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
-    def to_plain(self) -> dict[str, Any]:
-        """Dictionaries, lists, numbers and texts; inverse of `from_plain`."""
+    def to_plain(self, for_json: bool = False) -> dict[str, Any]:
+        """Dictionaries, lists, numbers and texts; inverse of `from_plain`.
+
+        Args:
+            for_json: write NaN and infinite numbers as `nan`, `inf` and `-inf`.
+        """
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         given = [(field, getattr(self, field.name)) for field in fields]
-        return {field.name: _plain(value) for field, value in given if not (_has_default(field) and _is_empty(value))}
+        kept = [(field.name, value) for field, value in given if not (_has_default(field) and _is_empty(value))]
+        return {name: _plain(value, for_json) for name, value in kept}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
+        return json.dumps(self.to_plain(for_json=True), indent=indent)
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
@@ -44,7 +61,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads `to_plain` as JSON; NaN and infinity are written as Python writes them.
+        """Reads what `to_json` gave.
 
         Raises:
             ValueError: as `from_plain`; or the text is no JSON.
@@ -79,9 +96,12 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, dict | list | str) and not value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, for_json: bool) -> Any:
     if isinstance(value, Record):
-        return value.to_plain()
+        return value.to_plain(for_json)
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(inner, for_json) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, for_json) for inner in value]
+    spell = for_json and isinstance(value, float) and not math.isfinite(value)
+    return f"{value:g}" if spell else value

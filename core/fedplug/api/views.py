@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api import codec
+from fedplug.api.messages import Answered, Asked, answered_in, asked_in
 from fedplug.api.rows import Sent, Traffic
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.observation import ObservedUpdate
     from fedplug.api.told import Told
-    from fedplug.api.types import Examples
+    from fedplug.api.types import Block, Examples
 
 SERVER, KEY_SERVER = "server", "key_server"
 
@@ -49,7 +50,7 @@ class Message:
     zones: Mapping[str, int]
 
     def decode(self) -> Any:
-        """The content, as any party that receives the bytes can read it; nested calls are decoded too.
+        """The content as it travels, nested calls decoded too; `asked` and `answered` read it as records.
 
         Raises:
             MessageError: the run was not recorded, or the bytes are damaged.
@@ -58,6 +59,14 @@ class Message:
         if isinstance(body, dict) and "calls" in body:
             body["calls"] = [codec.decode(call) for call in body["calls"]]
         return body
+
+    def asked(self) -> list[Asked]:
+        """The calls that it asks for; none of a reply. Raises as `decode`."""
+        return asked_in(self.data)
+
+    def answered(self) -> Answered | None:
+        """What it answers; None of a question, and of a reply that says what failed. Raises as `decode`."""
+        return answered_in(self.data)
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,13 +180,13 @@ class View:
         """The same of any client, the adversary's own among them."""
         return tuple(told for told in self.heard if told.client_id == client_id)
 
-    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
         """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
         for message in self.messages:
             if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
-                value = message.decode().get("value")
-                if isinstance(value, dict) and "blocks" in value:
-                    yield message.round, int(message.sender.partition(":")[2]), value["blocks"]
+                answered = message.answered()
+                if answered is not None and answered.blocks is not None:
+                    yield message.round, int(message.sender.partition(":")[2]), answered.blocks
 
 
 FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"

@@ -314,7 +314,7 @@ class Run:
             write_wire(self.run_dir / "wire" / f"round-{round + 1:04d}.wire", wire.take())
 
     def _write_metrics(self, rows: list[Row]) -> None:
-        write_text(self.run_dir / "metrics.jsonl", "".join(json.dumps(row.to_plain()) + "\n" for row in rows))
+        write_text(self.run_dir / "metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
 
     def _write_pictures(self, books: Bookkeeping) -> None:
         if books.metrics.pictures.kept:
@@ -324,7 +324,7 @@ class Run:
         """Writes ledger.json, summary.json and figures.json with what there is."""
         ledger = books.charging.ledger_at_failure().to_json() if books else {}
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
-        write_text(self.run_dir / "summary.json", json.dumps(self.summary.to_plain(), indent=2))
+        write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
         if books:
             self._write_pictures(books)
         events.tell(ResultsWritten(self.run_dir))

@@ -284,9 +284,9 @@ def a_finished_run(run_dir: Path) -> Path:
     summary = a_run_summary(recipe={"name": "demo", "rounds": 2})
     kept = Pictures(lambda note: None)
     kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)
-    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row.to_plain()) + "\n" for row in rows))
+    (run_dir / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
     (run_dir / "ledger.json").write_text(json.dumps(ledger))
-    (run_dir / "summary.json").write_text(json.dumps(summary.to_plain()))
+    (run_dir / "summary.json").write_text(summary.to_json())
     (run_dir / "figures.json").write_text(kept.to_json())
     return write_report(run_dir, rows, ledger, summary, kept.kept)
 

@@ -392,7 +392,7 @@ def test_the_csv_holds_every_number_and_any_text() -> None:
 
 
 def test_a_line_that_a_kill_cut_off_is_forgotten_another_damaged_one_is_not(tmp_path: Path) -> None:
-    good = json.dumps(a_line(0.1, 1).to_plain())
+    good = a_line(0.1, 1).to_json()
     file = tmp_path / "sweep.jsonl"
     file.write_text(f"{good}\n{good[:40]}")
     records = Records(tmp_path)
@@ -413,11 +413,11 @@ def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: P
               figures={"Dice": r / 4})
         for r in (1, 2)
     ]  # fmt: skip
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row.to_plain()) + "\n" for row in rows))
+    (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
     (tmp_path / "ledger.json").write_text('{"verdict": "NO"}')
     ran = Summary("x", "0" * 64, {}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
     ran.assessments = {"c": {"silhouette": 0.5}}
-    (tmp_path / "summary.json").write_text(json.dumps(ran.to_plain()))
+    (tmp_path / "summary.json").write_text(ran.to_json())
     found = result_of(tmp_path)
     assert found.personal_accuracy == Spread(0.5, pytest.approx(0.6), 0.7)
     assert found.personal_public_accuracy is None
@@ -426,7 +426,7 @@ def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: P
     assert found.bytes == Volume(3_000_000, 1600, 0)
     assert (found.log, found.assessments, found.verdict) == ({"x": 2}, {"c": {"silhouette": 0.5}}, "NO")
     assert found.figures == {"Dice": 0.5}
-    assert Result.from_json(json.dumps(found.to_plain())) == found
+    assert Result.from_json(found.to_json()) == found
 
 
 # ---- what a person sees

@@ -475,7 +475,7 @@ def test_displays_and_report_have_a_column_only_with_profiles(sealed: Outcome, t
 def test_every_toy_row_is_plain_data(sealed: Outcome) -> None:
     """Rows go to JSON and into checkpoints, and come back as they were."""
     for row in sealed.rows:
-        again = Row.from_json(json.dumps(row.to_plain()))
+        again = Row.from_json(row.to_json())
         assert dataclasses.replace(again, added={}) == dataclasses.replace(row, added={})
         assert Work.of(again) == Work.of(row)
         assert Row.from_plain(codec.decode(codec.encode(row.to_plain()))) == row

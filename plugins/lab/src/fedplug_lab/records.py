@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -160,7 +159,7 @@ class Records:
     def add(self, line: Line) -> None:
         """Adds a line; the file is never half written. Only inside `at_work`."""
         self.lines.append(line)
-        write_text(self.file, "".join(json.dumps(each.to_plain()) + "\n" for each in self.lines))
+        write_text(self.file, "".join(each.to_json() + "\n" for each in self.lines))
 
     def unfinished(self, catalog: Catalog) -> dict[str, Path]:
         """Run folders without a line that have a checkpoint, by digest: of runs that were cut off."""
