@@ -214,7 +214,7 @@ def test_extensions_look_on(extension: type, toys: Any) -> None:
     except FedplugError as error:
         reasons = [str(error)]
     else:
-        reasons = [reason for row in outcome.rows for reason in row["clients"]["dropped"].values()]
+        reasons = [reason for row in outcome.rows for reason in row.clients.dropped.values()]
     assert any("an extension (toy.odd) changed what std." in reason for reason in reasons)
 
 
@@ -252,7 +252,7 @@ def test_noise_that_is_said_to_be_secret_is_not_drawn_from_the_seed(toys: Any) -
     with pytest.raises(FedplugError, match="it states secure noise, and draws from the recipe's seed"):
         run_protocol(noised(CLIP, {"use": "toy.odd"}))
     toys("protect", Secret)
-    assert run_protocol(noised(CLIP, {"use": "toy.odd"})).rows[-1]["clients"]["dropped"] == {}
+    assert run_protocol(noised(CLIP, {"use": "toy.odd"})).rows[-1].clients.dropped == {}
 
 
 class Leaks(fedplug.Protector):
@@ -346,7 +346,7 @@ class Told(fedplug.Protector):
 def test_bounds_that_everybody_was_told_hold(toys: Any) -> None:
     toys("protect", Told)
     outcome = run_protocol(noised({"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}))
-    assert outcome.rows[-1]["clients"]["dropped"] == {}
+    assert outcome.rows[-1].clients.dropped == {}
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------

@@ -231,8 +231,8 @@ def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, seale
         return
     outcome = run_protocol(recipe)
     row = outcome.protocol.rows[-1]
-    assert row["clients"]["dropped"] == {}
-    assert row["clients"]["answered"] == 3
+    assert row.clients.dropped == {}
+    assert row.clients.answered == 3
     assert "unopened" not in row
     assert np.isfinite(outcome.vector).all()
     assert not np.array_equal(outcome.vector, initial_vector(recipe))

@@ -43,6 +43,7 @@ from fedplug import (
 )
 from fedplug.api import codec  # fmt: skip
 from fedplug.api.events import Events, RoundClosed
+from fedplug.api.rows import Row
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
@@ -466,13 +467,27 @@ class Stripes(Toy, fedplug.DataSource):
 class Pixelwise(Toy, fedplug.ModelSource):
     """One logit a class for each pixel, from that pixel alone."""
 
+    class Options(fedplug.Options):
+        broken: bool = False
+
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """The share of bright pixels that were seen as such."""
+        if self.options.broken:  # type: ignore[attr-defined]
+            raise ValueError("no such count")
+        return {"bright seen": counts["seen"] / counts["bright"]}
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """A 1x1 convolution."""
         import torch
         from fedplug.api.torch_model import TorchModel, seeded
 
         with seeded(seed):
-            return TorchModel(torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1)), device)
+            module = torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1))
+
+        def count(predicted: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
+            return {"bright": int(answers.sum()), "seen": int((predicted & answers).sum())}
+
+        return TorchModel(module, device, count)
 
 
 TOYS: dict[str, dict[str, type]] = {
@@ -564,7 +579,7 @@ class Watched(Protocol):
         return self.books.ledger
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         return self.books.rows
 
     def state(self) -> dict[str, Any]:
@@ -590,7 +605,7 @@ class Outcome:
     files: dict[str, bytes]
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The metrics, one a round."""
         return self.protocol.rows
 

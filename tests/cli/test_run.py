@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from fedplug.cli.main import main
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 
 RECIPE = """
 name: small
@@ -58,10 +59,10 @@ def test_a_run_leaves_what_the_guide_promises(
 ) -> None:
     assert fedplug(monkeypatch, "run", recipe, "--output", tmp_path / "runs", "--record-wire") == 0
     run_dir, shown = only_run(tmp_path), capsys.readouterr().out
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    rows = read_rows(run_dir)
     ledger = json.loads((run_dir / "ledger.json").read_text())
-    assert [row["round"] for row in rows] == [1, 2]
-    assert all(0 <= row["accuracy"] <= 1 and len(row["client_accuracy"]) == 4 for row in rows)
+    assert [row.round for row in rows] == [1, 2]
+    assert all(0 <= row.accuracy <= 1 and len(row.client_accuracy) == 4 for row in rows)
     assert ledger["verdict"].startswith("NO end-to-end DP")
     assert ledger["verdict"] in shown
     assert (run_dir / "report.html").stat().st_size > 10_000
@@ -69,8 +70,8 @@ def test_a_run_leaves_what_the_guide_promises(
     assert sorted(path.name for path in (run_dir / "wire").iterdir()) == [f"round-000{n}.wire" for n in range(4)]
     assert json.loads((run_dir / "summary.json").read_text())["versions"]["fedplug-paraaegis"]
     for row in rows:  # phases and zones are two ways to cut the same bytes
-        for direction in row["bytes"].values():
-            assert direction["total"] == sum(direction["phases"].values()) == sum(direction["zones"].values())
+        for sent in (row.bytes.up, row.bytes.down, row.bytes.key_server):
+            assert sent.total == sum(sent.phases.values()) == sum(sent.zones.values())
 
 
 def test_the_last_epsilon_is_the_one_that_was_asked_for(
@@ -142,8 +143,8 @@ def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path
     assert (run_dir / "report.html").exists()
     done = subprocess.run([sys.executable, "-c", program, "resume", str(run_dir)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    assert [row["round"] for row in rows] == list(range(1, 41))
+    rows = read_rows(run_dir)
+    assert [row.round for row in rows] == list(range(1, 41))
 
 
 @pytest.mark.parametrize(

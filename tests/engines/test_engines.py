@@ -69,7 +69,7 @@ def test_both_engines_give_the_same_model_and_the_same_messages() -> None:
     for one, other in zip(local.rows, processes.rows, strict=True):
         for key in ("accuracy", "loss", "train_loss", "client_accuracy", "clients", "zones", "epsilon", "messages"):
             assert one[key] == other[key]
-        ciphertexts = [row["bytes"]["up"]["zones"].get("encrypted", 0) for row in (one, other)]
+        ciphertexts = [row.bytes.up.zones.get("encrypted", 0) for row in (one, other)]
         assert abs(ciphertexts[0] - ciphertexts[1]) <= 0.001 * max(ciphertexts)
     assert local.protocol.ledger.log == processes.protocol.ledger.log
 
@@ -81,7 +81,7 @@ def test_both_engines_give_the_same_model_and_the_same_messages() -> None:
 def test_two_workers_draw_apart() -> None:
     """Noise from a global generator that began alike in two workers would cancel between two uploads."""
     outcome = run_protocol(recipe_of(score_parameters=["toy.draws"], rounds=1), "processes")
-    log = outcome.rows[0]["log"]
+    log = outcome.rows[0].log
     for library in ("numpy", "torch"):
         first, second = (log[f"toy.draws.{library}.{client_id}"] for client_id in (0, 1))  # one in each worker
         assert first != second
@@ -127,16 +127,16 @@ def test_workers_that_die_cost_their_clients_a_round_at_most(tmp_path: Path) -> 
     assert sorted(last) == sorted(first)
     assert set(last.values()).isdisjoint(first.values())
     assert all(np.array_equal(vectors[0], vectors[c]) for c in range(4))
-    dropped = [sorted(row["clients"]["dropped"]) for row in protocol.rows]
+    dropped = [sorted(row.clients.dropped) for row in protocol.rows]
     assert dropped[0][0] == "1"  # and 3, if it had not answered yet
     assert set(dropped[0]) <= {"1", "3"}
     assert dropped[1:5] == [[], [], [], []]
-    assert dropped[5] == ["0", "2"]
+    assert dropped[5] == [0, 2]
     assert dropped[6] == []
-    reasons = [reason for row in protocol.rows for reason in row["clients"]["dropped"].values()]
+    reasons = [reason for row in protocol.rows for reason in row.clients.dropped.values()]
     assert any("worker process worker-1 ended with code -9" in reason for reason in reasons)
     assert any("has not trained in round 6" in reason for reason in reasons)
-    assert all(row["accuracy"] is not None for row in protocol.rows)
+    assert all(row.accuracy is not None for row in protocol.rows)
     assert gone(list(last.values()))
 
 
@@ -180,7 +180,7 @@ def test_a_process_that_dies_while_it_works_for_all_is_started_again(tmp_path: P
         (tmp_path / "end").mkdir()
         engine.save(tmp_path / "end")
         assert np.array_equal(read_saved(tmp_path / "end")[0][3], run_protocol(plain).vector)
-        assert [row["clients"]["answered"] for row in protocol.rows] == [4, 4, 4]
+        assert [row.clients.answered for row in protocol.rows] == [4, 4, 4]
     finally:
         engine.close()
 

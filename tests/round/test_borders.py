@@ -393,8 +393,8 @@ def test_a_link_that_spoils_an_upload_costs_its_client_the_round(monkeypatch: py
     monkeypatch.setattr(Odd, "deed", staticmethod(spoilt))
     monkeypatch.setattr(Odd, "said", (Changes(),))
     outcome = ran(chain=[{"use": "toy.odd"}])
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3]
-    reason = outcome.rows[1]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [4, 3]
+    reason = outcome.rows[1].clients.dropped[1]
     said = "component toy.odd, hook protect, zone clear: it made 650 finite values of 650 NaN or infinite"
     assert reason.startswith(f"fedplug.protect: {said}")
     assert np.isfinite(outcome.vector).all()

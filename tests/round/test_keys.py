@@ -201,7 +201,7 @@ def test_the_sum_of_a_group_too_small_for_it_is_skipped_and_the_others_go_on(hol
     plain = encrypted("std.bfv", holder, rounds=3, score_parameters=[fail])
     plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
     outcome = run_protocol(plain)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4]
+    assert [row.clients.answered for row in outcome.rows] == [4, 3, 4]
     skipped = "round 2: the sum of group even is skipped: 1 clients sent an update; min_clients is 2"
     assert [note for note in outcome.notes if "dropped out" not in note] == [skipped]
     adopted = [
@@ -247,11 +247,11 @@ def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch:
         monkeypatch.setattr(composition, "one", called)
 
     outcome = run_protocol(plain, prepare=prepare)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 4, 4]
+    assert [row.clients.answered for row in outcome.rows] == [4, 4, 4]
     (note,) = outcome.notes
     assert note.startswith("round 2: zone encrypted is skipped: the key server refused fedplug.open: ZeroDivisionError")
-    assert outcome.rows[1]["loss"] == pytest.approx(outcome.rows[0]["loss"])  # the model has not moved
-    assert outcome.rows[2]["loss"] < outcome.rows[1]["loss"]
+    assert outcome.rows[1].loss == pytest.approx(outcome.rows[0].loss)  # the model has not moved
+    assert outcome.rows[2].loss < outcome.rows[1].loss
 
 
 def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import FedplugError, SetupError
 from fedplug.api.events import Events, Released
+from fedplug.api.rows import Row
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
@@ -27,6 +28,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
@@ -84,8 +86,8 @@ def noted(folder: Path, party: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "openings" / f"{party}.jsonl").read_text().splitlines()]
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def rows_of(folder: Path) -> list[Row]:
+    return read_rows(folder)
 
 
 def told(folder: Path) -> list[str]:
@@ -120,7 +122,7 @@ def test_a_repeated_round_goes_on_without_the_zone_that_the_key_server_opened(
     assert told(folder) == [SAID.format(2)]
     note = "note: round 2: zone encrypted is skipped: the key server refused fedplug.open: a sum of zone encrypted in "
     assert note + "round 2 was opened before, with other ciphertexts" in capsys.readouterr().out
-    losses = [row["loss"] for row in rows_of(folder)]
+    losses = [row.loss for row in rows_of(folder)]
     assert losses[0] == losses[1] > losses[2]  # the model stayed in round 2, and moved again in round 3
 
 
@@ -156,7 +158,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     monkeypatch.setattr(run_command.Protocol, "_usable", without_one)
     resume(folder, settings)
     assert without == [3]
-    assert rows_of(folder)[1]["clients"]["answered"] == 3
+    assert rows_of(folder)[1].clients.answered == 3
     assert [note["clients"] for note in noted(folder, "key_server")] == [[0, 1, 2, 3], [0, 1, 2, 3]]
     assert told(folder) == [SAID.format(2)]
 
@@ -236,12 +238,12 @@ def test_clients_that_hold_the_key_refuse_another_sum_of_a_round_they_have_opene
     assert [[note["round"] for note in notes] for notes in before.values()] == [[0, 1, 2]] * 4
     first = rows_of(folder)
     resume(folder, settings, 2)
-    (told_row,) = rows_of(folder)[2]["unopened"]
-    assert (told_row["zone"], told_row["clients"]) == ("encrypted", [0, 1, 2, 3])
-    assert "a sum of zone encrypted in round 3 was opened before" in told_row["reason"]
+    (told_row,) = rows_of(folder)[2].unopened
+    assert (told_row.zone, told_row.clients) == ("encrypted", [0, 1, 2, 3])
+    assert "a sum of zone encrypted in round 3 was opened before" in told_row.reason
     assert told(folder) == [SAID.format(3)]
-    assert [row["loss"] for row in rows_of(folder)[:2]] == [row["loss"] for row in first[:2]]
-    assert rows_of(folder)[2]["loss"] == first[1]["loss"] != first[2]["loss"]
+    assert [row.loss for row in rows_of(folder)[:2]] == [row.loss for row in first[:2]]
+    assert rows_of(folder)[2].loss == first[1].loss != first[2].loss
     assert {f"client-{c}": noted(folder, f"client-{c}") for c in range(4)} == before
 
 
@@ -256,8 +258,8 @@ def test_clients_open_the_same_bytes_again_after_a_kill_and_end_as_if_nothing_ha
     assert [note["round"] for note in noted(folder, "client-2")] == [0]
     resume(folder, settings)
     assert [note["round"] for note in noted(folder, "client-2")] == [0, 1, 2]
-    assert [row["loss"] for row in rows_of(folder)] == [row["loss"] for row in rows_of(whole)]
-    assert not any("unopened" in row for row in rows_of(folder))
+    assert [row.loss for row in rows_of(folder)] == [row.loss for row in rows_of(whole)]
+    assert not any(row.unopened for row in rows_of(folder))
     assert told(folder) == []
 
 
@@ -275,7 +277,7 @@ def test_a_client_whose_process_dies_opens_the_last_sum_again(tmp_path: Path, mo
     monkeypatch.setattr(run_command.Run, "_write_metrics", killing)
     folder = start(sealed("clients", min_clients=2), settings_of(tmp_path, "processes"))
     assert len(victims) == 1
-    assert not any("unopened" in row for row in rows_of(folder))
+    assert not any(row.unopened for row in rows_of(folder))
     assert told(folder) == []
     assert [note["round"] for note in noted(folder, "client-0")] == [0, 1, 2]
 

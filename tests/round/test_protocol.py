@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.api.rows import Attendance
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.recipe import Recipe
@@ -21,6 +22,7 @@ from fedplug.round.parties import ClientHost
 from fedplug.round.protocol import Protocol
 from fedplug.round.sampling import sample
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_attacks.api.view import View
@@ -62,37 +64,36 @@ def test_a_round_of_paraaegis_is_two_messages_a_client() -> None:
     ballot, upload = outcome.sent("client:1", round=1)
     assert calls_of(ballot) == ["fedplug.adopt", "fedplug.evaluate", "fedplug.train", "paraaegis.vote.nominate"]
     assert calls_of(upload) == ["paraaegis.vote.adopt", "fedplug.protect"]
-    assert [row["messages"] for row in outcome.rows] == [8, 8, 12]
+    assert [row.messages for row in outcome.rows] == [8, 8, 12]
 
 
 def test_byte_counts_are_those_of_the_recorded_messages() -> None:
     outcome = run_protocol(paraaegis(rounds=2))
     for round in range(-1, 3):
-        table = outcome.wire.of_round(round)
-        for direction, chosen in (
-            ("down", [m for m in outcome.sent(round=round) if m.receiver.startswith("client:")]),
-            ("up", [m for m in outcome.sent(round=round) if m.sender.startswith("client:")]),
+        traffic = outcome.wire.of_round(round)
+        for sent, chosen in (
+            (traffic.down, [m for m in outcome.sent(round=round) if m.receiver.startswith("client:")]),
+            (traffic.up, [m for m in outcome.sent(round=round) if m.sender.startswith("client:")]),
         ):
-            row = table[direction]
-            assert row["total"] == sum(len(message.data) for message in chosen)
-            assert sum(row["phases"].values()) == row["total"] == sum(row["zones"].values())
+            assert sent.total == sum(len(message.data) for message in chosen)
+            assert sum(sent.phases.values()) == sent.total == sum(sent.zones.values())
     encrypted = Counter[str]()
     for message in outcome.sent("server", round=1):
         codec.decode(codec.unframe(message.data), encrypted)
-    zones = outcome.wire.of_round(1)["up"]["zones"]
+    zones = outcome.wire.of_round(1).up.zones
     assert {zone: zones[zone] for zone in ("encrypted", "noised")} == dict(encrypted)
 
 
 def test_metrics_hold_one_row_a_round_with_every_number() -> None:
     outcome = run_protocol(recipe_of(rounds=3))
-    assert [row["round"] for row in outcome.rows] == [1, 2, 3]
+    assert [row.round for row in outcome.rows] == [1, 2, 3]
     for row in outcome.rows:
-        assert 0 <= row["accuracy"] <= 1
-        assert sorted(row["client_accuracy"]) == ["0", "1", "2", "3"]
-        assert row["clients"] == {"asked": 4, "answered": 4, "dropped": {}}
-        assert row["zones"]["clear"] == 1
-        assert row["seconds"]["train"] > 0
-    assert outcome.rows[-1]["accuracy"] > outcome.rows[0]["accuracy"] > 0.3
+        assert 0 <= row.accuracy <= 1
+        assert sorted(row.client_accuracy) == [0, 1, 2, 3]
+        assert row.clients == Attendance(4, 4)
+        assert row.zones["clear"] == 1
+        assert row.seconds["train"] > 0
+    assert outcome.rows[-1].accuracy > outcome.rows[0].accuracy > 0.3
 
 
 # -- what a client refuses ---------------------------------------------------------------------------------------------
@@ -271,7 +272,7 @@ UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "elsewhere": (OWN, with_block(lambda b: b.replace(positions=b.positions + np.uint32(2))), "has position 650, but"),
     "buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": 3}}, "its batch-norm buffers are 3"),
     "other buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": {}}}, "batch-norm buffers lack '"),
-    "reports": (PLAIN, lambda reply: {**reply, "reports": 5}, "reports are malformed: 5 is no dictionary"),
+    "reports": (PLAIN, lambda reply: {**reply, "reports": 5}, "reports are malformed: it is 5"),
 }  # fmt: skip
 
 
@@ -280,9 +281,9 @@ def test_an_upload_that_cannot_be_right_costs_its_client_the_round(case: str) ->
     plain, edit, reason = UPLOADS[case]
     outcome = tampered(plain, edit)
     assert outcome.vector.size  # all agree, that client too
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
-    assert list(outcome.rows[0]["clients"]["dropped"]) == ["1"]
-    assert reason in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [3, 4]
+    assert list(outcome.rows[0].clients.dropped) == [1]
+    assert reason in outcome.rows[0].clients.dropped[1]
     assert [note.startswith("round 1: client 1 dropped out: ") for note in outcome.notes] == [True]
     assert outcome.protocol.ledger.log[0]["charged"] == "all"  # its upload was seen
 
@@ -323,8 +324,8 @@ def test_a_ballot_that_cannot_be_right_is_not_counted(case: str) -> None:
     edit = with_value(None) if change is None else lambda reply: {**reply, "value": change(reply["value"])}
     outcome = tampered(paraaegis(), edit, phase="negotiate")
     assert outcome.vector.size
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
-    assert reason in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [3, 4]
+    assert reason in outcome.rows[0].clients.dropped[1]
     assert not [m for m in outcome.sent("client:1", round=0) if "fedplug.protect" in calls_of(m)]
 
 
@@ -396,18 +397,18 @@ def test_a_sum_that_does_not_open_leaves_the_zone_as_it_was(plain: dict[str, Any
     plain = {**plain, "rounds": 3}
     outcome = run_protocol(plain, prepare=lambda *parts: tamper(*parts, doubled(parts[0]), "upload", (0,)))
     assert outcome.vector.size
-    assert [row["clients"]["dropped"] for row in outcome.rows] == [{}, {}, {}]
+    assert [row.clients.dropped for row in outcome.rows] == [{}, {}, {}]
     (note,) = outcome.notes
     if "std.bfv" in plain["postprocess"]["encrypted"]:
         assert note.startswith("client 0, 1, 2, 3 cannot open zone encrypted in round 1: ")
-        (told,) = outcome.rows[0]["unopened"]
-        assert (told["zone"], told["clients"]) == ("encrypted", [0, 1, 2, 3])
+        (told,) = outcome.rows[0].unopened
+        assert (told.zone, told.clients) == ("encrypted", [0, 1, 2, 3])
         later = [calls_of(m) for m in outcome.sent("client:2") if m.round > 0]
         assert [calls.count("fedplug.adopt") for calls in later] == [1, 1, 1]  # it is done, and not told again
     else:
         assert note.startswith("round 1: zone encrypted is skipped: the key server refused fedplug.open: ")
-    assert [row["loss"] for row in outcome.rows] == sorted((row["loss"] for row in outcome.rows), reverse=True)
-    assert outcome.rows[0]["accuracy"] < 0.3 < outcome.rows[2]["accuracy"]
+    assert [row.loss for row in outcome.rows] == sorted((row.loss for row in outcome.rows), reverse=True)
+    assert outcome.rows[0].accuracy < 0.3 < outcome.rows[2].accuracy
 
 
 def test_a_resumed_run_does_not_wait_for_a_sum_that_does_not_open(tmp_path: Path) -> None:
@@ -422,7 +423,7 @@ def test_a_resumed_run_does_not_wait_for_a_sum_that_does_not_open(tmp_path: Path
     second.restore(codec.decode(codec.encode(protocol.state())))
     second.run(1)
     assert len(watch.notes) == 1
-    assert [row["clients"]["answered"] for row in second.rows] == [4, 4, 4]
+    assert [row.clients.answered for row in second.rows] == [4, 4, 4]
 
 
 # -- drop-outs ---------------------------------------------------------------------------------------------------------
@@ -438,8 +439,8 @@ def test_a_client_that_raises_misses_one_round_and_ends_with_the_same_model(step
         plain["protect"]["noised"] = [fail, *plain["protect"]["noised"]]
     outcome = run_protocol(plain)
     assert outcome.vector.size  # all agree
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4, 4]
-    reason = outcome.rows[1]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [4, 3, 4, 4]
+    reason = outcome.rows[1].clients.dropped[1]
     call = "fedplug.train" if step == "score" else "fedplug.protect"
     hook = "score_parameters" if step == "score" else "protect"
     cause = "RuntimeError: the toy broke (toy_components.py:"
@@ -449,15 +450,15 @@ def test_a_client_that_raises_misses_one_round_and_ends_with_the_same_model(step
     first = calls_of(outcome.sent("client:1", round=2)[0])
     missed = ["paraaegis.vote.adopt"] if step == "score" else []
     assert first[: len(missed) + 2] == [*missed, "fedplug.adopt", "fedplug.evaluate"]
-    assert all(row["accuracy"] is not None for row in outcome.rows)
+    assert all(row.accuracy is not None for row in outcome.rows)
 
 
 def test_a_client_that_raises_in_every_round_stops_nobody() -> None:
     plain = recipe_of(rounds=3, score_parameters=[{"use": "toy.fail", "clients": [0], "rounds": [0, 1, 2]}])
     outcome = run_protocol(plain)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 3, 3]
-    assert all(list(row["clients"]["dropped"]) == ["0"] for row in outcome.rows)
-    assert outcome.rows[-1]["accuracy"] > 0.3
+    assert [row.clients.answered for row in outcome.rows] == [3, 3, 3]
+    assert all(list(row.clients.dropped) == [0] for row in outcome.rows)
+    assert outcome.rows[-1].accuracy > 0.3
     assert outcome.vector.size
 
 
@@ -491,16 +492,16 @@ def test_a_message_damaged_on_the_way_costs_the_client_its_round(direction: str,
 
     outcome = run_protocol(paraaegis(rounds=3), prepare=prepare)
     assert outcome.vector.size  # all agree
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4]
-    reason = outcome.rows[1]["clients"]["dropped"]["3"]
+    assert [row.clients.answered for row in outcome.rows] == [4, 3, 4]
+    reason = outcome.rows[1].clients.dropped[3]
     assert ("truncated message" if damage == "truncated" else "altered on the way") in reason
 
 
 def test_an_upload_that_may_not_travel_costs_the_client_its_round() -> None:
     fail = {"use": "toy.fail", "clients": [2], "how": "send_object"}
     outcome = run_protocol(recipe_of("clear", [fail]))
-    assert outcome.rows[0]["clients"]["answered"] == 3
-    assert "a object cannot travel" in outcome.rows[0]["clients"]["dropped"]["2"]
+    assert outcome.rows[0].clients.answered == 3
+    assert "a object cannot travel" in outcome.rows[0].clients.dropped[2]
 
 
 def test_a_client_without_a_plan_is_told_so() -> None:
@@ -528,7 +529,7 @@ def test_a_client_that_sends_nothing_does_not_count_in_the_mean() -> None:
     others = (1, 2, 3)
     mean = sum(weights[c] * pushed(start, 7, c, 0) for c in others) / sum(weights[c] for c in others)
     assert np.allclose(outcome.vector - start, mean, atol=1e-7)
-    assert outcome.rows[0]["clients"]["answered"] == 4
+    assert outcome.rows[0].clients.answered == 4
 
 
 # -- which clients take part -------------------------------------------------------------------------------------------
@@ -540,7 +541,7 @@ def test_clients_that_were_not_drawn_catch_up(scheme: str) -> None:
     plain = paraaegis(rounds=6, sampling=sampling)
     plain["data"]["clients"] = 6
     outcome = run_protocol(plain)
-    asked = [row["clients"]["asked"] for row in outcome.rows]
+    asked = [row.clients.asked for row in outcome.rows]
     assert outcome.vector.size  # all agree
     assert min(asked) < 6
     if scheme == "fixed":
@@ -561,7 +562,7 @@ def test_a_round_with_too_few_clients_is_skipped() -> None:
         if 0 in sizes[1:] and 1 in sizes[1:]:
             break
     outcome = run_protocol(plain)
-    answered = [row["clients"]["answered"] for row in outcome.rows]
+    answered = [row.clients.answered for row in outcome.rows]
     assert answered == [size if size >= 2 else 0 for size in sizes]
     assert [entry["round"] for entry in outcome.protocol.ledger.log] == [r + 1 for r in range(5) if answered[r]]
     for round, size in enumerate(sizes):
@@ -630,8 +631,8 @@ def test_plans_that_differ_divide_each_position_by_those_who_sent_it() -> None:
         vector = vector + (total / divisor).astype(np.float32)
     assert np.allclose(outcome.vector, vector, atol=1e-7)
     shares = {"encrypted": 0, "noised": 0, "retained": 0.25, "clear": 0.75}
-    assert outcome.rows[0]["zones"] == pytest.approx(shares, abs=0.01)
-    assert outcome.rows[1]["mask_churn"] == 0
+    assert outcome.rows[0].zones == pytest.approx(shares, abs=0.01)
+    assert outcome.rows[1].mask_churn == 0
 
 
 def test_retained_values_are_in_no_message() -> None:
@@ -658,7 +659,7 @@ def test_groups_have_a_model_each() -> None:
             assert np.array_equal(outcome.vectors[client_id], outcome.vectors[members[0]])
             assert np.allclose(outcome.vectors[client_id], vector, atol=1e-7)
     assert not np.allclose(outcome.vectors[0], outcome.vectors[1], atol=1e-4)
-    assert sorted(outcome.rows[-1]["groups"]) == ["even", "odd"]
+    assert sorted(outcome.rows[-1].groups) == ["even", "odd"]
     assert outcome.notes == []  # different models of different groups are no mistake
 
 
@@ -679,8 +680,8 @@ def test_a_model_is_complete_although_only_one_client_was_asked_first() -> None:
     plain = recipe_of(negotiate_mask={"use": "toy.asks", "question": "first"}, rounds=3)
     outcome = run_protocol(plain)
     reference = run_protocol(recipe_of(rounds=3))
-    assert [len(row["client_accuracy"]) for row in outcome.rows] == [4, 4, 4]
-    assert [row["accuracy"] for row in outcome.rows] == [row["accuracy"] for row in reference.rows]
+    assert [len(row.client_accuracy) for row in outcome.rows] == [4, 4, 4]
+    assert [row.accuracy for row in outcome.rows] == [row.accuracy for row in reference.rows]
 
 
 def test_what_components_see_of_the_model_does_not_depend_on_who_shares_the_process() -> None:
@@ -811,8 +812,8 @@ def test_an_empty_zone_is_no_ciphertext() -> None:
     """Spec 39."""
     plain = paraaegis(0.3, rounds=3, decay=0.01)  # 195, 1, and then no scalars
     outcome = run_protocol(plain)
-    assert [row["zones"]["encrypted"] * 650 for row in outcome.rows] == pytest.approx([195, 1, 0])
-    sizes = [outcome.wire.of_round(round)["up"]["zones"].get("encrypted", 0) for round in range(3)]
+    assert [row.zones["encrypted"] * 650 for row in outcome.rows] == pytest.approx([195, 1, 0])
+    sizes = [outcome.wire.of_round(round).up.zones.get("encrypted", 0) for round in range(3)]
     assert sizes[0] > 0
     assert sizes[1] > 0
     assert sizes[2] == 0
@@ -829,8 +830,8 @@ def test_an_attack_sees_what_the_server_saw_and_nothing_else(tmp_path: Path) -> 
     catalog = toy_catalog()
     code, folder = run_command.start(Recipe.from_plain(plain, catalog), Settings(output=tmp_path, quiet=True), catalog)
     assert code == 0
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    asked = sum(row["messages"] for row in rows) + 10  # and those of the set-up
+    rows = read_rows(folder)
+    asked = sum(row.messages for row in rows) + 10  # and those of the set-up
     for round, uploads in ((1, 4), (2, 8)):  # of the second round everything that was recorded up to it
         file = folder / "attacks" / f"toy.spy-server-round{round}-client0.json"
         own = json.loads(file.read_text())["forms"]["adaptive"]["own"]

@@ -107,13 +107,13 @@ FIELDS: dict[str, tuple[str, Any, str]] = {
 def test_a_field_of_another_type_costs_its_sender_the_round_and_names_the_rule(case: str) -> None:
     name, value, said = FIELDS[case]
     outcome = run_edited(PLAIN, with_field(name, value))
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
-    assert said in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [3, 4]
+    assert said in outcome.rows[0].clients.dropped[1]
 
 
 def test_a_bare_array_is_no_block() -> None:
     outcome = run_edited(PLAIN, with_entry("blocks", {"noised": ONES}))
-    assert "its zone noised holds a ndarray, not a block" in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert "its zone noised holds a ndarray, not a block" in outcome.rows[0].clients.dropped[1]
 
 
 def test_meta_may_hold_plain_data_however_deep() -> None:
@@ -139,7 +139,7 @@ def test_one_clients_meta_is_not_that_of_the_sum() -> None:
 
     plain["train"] = {"use": "toy.push", "scale": 0.01}
     outcome = run_edited(plain, edit)
-    assert outcome.rows[0]["clients"]["answered"] == 4
+    assert outcome.rows[0].clients.answered == 4
     assert np.array_equal(outcome.vector, run_protocol(plain).vector)
 
 
@@ -163,7 +163,7 @@ def test_buffers_that_no_setting_asks_for_are_ignored_with_a_note() -> None:
     ]
     assert buffers_of(outcome) is None
     assert np.array_equal(outcome.vector, plain.vector)
-    assert [row["accuracy"] for row in outcome.rows] == [row["accuracy"] for row in plain.rows]
+    assert [row.accuracy for row in outcome.rows] == [row.accuracy for row in plain.rows]
 
 
 def test_other_things_that_no_recipe_asks_for_are_ignored_too() -> None:
@@ -212,8 +212,8 @@ def test_misshapen_buffers_cost_their_sender_the_round(case: str) -> None:
         return found  # type: ignore[no-any-return]
 
     outcome = run_edited(MEAN, as_array)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
-    assert said in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [3, 4]
+    assert said in outcome.rows[0].clients.dropped[1]
     assert all(np.isfinite(values).all() for values in buffers_of(outcome).values())
 
 
@@ -221,7 +221,7 @@ def test_one_client_of_two_does_not_choose_the_names_of_the_buffers() -> None:
     """Against the model's own, not against what most clients send: there is no majority of two."""
     plain = MEAN | {"min_clients": 1, "data": {**MEAN["data"], "clients": 2}}
     outcome = run_edited(plain, with_entry("buffers", {}))
-    assert list(outcome.rows[0]["clients"]["dropped"]) == ["1"]
+    assert list(outcome.rows[0].clients.dropped) == [1]
 
 
 @pytest.mark.parametrize(
@@ -244,10 +244,10 @@ def test_clients_take_no_buffers_that_cannot_be_the_models(
         monkeypatch.setattr(Cohort, "tell", other)
 
     outcome = run_protocol(plain | {"rounds": 1}, prepare=prepare)
-    (found,) = outcome.rows[0]["unopened"]
-    assert (found["zone"], found["clients"]) == ("batch-norm buffers", [0, 1, 2, 3])
-    assert "cannot take the batch-norm buffers of round" in found["reason"]
-    assert said in found["reason"]
+    (found,) = outcome.rows[0].unopened
+    assert (found.zone, found.clients) == ("batch-norm buffers", [0, 1, 2, 3])
+    assert "cannot take the batch-norm buffers of round" in found.reason
+    assert said in found.reason
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def test_clients_add_no_aggregate_that_cannot_be(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(protocol.sums, "open", other)
 
     outcome = run_protocol(PLAIN | {"rounds": 1}, prepare=prepare)
-    (found,) = outcome.rows[0]["unopened"]
-    assert (found["zone"], found["clients"]) == ("noised", [0, 1, 2, 3])
-    assert said in found["reason"]
+    (found,) = outcome.rows[0].unopened
+    assert (found.zone, found.clients) == ("noised", [0, 1, 2, 3])
+    assert said in found.reason
     assert np.isfinite(outcome.vector).all()
 
 

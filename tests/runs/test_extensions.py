@@ -79,10 +79,11 @@ class Rewriter(Ear):
         if isinstance(event, ZoneOpened) and event.block.values is not None:
             event.block.values[:] = 7.0
         if isinstance(event, ReplyArrived):
-            event.reports.clear()
+            event.reports.seconds.clear()
+            event.reports.evaluation = None
         if isinstance(event, RowMade | RowComplete):
-            dict(event.row).clear()
-            event.row["accuracy"] = 1.0  # type: ignore[index]
+            event.row.accuracy = 1.0
+            event.row.bytes.up.zones.clear()
 
 
 class Shows(Ear):
@@ -164,7 +165,7 @@ def test_events_come_in_order_and_once(catalog: Catalog) -> None:
     assert kinds[0] is RunStarted
     assert kinds[-1] is RunFinished
     assert [event.round for event in Ear.log if isinstance(event, RoundStarted)] == [0, 1]
-    assert [event.row["round"] for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
+    assert [event.row.round for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
     finished = Ear.log[-1]
     assert isinstance(finished, RunFinished)
     assert finished.folder == folder
@@ -173,7 +174,7 @@ def test_events_come_in_order_and_once(catalog: Catalog) -> None:
 def test_what_an_extension_does_to_an_event_does_not_reach_the_run(catalog: Catalog) -> None:
     rows = [read_rows(run(catalog, *names)) for names in ((), ("ear.rewriter",))]
     assert any(isinstance(event, ZoneOpened) for event in Rewriter.log)
-    told = [[{key: row[key] for key in ("accuracy", "loss", "train_loss", "bytes")} for row in found] for found in rows]
+    told = [[(row.accuracy, row.loss, row.train_loss, row.bytes) for row in found] for found in rows]
     assert told[0] == told[1]
 
 
@@ -230,7 +231,7 @@ def test_one_that_fails_is_noted_once_and_the_run_goes_on(
     folder = run(catalog, "ear.clumsy", "ear.one")
     shown = capsys.readouterr().out
     assert shown.count("extension ear.clumsy hears no more: ValueError: no space left") == 1
-    assert [event.row["round"] for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
+    assert [event.row.round for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
     log = (folder / "errors.log").read_text()
     assert "-- extension ear.clumsy, RowComplete" in log
     assert log.count("ValueError: no space left") == 1

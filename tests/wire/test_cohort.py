@@ -12,6 +12,7 @@ from fedplug.api import codec
 from fedplug.api.context import KeyServer, Server
 from fedplug.api.errors import ClientError, PartyLost, TooFewClients
 from fedplug.api.events import Events
+from fedplug.api.reports import Reports
 from fedplug.wire.calls import Receiver
 from fedplug.wire.cohort import Cohort
 from fedplug.wire.key_server_line import KeyServerLine
@@ -49,8 +50,8 @@ class Fake(KeyServer):
         super().__init__()
         self.client_id = client_id
 
-    def collect_reports(self) -> dict[str, Any]:
-        return {}
+    def collect_reports(self) -> Reports:
+        return Reports()
 
 
 class World:
@@ -275,8 +276,8 @@ def test_the_key_server_answers_one_question_at_a_time() -> None:
     world.lost = {KEY_SERVER}
     with pytest.raises(ClientError, match="the key server is gone"):
         line.ask(world.component.open, "yes")
-    assert world.wire.of_round(-1)["key_server"]["total"] > 0
-    assert world.wire.of_round(-1)["down"]["total"] == 0
+    assert world.wire.of_round(-1).key_server.total > 0
+    assert world.wire.of_round(-1).down.total == 0
 
 
 def test_reasons_that_differ_in_numbers_only_count_as_one() -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
+    from fedplug.api.reports import Reports
+    from fedplug.api.rows import Row
     from fedplug.api.types import Block
 
 
@@ -68,14 +70,14 @@ class ReplyArrived(Event):
 
     Attributes:
         phase: `setup`, `negotiate`, `upload`, `finish`.
-        reports: what came with the reply for the report: seconds, losses, logs, pictures; empty where it failed.
+        reports: what came with the reply; empty where it failed.
         answered, asked: how many have answered this question, of how many.
     """
 
     round: int
     phase: str
     client_id: int
-    reports: dict[str, Any]
+    reports: Reports
     answered: int
     asked: int
 
@@ -191,14 +193,14 @@ class RowMade(Event):
     """A round has numbers; its accuracy is still to come. A section may add to the row; extensions get a copy.
 
     Attributes:
-        row: of the metrics.
+        row: of the metrics; what a listener adds goes to `row.added`.
         reports: (client, what came with a reply of it) since the last one.
         seconds: of the server's own work.
     """
 
     round: int
-    row: dict[str, Any]
-    reports: Sequence[tuple[int, Mapping[str, Any]]]
+    row: Row
+    reports: Sequence[tuple[int, Reports]]
     seconds: float
 
 
@@ -206,14 +208,14 @@ class RowMade(Event):
 class RowsRestored(Event):
     """A run goes on from a checkpoint, with these rows behind it; the last may wait for its accuracy."""
 
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[Row]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowComplete(Event):
     """The numbers of a round, its accuracy included; may come after the next round's first replies."""
 
-    row: Mapping[str, Any]
+    row: Row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -240,7 +242,7 @@ class RunFinished(Event):
         folder: of the run.
     """
 
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
     verdict: str
     folder: Path
 

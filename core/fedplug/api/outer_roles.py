@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from fedplug.api.base import Component
@@ -45,6 +45,13 @@ class ModelSource(Component, role=True):
     @abc.abstractmethod
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """The model, with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
+
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """Figures of the task beside accuracy, by title, from `Evaluation.task` summed over the clients.
+
+        Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
+        """
+        return {}
 
 
 class Accountant(Component, role=True):

@@ -83,7 +83,7 @@ class Account:
     """An account of privacy at another level than the client, which the component that protects there keeps itself.
 
     Attributes:
-        level: in one word, such as `record`; the ledger, the metrics (`record_epsilon`) and the verdict name it so.
+        level: in one word, such as `record`; the ledger, the metrics (`level_epsilons`) and the verdict name it so.
         release: a NamedTuple of numbers >= 0: what one round releases of one client at that level.
         unit: what is protected: `one training example of a client, added or removed`.
         terms: the same as the verdict has it, with trust and adjacency: `single records, local, add-remove`.

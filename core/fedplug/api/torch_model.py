@@ -9,7 +9,7 @@ random numbers inside torch come from a generator that is seeded on entry and re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from fedplug.api.types import Layout
 # the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.
 _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
+
+Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
 
 def use_one_thread() -> None:
@@ -119,8 +121,10 @@ class TorchModel:
     On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
 
     Args:
-        module: takes float32 (n, C, ...) and gives logits (n, classes); moved to `device`.
+        module: takes float32 (n, C, ...) and gives logits (n, classes, ...); moved to `device`.
         device: as `resolve_device` gives it.
+        count: of predicted classes and answers of a batch, int64 alike in shape, the counts by which the task is judged
+            beside accuracy, by name; summed into `Evaluation.task`.
 
     Raises:
         ValueError: the module has no trainable parameter, or one that is not float32.
@@ -132,8 +136,9 @@ class TorchModel:
         layout: where they live in the flat vector.
     """
 
-    def __init__(self, module: torch.nn.Module, device: str = "cpu") -> None:
+    def __init__(self, module: torch.nn.Module, device: str = "cpu", count: Count | None = None) -> None:
         use_one_thread()
+        self._count = count
         self.device = torch.device(device)
         if self.device.type == "cuda":
             torch.backends.cudnn.deterministic = True
@@ -189,7 +194,7 @@ class TorchModel:
             tensor.copy_(as_tensor(values).view(tensor.shape))
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode: of examples, or of pixels where the examples have targets.
+        """Counts correct predictions in evaluation mode: of examples, or of positions where the examples have targets.
 
         Args:
             examples: what to evaluate on; may be empty.
@@ -200,7 +205,7 @@ class TorchModel:
         """
         use_one_thread()
         count, answered = len(examples), 0
-        pixels = dict.fromkeys(("true_positives", "false_positives", "false_negatives"), 0)
+        task: dict[str, float] = {}
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
         was_training = self.module.training
         self.module.eval()
@@ -214,10 +219,7 @@ class TorchModel:
                 correct += int((predicted == answers).sum())
                 answered += answers.numel()
                 loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
-                if batch.targets is not None:
-                    found, there = predicted > 0, answers > 0
-                    pixels["true_positives"] += int((found & there).sum())
-                    pixels["false_positives"] += int((found & ~there).sum())
-                    pixels["false_negatives"] += int((there & ~found).sum())
+                for name, number in self._count(predicted, answers).items() if self._count else ():
+                    task[name] = task.get(name, 0) + number
         self.module.train(was_training)
-        return Evaluation(correct, answered, loss, pixels if examples.targets is not None else {})
+        return Evaluation(correct, answered, loss, task)

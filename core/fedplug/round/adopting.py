@@ -10,6 +10,7 @@ import numpy as np
 from fedplug.api import secrets
 from fedplug.api.component import at_client
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, describe
+from fedplug.api.reports import Evaluated
 from fedplug.api.types import RETAINED, Block
 from fedplug.round import borders
 from fedplug.round.base import PartySteps
@@ -71,9 +72,9 @@ class Adopting(PartySteps):
                     vector[where] = moved
                 except Exception as error:
                     reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
-                    client.reports.setdefault("unopened", {})[zone] = reason
+                    client.reports.unopened[zone] = reason
                     if isinstance(error, OpenedBefore):
-                        client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
+                        client.reports.opened_before.setdefault(zone, []).append(client.ctx.round)
         client.take_vector(vector)
         self._merge(client)
         personalise(self.composition, client)
@@ -84,7 +85,7 @@ class Adopting(PartySteps):
             wrong = "" if buffers is None else "buffers: local keeps those of each client"
         if wrong:
             reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
-            client.reports.setdefault("unopened", {})["batch-norm buffers"] = reason
+            client.reports.unopened["batch-norm buffers"] = reason
         elif buffers is not None:
             client.remembered.buffers = buffers
 
@@ -109,16 +110,14 @@ class Adopting(PartySteps):
             share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
             public = model.evaluate(data.shared_test.take(share), data)
             own = model.evaluate(data.own_test, data)
-            counts = {
-                "correct": public.correct, "count": public.count, "loss": public.loss,
-                "own_correct": own.correct, "own_count": own.count, **public.pixels,
-            }  # fmt: skip
+            task = {name: float(count) for name, count in public.task.items()}
+            counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 model.set_vector(client.start)
-                counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
-                counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct
+                counts.personal_correct = model.evaluate(data.shared_test.take(share), data).correct
+                counts.personal_own_correct = model.evaluate(data.own_test, data).correct
                 client.forget_model()
-        client.reports["evaluation"] = counts
+        client.reports.evaluation = counts
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:

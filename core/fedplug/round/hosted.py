@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
 from fedplug.api.context import Client, KeyServer
+from fedplug.api.reports import Reports
 from fedplug.api.types import Plan
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class HostedClient(Client):
     def __init__(self, client_id: int, host: ClientHost) -> None:
         super().__init__(client_id=client_id)
         self._host = host
-        self.reports: dict[str, Any] = {}
+        self.reports = Reports()
         self.previous_plan: Plan | None = None
 
     @property
@@ -54,15 +55,14 @@ class HostedClient(Client):
         try:
             yield
         finally:
-            seconds = self.reports.setdefault("seconds", {})
+            seconds = self.reports.seconds
             seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - started
 
-    def collect_reports(self) -> dict[str, Any]:
-        reports, self.reports = self.reports, {}
-        if self.figures:
-            reports["figures"], reports["unpictured"] = pictures.take(self.figures)
+    def collect_reports(self) -> Reports:
+        reports, self.reports = self.reports, Reports()
+        reports.pictures, reports.unpictured = pictures.take(self.figures)
         if self._host.counts:
-            reports["operations"] = self.operations
+            reports.operations = self.operations
         self.operations = {}
         return reports
 
@@ -96,6 +96,6 @@ class HostedKeyServer(KeyServer):
         super().__init__()
         self._counts = counts
 
-    def collect_reports(self) -> dict[str, Any]:
+    def collect_reports(self) -> Reports:
         operations, self.operations = self.operations, {}
-        return {"operations": operations} if self._counts else {}
+        return Reports(operations=operations) if self._counts else Reports()

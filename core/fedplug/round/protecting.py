@@ -73,10 +73,10 @@ class Protecting(PartySteps):
                         block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
-        client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
+        client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if client.previous_plan is not None:
-            client.reports["churn"] = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
-        client.reports["log"] = dict(client.log)
+            client.reports.churn = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
+        client.reports.log = dict(client.log)
         client.log.clear()
         return upload.to_plain()
 

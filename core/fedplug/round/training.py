@@ -66,7 +66,7 @@ class Training(PartySteps):
             with of_component(trainer.name, "train"):
                 numbers = solver.train(client, client.ctx)
             client.update = model.get_vector() - client.start
-        client.reports["train"] = {key: float(value) for key, value in numbers.items()}
+        client.reports.train = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
         # this process' model in between: otherwise results would depend on who shares a process.

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error
 from fedplug.api.events import Event, Events, ResultsWritten, RunFinished, RunStopped
-from fedplug.api.outer_roles import Extension
+from fedplug.api.outer_roles import Extension, ModelSource
+from fedplug.api.rows import Row
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
@@ -42,24 +43,30 @@ class Bookkeeping:
     def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
         recipe, events = protocol.recipe, protocol.events
         self.protocol, self.ledger = protocol, ledger
+        model = protocol.composition.part(recipe.model.name, ModelSource)
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
-        self.metrics = Metrics(recipe, protocol.office, ledger, protocol.server, events)
+        self.metrics = Metrics(recipe, model, protocol.office, ledger, protocol.server, events)
         for section in recipe.sections.values():
             section.attach(protocol)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The complete rows of the metrics."""
         return self.metrics.rows
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs beside the state of the protocol; plain data."""
-        return {"rows": self.metrics.rows, "awaiting": self.metrics.awaiting, "ledger": self.ledger.state()}
+        rows, awaiting = self.metrics.rows, self.metrics.awaiting
+        return {
+            "rows": [row.to_plain() for row in rows], "awaiting": awaiting and awaiting.to_plain(),
+            "ledger": self.ledger.state(),
+        }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`."""
-        self.metrics.restore(state["rows"], state["awaiting"])
+        awaiting = state["awaiting"]
+        self.metrics.restore([Row.from_plain(row) for row in state["rows"]], awaiting and Row.from_plain(awaiting))
         self.ledger.restore(state["ledger"])
 
 

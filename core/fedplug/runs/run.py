@@ -31,6 +31,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.outer_roles import Extension, Partition
 from fedplug.api.role_records import GroundTruth
+from fedplug.api.rows import Row
 from fedplug.api.types import Layout
 from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
@@ -50,6 +51,7 @@ from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import Charges, locked, new_folder, write_text
 from fedplug.runs.settings import Settings
+from fedplug.runs.summary import Distribution, Summary
 from fedplug.wire.record import Wire, write_wire
 
 INTERRUPTED = 130
@@ -155,19 +157,19 @@ class Run:
         extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
         listen([*extensions, *self._listeners(events)], events, self.run_dir)
         events.subscribe(Asking, lambda event: self.charges.note(event.round, list(event.clients), event.what))
-        self.summary: dict[str, Any] = {
-            "name": recipe.name,
-            "digest": recipe.digest,
-            "recipe": recipe.to_plain(),
-            "plan": plan,
-            "versions": self._versions(),
-            "engine": self.settings.engine,
-            "device": device,
-            "class_distribution": distribution,
-            "resumed": checkpoint is not None,
-            "command": command_line(),
-            "parameters": layout.size,
-        }
+        self.summary = Summary(
+            name=recipe.name,
+            digest=recipe.digest,
+            recipe=recipe.to_plain(),
+            plan=plan,
+            versions=self._versions(),
+            engine=self.settings.engine,
+            device=device,
+            class_distribution=distribution,
+            resumed=checkpoint is not None,
+            command=command_line(),
+            parameters=layout.size,
+        )
         events.tell(
             RunStarted(
                 plan,
@@ -204,7 +206,7 @@ class Run:
                         display.round_done(row)
                 protocol.run(done)
                 self._write_wire(wire, recipe.rounds)
-                self.summary["assessments"] = self._assess(composition, protocol, distribution)
+                self.summary.assessments = self._assess(composition, protocol, distribution)
         except KeyboardInterrupt:
             self._stopped(books, events, None)
             return INTERRUPTED
@@ -301,7 +303,7 @@ class Run:
         self._write_wire(books.protocol.wire, rounds - 1)
         self._write_pictures(books)
         if books.metrics.awaiting is not None:
-            books.metrics.awaiting["seconds"]["checkpoint"] = time.perf_counter() - started
+            books.metrics.awaiting.seconds["checkpoint"] = time.perf_counter() - started
 
     def _charge_again(self, books: Bookkeeping, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
@@ -312,8 +314,8 @@ class Run:
         if wire.keep:
             write_wire(self.run_dir / "wire" / f"round-{round + 1:04d}.wire", wire.take())
 
-    def _write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        write_text(self.run_dir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    def _write_metrics(self, rows: list[Row]) -> None:
+        write_text(self.run_dir / "metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
 
     def _write_pictures(self, books: Bookkeeping) -> None:
         if books.metrics.pictures.kept:
@@ -323,7 +325,7 @@ class Run:
         """Writes ledger.json, summary.json and figures.json with what there is."""
         ledger = books.charging.ledger_at_failure().to_json() if books else {}
         write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
-        write_text(self.run_dir / "summary.json", json.dumps(self.summary, indent=2))
+        write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
         if books:
             self._write_pictures(books)
         events.tell(ResultsWritten(self.run_dir))
@@ -346,18 +348,18 @@ class Run:
         return dict(sorted(versions.items()))
 
     def _assess(
-        self, composition: Composition, protocol: Protocol, distribution: dict[str, Any]
+        self, composition: Composition, protocol: Protocol, distribution: Distribution
     ) -> dict[str, dict[str, float]]:
         """Asks the components for facts that no party has, such as how well clusters match the true ones.
 
         Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
         """
-        examples = {int(client_id): counts for client_id, counts in distribution["clients"].items()}
+        examples = distribution.clients
         partition, found = composition.part(self.recipe.data.partition.name, Partition), {}
         for name, component in composition.components.items():
             try:
                 categories = partition.categories(len(examples))
-                truth = GroundTruth(classes=distribution["classes"], examples=examples, categories=categories)
+                truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
                 if facts := component.assess(protocol.server, truth):
                     found[name] = {str(fact): float(value) for fact, value in facts.items()}
             except Exception as error:
@@ -372,14 +374,14 @@ def command_line() -> str:
     return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
 
 
-def class_distribution(world: World) -> dict[str, Any]:
+def class_distribution(world: World) -> Distribution:
     """For the report, how many examples of each class a client has, which no message carries."""
     data = world.data
     counts = {
-        str(client_id): np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
+        client_id: np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
         for client_id, mine in enumerate(world.assignment)
     }
-    return {"classes": list(data.label_names), "clients": counts}
+    return Distribution(list(data.label_names), counts)
 
 
 def require_memory(recipe: Recipe, layout: Layout) -> None:

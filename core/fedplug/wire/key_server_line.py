@@ -44,8 +44,8 @@ class KeyServerLine:
             raise ClientError(f"the key server is gone: {answer}") from answer
         reply, zones = calls.read_reply(answer)
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
-        self.seconds += reply.reports.get("seconds_total", 0.0)
-        for name, (count, took) in reply.reports.get("operations", {}).items():
+        self.seconds += reply.reports.seconds_total
+        for name, (count, took) in reply.reports.operations.items():
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0], total[1] = total[0] + count, total[1] + took
         if reply.error is not None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from fedplug.api.component import named
 from fedplug.api.errors import ClientError, MessageError, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
+from fedplug.api.reports import Reports
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
 from fedplug.wire.record import SERVER, Wire, client_address
@@ -93,7 +94,7 @@ class PostOffice:
                 try:
                     reply = self._read(client_id, answer)
                 except (ClientError, MessageError) as error:
-                    self.dropped[client_id], reports = str(error), {}
+                    self.dropped[client_id], reports = str(error), Reports()
                 else:
                     if reply.behind:
                         behind.append(client_id)

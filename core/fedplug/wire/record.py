@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec
+from fedplug.api.messages import Answered, Asked, answered_in, asked_in
+from fedplug.api.rows import Sent, Traffic
 
 SERVER, KEY_SERVER = "server", "key_server"
 
@@ -40,7 +42,7 @@ class Message:
     zones: Mapping[str, int]
 
     def decode(self) -> Any:
-        """The content, as any party that receives the bytes can read it; nested calls are decoded too.
+        """The content as it travels, nested calls decoded too; `asked` and `answered` read it as records.
 
         Raises:
             MessageError: the run was not recorded, or the bytes are damaged.
@@ -49,6 +51,14 @@ class Message:
         if isinstance(body, dict) and "calls" in body:
             body["calls"] = [codec.decode(call) for call in body["calls"]]
         return body
+
+    def asked(self) -> list[Asked]:
+        """The calls that it asks for; none of a reply. Raises as `decode`."""
+        return asked_in(self.data)
+
+    def answered(self) -> Answered | None:
+        """What it answers; None of a question, and of a reply that says what failed. Raises as `decode`."""
+        return answered_in(self.data)
 
 
 @dataclasses.dataclass(eq=False)
@@ -102,18 +112,13 @@ class Wire:
         """Bytes of one round from (`up`) and to (`down`) each party but the server; they are forgotten after this."""
         return self.traffic.pop(round, Counter())
 
-    def of_round(self, round: int) -> dict[str, dict[str, Any]]:
-        """Bytes of one round: direction -> {total, phases: {...}, zones: {...}}."""
-        table: dict[str, dict[str, Any]] = {
-            direction: {"total": 0, "phases": {}, "zones": {}} for direction in ("up", "down", "key_server")
-        }
+    def of_round(self, round: int) -> Traffic:
+        """Bytes of one round."""
+        traffic = Traffic(Sent(), Sent(), Sent())
         for (direction, phase, zone), size in self.counts.get(round, {}).items():
             if size:
-                row = table[direction]
-                row["total"] += size
-                row["phases"][phase] = row["phases"].get(phase, 0) + size
-                row["zones"][zone] = row["zones"].get(zone, 0) + size
-        return table
+                getattr(traffic, direction).count(size, zone, phase)
+        return traffic
 
 
 def write_wire(path: Path, messages: list[Message]) -> None:

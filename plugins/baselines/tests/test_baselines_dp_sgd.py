@@ -16,6 +16,7 @@ from fedplug.api.errors import ProtectionError, SetupError, TooFewClients
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_baselines.dp_sgd_accounting import (
@@ -236,8 +237,8 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
     recipe = load_recipe(RECIPE, ["rounds=2", "train.epochs=1", "model.hidden=[]"])
     code, folder = run_command.start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert 0 < rows[0]["record_epsilon"] < rows[1]["record_epsilon"] <= 8
+    rows = read_rows(folder)
+    assert 0 < rows[0].level_epsilons["record"] < rows[1].level_epsilons["record"] <= 8
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["levels"]["record"]["unit"].startswith("record: one training example")
     assert "NO DP for clients" in ledger["verdict"]

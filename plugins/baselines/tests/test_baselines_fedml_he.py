@@ -231,7 +231,7 @@ def test_the_mask_is_that_of_the_weighted_mean_and_holds_all_run_long(holder: st
     cut, step = np.sort(mean)[-130], 4 * max(map(np.max, maps.values())) / (2**17 - 1)
     assert masks[0][mean > cut + step].all()
     assert not masks[0][mean < cut - step].any()
-    assert [row["mask_churn"] for row in outcome.rows[1:]] == [0, 0]
+    assert [row.mask_churn for row in outcome.rows[1:]] == [0, 0]
     wire = b"".join(message.data for message in outcome.wire.messages)
     assert not any(part.tobytes() in wire for found in maps.values() for part in np.split(found[:648], 162))
     mask_on_wire = np.packbits(masks[0]).tobytes() in wire

@@ -436,7 +436,7 @@ def test_central_noise_is_scaled_to_the_norm_of_all_layers_together() -> None:
 def test_a_run_costs_epsilon_whatever_the_scores_are() -> None:
     outcome = run_protocol(recipe([OURS]))
     assert outcome.protocol.ledger.epsilon() == pytest.approx(10)
-    assert outcome.rows[0]["log"]["fedre.layer_budgets.snr_min"] > 0
+    assert outcome.rows[0].log["fedre.layer_budgets.snr_min"] > 0
 
 
 def multipliers(ledger: Ledger) -> list[float]:

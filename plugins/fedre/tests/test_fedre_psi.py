@@ -298,7 +298,7 @@ def test_a_run_on_documents_is_the_same_in_every_engine() -> None:
     plain = recipe(preference={"fields": ["bright"]}, preferences={"1": {"box": [0, 0, 3, 3]}})
     local, processes = (run_protocol(plain, engine) for engine in ("local", "processes"))
     np.testing.assert_array_equal(local.vector, processes.vector)
-    shares = [[row["log"]["fedre.psi.region_share"] for row in one.rows] for one in (local, processes)]
+    shares = [[row.log["fedre.psi.region_share"] for row in one.rows] for one in (local, processes)]
     assert shares[0] == shares[1]
     assert all(0.2 < share < 0.4 for share in shares[0])
 

@@ -274,4 +274,4 @@ def test_run_is_charged() -> None:
     stated = zone_epsilons(local.protocol.ledger, "noised")
     assert stated is not None
     assert 0 < stated["zero_out"]["epsilon_rdp"] <= 1.0
-    assert local.rows[-1]["log"]["std.clip_l1.clipped"] == 1.0
+    assert local.rows[-1].log["std.clip_l1.clipped"] == 1.0

@@ -86,7 +86,7 @@ class _Sweep:
         lines = [line for one in self.runs if (line := self.records.of(one))]
         print_table(lines)
         self._write_csv(lines)
-        failed = [line for line in lines if line["status"] == "failed"]
+        failed = [line for line in lines if line.result is None]
         if failed:
             print(f"{len(failed)} of {len(self.runs)} runs failed; the same command tries them again", file=sys.stderr)
         return 1 if failed else 0
@@ -95,24 +95,22 @@ class _Sweep:
         """Runs one combination and records it; False if it was interrupted."""
         watch = SweepWatch(sys.stdout, f"{number}/{len(self.runs)} {one.label}", one.recipe.rounds, self.settings.quiet)
         began = time.perf_counter()
-        line: Line = {
-            "digest": one.recipe.digest, "case": one.case, "parameters": dict(one.parameters), "seed": one.recipe.seed,
-        }  # fmt: skip
+        line = Line(one.recipe.digest, one.case, dict(one.parameters), one.recipe.seed)
         try:
             code, run_dir, resumed = self._execute(one, watch)
         except Exception as error:
-            line |= {"status": "failed", "error": describe(error)}
+            line.error = describe(error)
             self.records.add(line)
-            watch.result(f"failed: {line['error']}", always=True)
+            watch.result(f"failed: {line.error}", always=True)
             return True
         if code == INTERRUPTED:
             return False
-        line |= {"status": "done", **result_of(run_dir), "resumed": resumed, "run": run_dir.name}
+        line.result, line.resumed, line.run = result_of(run_dir), resumed, run_dir.name
         self.records.add(line)
-        personal = line["personal_accuracy"]
-        of_personal = f", personal {units.number(personal['mean'])}" if personal else ""
+        found = line.result
+        of_personal = f", personal {units.number(found.personal_accuracy.mean)}" if found.personal_accuracy else ""
         watch.result(
-            f"accuracy {units.number(line['accuracy'])}{of_personal}, epsilon {units.number(line['epsilon'])}, "
+            f"accuracy {units.number(found.accuracy)}{of_personal}, epsilon {units.number(found.epsilon)}, "
             f"{units.duration(time.perf_counter() - began)}"
         )
         return True

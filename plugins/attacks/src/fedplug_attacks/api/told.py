@@ -9,11 +9,12 @@ vector as one number a scalar.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
-from fedplug.api import codec
+from fedplug.api.messages import num_examples_in
 from fedplug.api.types import Block, Layout
 from fedplug.wire.record import SERVER, Message, client_address
 from numpy.typing import NDArray
@@ -105,18 +106,18 @@ def tellings(messages: Iterable[Message], known: MutableMapping[Message, list[To
 
 
 def _told_by(question: Message, reply: Message) -> list[Told]:
-    body = codec.decode(codec.unframe(reply.data))
+    answered = reply.answered()
     kind, _, number = reply.sender.partition(":")
-    if kind != "client" or "value" not in body:
+    if kind != "client" or answered is None:
         return []
-    value, client_id = body["value"], int(number)
-    _, round, component, method, payload = codec.decode(codec.decode(codec.unframe(question.data))["calls"][-1])
-    if not isinstance(value, dict) or "blocks" not in value:
-        return [Told(component, method, round, client_id, value, asked=tuple(payload))]
+    asked, client_id = question.asked()[-1], int(number)
+    told = functools.partial(Told, asked.component, round=asked.round, client_id=client_id)
+    if answered.blocks is None:
+        return [told(asked.method, value=answered.value, asked=tuple(asked.payload))]
     # Sizes of zones show through encryption, too.
     return [
-        Told(component, UPLOAD, round, client_id, block.size if block.positions is None else block.positions, zone)
-        for zone, block in value["blocks"].items()
+        told(UPLOAD, value=block.size if block.positions is None else block.positions, zone=zone)
+        for zone, block in answered.blocks.items()
     ]
 
 
@@ -131,10 +132,8 @@ def groups_seen(messages: Iterable[Message], clients: Iterable[int]) -> list[lis
     heard: dict[str, set[int]] = {}
     for message in messages:
         if message.sender == SERVER and message.round >= 0:
-            for call in codec.decode(codec.unframe(message.data))["calls"]:
-                sequence, round, *_ = codec.decode(call)
-                if sequence and round >= 0:
-                    heard.setdefault(message.receiver, set()).add(sequence)
+            lasting = {call.sequence for call in message.asked() if call.sequence and call.round >= 0}
+            heard.setdefault(message.receiver, set()).update(lasting)
     for client_id in clients:
         numbers, members = set(heard.get(client_address(client_id), ())), {client_id}
         if numbers:
@@ -156,7 +155,6 @@ def memberships(component: str, round: int, groups: Iterable[Sequence[int]]) -> 
 def examples_of(told: Iterable[Told]) -> int | None:
     """How many examples the client has, if it said so before round 1."""
     for each in told:
-        size = each.value.get("num_examples") if isinstance(each.value, Mapping) else None
-        if each.round == -1 and isinstance(size, int):
+        if each.round == -1 and (size := num_examples_in(each.value)) is not None:
             return size
     return None

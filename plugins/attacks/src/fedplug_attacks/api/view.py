@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.context import Party
@@ -12,6 +12,7 @@ from fedplug.wire.record import SERVER, Message
 if TYPE_CHECKING:
     import numpy as np
     from fedplug.api.data import Examples
+    from fedplug.api.types import Block
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import ObservedUpdate
@@ -69,13 +70,13 @@ class View:
         """The same of any client, the adversary's own among them."""
         return tuple(told for told in self.heard if told.client_id == client_id)
 
-    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
         """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
         for message in self.messages:
             if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
-                value = message.decode().get("value")
-                if isinstance(value, dict) and "blocks" in value:
-                    yield message.round, int(message.sender.partition(":")[2]), value["blocks"]
+                answered = message.answered()
+                if answered is not None and answered.blocks is not None:
+                    yield message.round, int(message.sender.partition(":")[2]), answered.blocks
 
 
 @dataclasses.dataclass(eq=False)
