@@ -65,7 +65,7 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     found = outcome(monkeypatch, Labels)
     ledger, each = found.protocol.ledger, math.log(3)
     assert ledger.accounts["label"] == {client: [(0.75,), (0.75,)] for client in range(4)}
-    assert [row["label_epsilon"] for row in found.rows] == pytest.approx([each, 2 * each])
+    assert [row.level_epsilons["label"] for row in found.rows] == pytest.approx([each, 2 * each])
     stated = ledger.to_json()
     assert stated["levels"]["label"]["epsilon_pure"] == pytest.approx(2 * each)
     assert stated["levels"]["label"]["unit"] == "label: the label of one example"
