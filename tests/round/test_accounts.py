@@ -73,6 +73,13 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     assert stated["verdict"].startswith(said)
 
 
+def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, each = outcome(monkeypatch, Labels).protocol, math.log(3)
+    protocol.books.charging.lost_round(1, [0, 1, 2, 3])
+    assert {client: len(rounds) for client, rounds in protocol.ledger.accounts["label"].items()} == dict.fromkeys(range(4), 3)
+    assert protocol.ledger.level_epsilons() == {"label": pytest.approx(3 * each)}
+
+
 def test_a_link_that_does_other_than_it_said_before_round_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooFewClients, match=r"component toy\.labels, round_release: round 1 is \(0\.9\), and was"):
         outcome(monkeypatch, Wavering)
