@@ -121,3 +121,15 @@ def test_the_core_names_no_component_of_a_plugin() -> None:
         for match in found.finditer(path.read_text(encoding="utf-8"))
     }
     assert not said
+
+
+@pytest.mark.parametrize("room", ["round", "wire", "engines"])
+def test_each_module_has_a_test_module_of_its_name(room: str) -> None:
+    names = {path.stem for path in (CORE / room).glob("*.py")} - {"__init__"}
+    tested = {path.stem.removeprefix("test_") for path in (CORE.parents[1] / "tests" / room).glob("test_*.py")}
+    assert names <= tested
+
+
+@pytest.mark.parametrize("room", ["round", "wire", "engines"])
+def test_no_module_of_the_kernel_is_long(room: str) -> None:
+    assert {path.name for path in (CORE / room).glob("*.py") if path.read_text("utf-8").count("\n") > 300} == set()

@@ -257,23 +257,6 @@ def test_noise_that_protects_no_record_is_no_dp() -> None:
     assert ledger.verdict().startswith("NO DP: the noise does not protect single records")
 
 
-def test_a_repeated_round_is_charged_for_records_too() -> None:
-    recipe = recipe_of(train={"use": "baselines.dp_sgd", "noise_multiplier": 2.0, "clipping_norm": 1.0})
-    protocol, engine, _ = build(recipe)
-    try:
-        protocol.setup()
-        assert set(protocol.server.remembered.accounts) == {0, 1, 2, 3}
-        protocol.run()
-        before = protocol.ledger.level_epsilons()["record"]
-        assert {client: len(rounds) for client, rounds in protocol.ledger.accounts["record"].items()} == dict.fromkeys(
-            range(4), 2
-        )
-        protocol.books.charging.lost_round(1, [0, 1, 2, 3])
-    finally:
-        engine.close()
-    assert protocol.ledger.level_epsilons()["record"] > before
-
-
 def test_without_such_a_trainer_nothing_is_said_of_records() -> None:
     stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
     assert stated["levels"] == {}

@@ -3,8 +3,8 @@
 Each round appends one entry to a log of plain data: who was asked to upload, how large each zone was, and the noise
 multipliers. Everything else is recomputed from that log, so that a resumed run equals an uninterrupted one, and anybody
 can check the printed epsilon. Gaussian releases compose exactly by adding up 1/multiplier^2
-(`fedplug.privacy.accounting`). `ledger_views` turns the sums into guarantees, `ledger_report` into JSON and one verdict
-line.
+(`fedplug.privacy.accounting`). `ledger_epsilons` and `ledger_views` turn the sums into epsilons and guarantees,
+`ledger_report` into JSON and one verdict line.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Ledger:
         Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
         central, with the credit for sampling that `accountant` grants.
         """
-        from fedplug.privacy.ledger_views import headline
+        from fedplug.privacy.ledger_epsilons import headline
 
         return headline(self)
 
@@ -282,7 +282,7 @@ class Ledger:
 
     def level_epsilons(self) -> dict[str, float]:
         """Epsilon so far, at the worst client, of each level of which a component keeps account."""
-        from fedplug.privacy.ledger_views import levels
+        from fedplug.privacy.ledger_epsilons import levels
 
         return {level: next(iter(stated.values())) for level, stated in levels(self).items()}
 

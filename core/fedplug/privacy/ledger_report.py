@@ -7,17 +7,10 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from fedplug.privacy.ledger_views import (
-    SEED_IS_KNOWN,
-    headline_voided,
-    is_reproducible,
-    levels,
-    priced_part,
-    toward_aggregator,
-    views,
-    why_not_amplified,
-    zone_epsilons,
-)  # fmt: skip
+from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
+from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
+from fedplug.privacy.ledger_zones import is_reproducible
+from fedplug.privacy.sampling_credit import why_not_amplified
 from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:

@@ -25,10 +25,15 @@ def require_as_stated(composition: Composition, client: Client) -> None:
     """Compares what the client's round is to release with what it stated before round 1.
 
     Raises:
-        ProtectionError: a keeper says something else now.
+        ProtectionError: a keeper says something else now, or nobody asked before round 1.
     """
     round = client.ctx.round
     for level, keeper in composition.keepers.items():
+        if level not in client.remembered.accounts:
+            raise ProtectionError(
+                f"client {client.client_id} was not asked before round 1 what {keeper.name} releases, so no ledger "
+                "knows; it does not train"
+            )
         said, now = client.remembered.accounts[level][round], _release(keeper, client, round)
         if now != said:
             raise ProtectionError(

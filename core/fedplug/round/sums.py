@@ -84,24 +84,30 @@ class Sums:
                     for zone in self.recipe.zones:
                         blocks = {c: upload.blocks[zone] for c, upload in mine.items() if zone in upload.blocks}
                         if blocks:
-                            step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
-                            known = dataclasses.replace(ctx, known=step.before)
-                            arguments = {"blocks": blocks, "weights": weights, "ctx": known}
-                            with watch_streams() as drawn:
-                                total = self.composition.one("aggregate", step.link.name, **arguments)
-                            problem, spoilt = borders.sum_problem(total, blocks, weights, step)
-                            problem = problem or (borders.seed_problem(step) if drawn() else "")
-                            if spoilt is not None:
-                                raise ProtectionError(problem).blame(spoilt)
-                            if problem:
-                                at = f"component {step.link.name}, hook aggregate, zone {zone}"
-                                raise ProtectionError(f"{at}: {problem}")
-                            sums[zone] = total
+                            sums[zone] = self._add_zone(zone, blocks, weights, ctx)
                 return sums
             except FedplugError as error:
                 if error.client_id not in mine:
                     raise
                 leave_out(error.client_id, f"its upload cannot be summed: {error}")
+
+    def _add_zone(self, zone: str, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """One zone's sum, as its aggregator gives it.
+
+        Raises:
+            ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
+        """
+        step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
+        known = dataclasses.replace(ctx, known=step.before)
+        with watch_streams() as drawn:
+            total = self.composition.one("aggregate", step.link.name, blocks=blocks, weights=weights, ctx=known)
+        problem, spoilt = borders.sum_problem(total, blocks, weights, step)
+        problem = problem or (borders.seed_problem(step) if drawn() else "")
+        if spoilt is not None:
+            raise ProtectionError(problem).blame(spoilt)
+        if problem:
+            raise ProtectionError(f"component {step.link.name}, hook aggregate, zone {zone}: {problem}")
+        return total  # type: ignore[no-any-return]
 
     def open(
         self,

@@ -14,7 +14,7 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import composed_epsilon
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_views import zone_epsilons
+from fedplug.privacy.ledger_epsilons import zone_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.testing.static import check_component
 from fedplug_std.accountants import Pld

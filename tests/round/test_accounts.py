@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,9 +10,11 @@ from typing import Any, NamedTuple
 import fedplug
 import pytest
 from fedplug import Account, Block, RecipeError, hookimpl
-from fedplug.api.errors import MessageError, TooFewClients
+from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.members import record_problems
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.parties import ClientHost
 from fedplug.round.uploads import read_hello
 from toy_components import TOYS, Outcome, recipe_of, run_protocol, toy_catalog
 
@@ -73,9 +76,27 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     assert stated["verdict"].startswith(said)
 
 
+def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, each = outcome(monkeypatch, Labels).protocol, math.log(3)
+    protocol.books.charging.lost_round(1, [0, 1, 2, 3])
+    assert [len(rounds) for rounds in protocol.ledger.accounts["label"].values()] == [3, 3, 3, 3]
+    assert protocol.ledger.level_epsilons() == {"label": pytest.approx(3 * each)}
+
+
 def test_a_link_that_does_other_than_it_said_before_round_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooFewClients, match=r"component toy\.labels, round_release: round 1 is \(0\.9\), and was"):
         outcome(monkeypatch, Wavering)
+
+
+def test_a_client_that_was_not_asked_before_round_1_does_not_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.labels", Labels)
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(chain=[{"use": "toy.labels"}]), catalog)
+    host = ClientHost(recipe, Composition(recipe, catalog), [0], None, "cpu")
+    (client,) = host.clients.values()
+    client.ctx = dataclasses.replace(client.ctx, round=0)
+    with pytest.raises(ProtectionError, match=r"was not asked before round 1 what toy\.labels releases"):
+        host.steps.train(client)
 
 
 def test_a_level_has_one_keeper(monkeypatch: pytest.MonkeyPatch) -> None:

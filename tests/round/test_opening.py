@@ -32,6 +32,7 @@ from fedplug.runs.files import read_rows
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
+from fedplug.wire.post_office import PostOffice
 from fedplug_attacks.workshop import command as attack_command
 from toy_components import recipe_of, toy_catalog
 
@@ -146,16 +147,16 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     plain = sealed("key_server", rounds=2, min_clients=2)
     folder = start_and_die(plain, settings, monkeypatch, 1)
     without: list[int] = []
-    usable = run_command.Protocol._usable
+    usable = PostOffice.usable
 
     def without_one(self: Any, replies: dict[int, Any], read: Any) -> dict[int, Any]:
         if any(isinstance(reply, dict) and "blocks" in reply for reply in replies.values()):
             without.append(3)
-            self.office.drop(3, "it left")
+            self.drop(3, "it left")
             del replies[3]
         return usable(self, replies, read)
 
-    monkeypatch.setattr(run_command.Protocol, "_usable", without_one)
+    monkeypatch.setattr(PostOffice, "usable", without_one)
     resume(folder, settings)
     assert without == [3]
     assert rows_of(folder)[1].clients.answered == 3
