@@ -121,3 +121,10 @@ def test_the_core_names_no_component_of_a_plugin() -> None:
         for match in found.finditer(path.read_text(encoding="utf-8"))
     }
     assert not said
+
+
+@pytest.mark.parametrize("room", ["cli", "recipe", "testing"])
+def test_each_module_of_a_room_has_tests_of_its_name(room: str) -> None:
+    modules_here = {path.stem for path in (CORE / room).glob("*.py")} - {"__init__"}
+    tests = {path.stem.removeprefix("test_") for path in (Path(__file__).parent / room).glob("test_*.py")}
+    assert modules_here <= tests
