@@ -94,10 +94,10 @@ def test_a_table_fits_a_terminal_and_is_whole_lines_elsewhere(monkeypatch: pytes
     rows = [("hook", "component", "summary"), ("protect", "std.clip", "Scale a zone down to a norm if it is longer.")]
     assert list(catalog._lines(rows)) == ["hook     component  summary", f"protect  std.clip   {rows[1][2]}"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((44, 20)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
     _, wrapped = catalog._lines(rows)
     lines = wrapped.splitlines()
     assert len(lines) == 3
-    assert all(len(line) <= 44 for line in lines)
+    assert all(len(line) <= 40 for line in lines)
     assert all(line.startswith(" " * 20) for line in lines[1:])
     assert " ".join(line[20:] for line in lines) == rows[1][2]
