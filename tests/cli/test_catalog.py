@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import LIGHT, MAIN, call, python
+from fedplug.cli import catalog
 
 
 def test_list_is_grouped_in_the_order_of_a_round(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -85,3 +88,16 @@ def test_show_of_something_unknown_suggests_the_nearest(monkeypatch: pytest.Monk
 def test_show_of_an_engine(monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str) -> None:
     assert call(monkeypatch, "show", name) == 0
     assert capsys.readouterr().out.endswith("It has no options.\n")
+
+
+def test_a_table_fits_a_terminal_and_is_whole_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("hook", "component", "summary"), ("protect", "std.clip", "Scale a zone down to a norm if it is longer.")]
+    assert list(catalog._lines(rows)) == ["hook     component  summary", f"protect  std.clip   {rows[1][2]}"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    _, wrapped = catalog._lines(rows)
+    lines = wrapped.splitlines()
+    assert len(lines) == 3
+    assert all(len(line) <= 40 for line in lines)
+    assert all(line.startswith(" " * 20) for line in lines[1:])
+    assert " ".join(line[20:] for line in lines) == rows[1][2]

@@ -15,7 +15,7 @@ from fedplug.recipe.catalog import KIT, Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.parts import Use
-from fedplug.testing import deeds, single
+from fedplug.testing import deeds, outcomes, single
 from fedplug.testing.static import check_component
 from fedplug.testing.world import World, catalog_with, recipe_around, run
 
@@ -132,18 +132,18 @@ def _in_a_round(
     if isinstance(part, Opener):
         yield from deeds.opener_problems(world, name)
     if isinstance(part, Trainer):
-        yield from deeds.learning_problems(world, part)
+        yield from outcomes.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public
     if public or (isinstance(part, Scorer) and part.scoring.public):
-        yield from deeds.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
+        yield from outcomes.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
         # Later rounds start from the global model, which follows from the data and which everybody has: keep it still.
         still = {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}
         one, other = again(around=still), again(draw=1, around=still)
-        if deeds.same_models(one, other):
-            yield from deeds.public_problems(one, other, name)
-    if deeds.repeats(world):
+        if outcomes.same_models(one, other):
+            yield from outcomes.public_problems(one, other, name)
+    if outcomes.repeats(world):
         other = again(rebuilt=True)
         yield from other.problems
-        yield from deeds.difference(world, other)
+        yield from outcomes.difference(world, other)
 
 

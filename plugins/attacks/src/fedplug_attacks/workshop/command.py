@@ -11,7 +11,7 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note, ResultsWritten
-from fedplug.recipe import layers, yaml_source
+from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
@@ -165,7 +165,7 @@ def with_attacks(
             "such as --set attack.attacks.0.restarts=3"
         )
     source = yaml_source.Source(str(file), plain | {"attack": section})
-    layers.override(source, sets)
+    overlay.override(source, sets)
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])
     return Recipe.from_plain(source.data, catalog, origin="recipe")
