@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import row_toys
+from display_toys import Clock, look_at_stdout, picture, without_codes
 from fedplug.api import units
 from fedplug.api.rows import Row
 from fedplug.console.choice import make_display
@@ -34,36 +35,9 @@ def a_row(round: int, **changes: Any) -> Row:
     return row_toys.a_row(round, **{**known, **changes})
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def out() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture
 def live(out: io.StringIO, clock: Clock) -> LiveDisplay:
     return LiveDisplay(Console(file=out, force_terminal=True, width=100, height=30), clock, refresh=0)
-
-
-def picture(display: LiveDisplay) -> str:
-    console = Console(file=io.StringIO(), width=100, height=30)
-    console.print(display.picture())
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
-def without_codes(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def test_plain_prints_the_plan_then_one_line_a_round(out: io.StringIO) -> None:
@@ -267,12 +241,7 @@ def test_no_terminal_gives_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_terminal_gives_the_live_display_unless_quiet_or_dumb(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
+    look_at_stdout(monkeypatch)
     assert isinstance(make_display(quiet=False), LiveDisplay)
     assert isinstance(make_display(quiet=True), PlainDisplay)
     monkeypatch.setenv("TERM", "dumb")

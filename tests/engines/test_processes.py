@@ -68,7 +68,7 @@ def test_both_engines_give_the_same_model_and_the_same_messages() -> None:
     assert sizes(local) == sizes(processes)
     for one, other in zip(local.rows, processes.rows, strict=True):
         for key in ("accuracy", "loss", "train_loss", "client_accuracy", "clients", "zones", "epsilon", "messages"):
-            assert one[key] == other[key]
+            assert getattr(one, key) == getattr(other, key)
         ciphertexts = [row.bytes.up.zones.get("encrypted", 0) for row in (one, other)]
         assert abs(ciphertexts[0] - ciphertexts[1]) <= 0.001 * max(ciphertexts)
     assert local.protocol.ledger.log == processes.protocol.ledger.log
@@ -128,8 +128,8 @@ def test_workers_that_die_cost_their_clients_a_round_at_most(tmp_path: Path) -> 
     assert set(last.values()).isdisjoint(first.values())
     assert all(np.array_equal(vectors[0], vectors[c]) for c in range(4))
     dropped = [sorted(row.clients.dropped) for row in protocol.rows]
-    assert dropped[0][0] == "1"  # and 3, if it had not answered yet
-    assert set(dropped[0]) <= {"1", "3"}
+    assert dropped[0][0] == 1  # and 3, if it had not answered yet
+    assert set(dropped[0]) <= {1, 3}
     assert dropped[1:5] == [[], [], [], []]
     assert dropped[5] == [0, 2]
     assert dropped[6] == []

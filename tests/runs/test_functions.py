@@ -17,6 +17,7 @@ import torch
 from fedplug import FedplugError, RecipeError, Settings
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.runs.files import read_rows
+from fedplug.runs.result import LedgerView
 
 PLAIN: dict[str, Any] = {
     "name": "small",
@@ -85,6 +86,11 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
     assert done.summary.digest == done.recipe.digest
     assert done.summary.command == ""  # nobody typed one
     assert [row.round for row in done.metrics[1:]] == [2, 3]
+
+
+def test_a_ledger_without_noise_has_no_epsilon() -> None:
+    assert LedgerView({"verdict": "NO DP", "epsilon": None}).epsilon is None
+    assert LedgerView({}).epsilon is None  # of a run that stopped before anything could be said
 
 
 def test_a_run_can_be_opened_again(done: fedplug.Run) -> None:

@@ -117,9 +117,13 @@ class PlainDisplay:
         self._stream.flush()
 
     def _print(self, line: str) -> None:
-        # A log in another encoding than UTF-8 must not end the run at a sign it cannot hold.
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
+        say(self._stream, line)
+
+
+def say(stream: TextIO, text: str, end: str = "\n") -> None:
+    """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
 
 
 # ---- rows as text, for both displays

@@ -91,7 +91,7 @@ class LedgerView:
     def epsilon(self) -> float | None:
         """Of a client, zero-out adjacency, at `delta`; None where nothing is priced. It may price a part only: read it
         with the verdict."""
-        found = self.data.get("epsilon", {}).get("zero_out")
+        found = (self.data.get("epsilon") or {}).get("zero_out")  # null where no zone has noise
         return float(next(iter(found.values()))) if found else None
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -239,20 +241,30 @@ def test_what_is_done_is_not_run_again(
     assert len(lines_of(settings)) == 3
 
 
+THREE = "parameters: {train.scale: [0.01, 0.02, 0.03]}"
+
+
+@contextlib.contextmanager
+def ended_in_the_second_run(monkeypatch: pytest.MonkeyPatch, round: int, error: BaseException) -> Iterator[None]:
+    """Inside, the second of the three runs ends with an error when that round (0-based) begins."""
+    whole = Protocol.round
+
+    def breaks(protocol: Protocol, now: int) -> None:
+        if protocol.recipe.train.options.scale == 0.02 and now == round:  # type: ignore[attr-defined]
+            raise error
+        whole(protocol, now)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Protocol, "round", breaks)
+        yield
+
+
 def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
     tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    grid = grid_of(tmp_path, "parameters: {train.scale: [0.01, 0.02, 0.03]}")
-    whole = Protocol.round
-
-    def breaks(protocol: Protocol, round: int) -> None:
-        if protocol.recipe.train.options.scale == 0.02:  # type: ignore[attr-defined]
-            raise RuntimeError("the toy broke")
-        whole(protocol, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", breaks)
+    grid = grid_of(tmp_path, THREE)
+    with ended_in_the_second_run(monkeypatch, 0, RuntimeError("the toy broke")):
         assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 1
     printed = capsys.readouterr()
     assert "2/3 scale=0.02: failed: RuntimeError: the toy broke" in printed.out
@@ -268,21 +280,14 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
     tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    grid = grid_of(tmp_path, "parameters: {train.scale: [0.01, 0.02, 0.03]}")
-    whole = Protocol.round
-
-    def stops(protocol: Protocol, round: int) -> None:
-        if protocol.recipe.train.options.scale == 0.02 and round == 1:  # type: ignore[attr-defined]
-            raise KeyboardInterrupt
-        whole(protocol, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", stops)
+    grid = grid_of(tmp_path, THREE)
+    with ended_in_the_second_run(monkeypatch, 1, KeyboardInterrupt()):
         assert sweeps.sweep(recipe, grid, settings, ["rounds=2"], catalog=catalog) == 130
     assert "Interrupted; 1 of 3 runs are recorded" in capsys.readouterr().out
     assert len(lines_of(settings)) == 1
     assert (settings.output / "sweep.csv").read_text().count("\n") == 2
     rounds: list[tuple[float, int]] = []
+    whole = Protocol.round
 
     def watched(protocol: Protocol, round: int) -> None:
         rounds.append((protocol.recipe.train.options.scale, round))  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedplug.api.rows import Row
+from fedplug.console.display import say
 
 
 class SweepWatch:
@@ -74,5 +75,4 @@ class SweepWatch:
         self._open = True
 
     def _print(self, text: str, end: str = "\n") -> None:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        print(text.encode(encoding, "replace").decode(encoding), end=end, file=self._stream, flush=True)
+        say(self._stream, text, end)
