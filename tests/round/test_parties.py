@@ -63,7 +63,8 @@ def test_a_message_is_run_at_its_receiver_in_its_round() -> None:
 def test_the_key_server_keeps_its_state_and_nothing_that_can_be_rebuilt(tmp_path: Path) -> None:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
-    before, after = (KeyServerHost(recipe, Composition(recipe, catalog)) for _ in range(2))
+    layout = host().model.layout
+    before, after = (KeyServerHost(recipe, Composition(recipe, catalog), layout) for _ in range(2))
     before.party.state["toy"], before.party.remembered.answer_key = {"key": b"k"}, bytes(32)
     before.save(tmp_path)
     after.party.cache["table"] = 1

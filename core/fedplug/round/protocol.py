@@ -16,10 +16,8 @@ events (`fedplug.api.events`): the ledger, the metrics, checkpoints and the cons
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedplug.api.component import remote_method
 from fedplug.api.context import Context, Server
 from fedplug.api.errors import (
     TooFewClients,
@@ -28,7 +26,6 @@ from fedplug.api.errors import (
 from fedplug.api.events import (
     Asking,
     Events,
-    MessageUncovered,
     ModelDelivered,
     Negotiated,
     Released,
@@ -38,7 +35,7 @@ from fedplug.api.events import (
     Uploaded,
 )  # fmt: skip
 from fedplug.api.folded import stated_bounds
-from fedplug.api.roles import Groups, Negotiation
+from fedplug.api.roles import Groups
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -49,6 +46,7 @@ from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
 from fedplug.round.steps import Steps
 from fedplug.round.sums import Sums
+from fedplug.round.uncovered import uncovered
 from fedplug.round.uploads import UploadRules, read_fingerprint
 from fedplug.wire.cohort import Cohort
 from fedplug.wire.key_server_line import KeyServerLine
@@ -196,26 +194,8 @@ class Protocol:
         self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(uploads)), clock.seconds(), clock.own()))
 
     def _note_uncovered(self, ctx: Context) -> None:
-        """Tells what components had clients or the key server answer and say nowhere that it shows anything."""
-        for name, method in sorted(self.office.told):
-            component = self.composition.components.get(name)
-            if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
-                whom = "clients" if remote_method(component, method, "client") else "the key server"
-                what = f"asks {whom} for {method}, and says nowhere what the answers show"
-                self.events.tell(MessageUncovered(name, method, what))
-        for name, method in self._unpaid(ctx):
-            what = f"has clients answer {method} more often in a round than its ballots are charged"
-            self.events.tell(MessageUncovered(name, method, what))
-
-    def _unpaid(self, ctx: Context) -> Iterator[tuple[str, str]]:
-        """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
-        for (name, method), most in self.office.most_answers().items():
-            component = self.composition.components.get(name)
-            if not isinstance(component, Groups | Negotiation):
-                continue
-            paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx))
-            if paid and most > bool(component.ballots(ctx.round, ctx)):
-                yield name, method
+        for told in uncovered(self.composition, self.office, ctx):
+            self.events.tell(told)
 
     def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
         """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
