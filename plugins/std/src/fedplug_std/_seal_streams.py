@@ -100,7 +100,7 @@ class _OwnMemory:
             digest, ntt, *rest, _, capacity, size, data = _OBJECT.unpack(os.pread(self.number, _OBJECT.size, address))
             if _CIPHERTEXT.pack(digest, ntt, *rest) != members or not capacity >= size == pair.size:
                 return False
-            return os.preadv(self.number, [pair], data) == pair.nbytes
+            return os.preadv(self.number, [pair.data], data) == pair.nbytes
         except (OSError, OverflowError, struct.error):
             return False
 
@@ -179,7 +179,7 @@ class Streams:
             body = memoryview(zstandard.ZstdDecompressor().decompress(body))
         start = len(self.members) + _STREAM.size + _COUNT.size
         words = polynomials * self.degree
-        found = body[: len(self.members)], body[start - _COUNT.size : start]
+        found = bytes(body[: len(self.members)]), bytes(body[start - _COUNT.size : start])
         if (magic, size) != (_MAGIC, len(data)) or found != (self.members, _COUNT.pack(words)):
             raise RuntimeError(_OTHER_SEAL)
         return np.frombuffer(body, np.uint64, self.degree, start), body[start + 8 * self.degree :]

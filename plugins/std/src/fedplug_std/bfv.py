@@ -17,8 +17,8 @@ from fedplug_std.quantise import FixedPoint, most_bits
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug_std.he_contexts import RingContext
     from fedplug_std.he_keys import Terms
-    from fedplug_std.he_seal import RingContext
 
 DEGREE, COEFF_BITS = 4096, (60, 49)
 """109 bits of modulus at degree 4096: 128-bit security (HomomorphicEncryption.org standard, 2018, Table 1)."""

@@ -25,7 +25,7 @@ class _Guest(NamedTuple):
     Where a host's room is shared with the guest before, that is the one `before`, with the bits below `cut`.
     """
 
-    index: int
+    place: int
     hosts: slice
     shifts: NDArray[np.uint64]
     before: int
@@ -76,11 +76,11 @@ class Ring:
         words = residues.reshape(len(residues), groups, -1)
         packed, spot = words[:, :hosts].copy(), np.uint64(self.bits)
         for guest in guests:
-            pieces = words[:, guest.index, None] >> guest.shifts
+            pieces = words[:, guest.place, None] >> guest.shifts
             pieces <<= spot
             packed[:, guest.hosts] |= pieces
             if guest.cut is not None:
-                packed[:, guest.before] |= words[:, guest.index] << guest.cut + spot
+                packed[:, guest.before] |= words[:, guest.place] << guest.cut + spot
         return packed.reshape(len(residues), -1)
 
     def unpack(self, packed: Residues) -> Residues:
@@ -92,10 +92,10 @@ class Ring:
         if guests:
             spare = words >> np.uint64(self.bits)
         for guest in guests:
-            np.bitwise_or.reduce(spare[:, guest.hosts] << guest.shifts, axis=1, out=residues[:, guest.index])
+            np.bitwise_or.reduce(spare[:, guest.hosts] << guest.shifts, axis=1, out=residues[:, guest.place])
             if guest.cut is not None:
-                residues[:, guest.index] |= spare[:, guest.before] >> guest.cut
-            residues[:, guest.index] &= mask
+                residues[:, guest.place] |= spare[:, guest.before] >> guest.cut
+            residues[:, guest.place] &= mask
         return residues.reshape(len(packed), -1)
 
     # -- sums ----------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Ring:
     @property
     def most_terms(self) -> int:
         """How many residues sum to less than 2^64."""
-        return 2 ** (64 - self.bits)
+        return 1 << 64 - self.bits
 
     def reduce(self, sums: Residues) -> None:
         """Sums of at most `most_terms` residues become residues again, in place."""
@@ -134,7 +134,8 @@ class Ring:
         folded = np.empty((*coefficients.shape[:-1], half), np.complex128)
         folded.real, folded.imag = coefficients[..., :half], coefficients[..., half:]
         folded *= self._twist
-        return np.fft.fft(folded)
+        spectrum: NDArray[np.complex128] = np.fft.fft(folded)
+        return spectrum
 
     def from_spectrum(self, spectrum: NDArray[np.complex128]) -> NDArray[np.float64]:
         """Inverse of `spectrum`: real coefficients, shape (..., N)."""

@@ -123,4 +123,5 @@ def _uniform(words: NDArray[np.uint64], out: NDArray[np.float64]) -> NDArray[np.
 def _table() -> NDArray[np.complex128]:
     """cos + i sin in the middle of each of 2^13 equal parts of the circle."""
     angles = (np.arange(2**_TABLE_BITS, dtype=np.longdouble) + 0.5) * (2 * np.pi / 2**_TABLE_BITS)
-    return (np.cos(angles) + 1j * np.sin(angles)).astype(np.complex128)
+    table: NDArray[np.complex128] = (np.cos(angles) + 1j * np.sin(angles)).astype(np.complex128)
+    return table
