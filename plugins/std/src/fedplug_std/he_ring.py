@@ -123,7 +123,8 @@ class Ring:
 
     @functools.cached_property
     def _twist(self) -> NDArray[np.complex128]:
-        return np.exp(1j * np.pi / self.degree * np.arange(self.degree // 2))
+        twist: NDArray[np.complex128] = np.exp(1j * np.pi / self.degree * np.arange(self.degree // 2))
+        return twist
 
     def spectrum(self, coefficients: NDArray[np.float64]) -> NDArray[np.complex128]:
         """Values of polynomials at zeta^(1 - 4k), zeta = exp(i pi / N), shape (..., N / 2) for (..., N).
@@ -139,7 +140,7 @@ class Ring:
 
     def from_spectrum(self, spectrum: NDArray[np.complex128]) -> NDArray[np.float64]:
         """Inverse of `spectrum`: real coefficients, shape (..., N)."""
-        folded = np.fft.ifft(spectrum)
+        folded: NDArray[np.complex128] = np.fft.ifft(spectrum)
         folded *= self._twist.conj()
         return np.concatenate([folded.real, folded.imag], axis=-1)
 
