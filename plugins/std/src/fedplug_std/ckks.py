@@ -127,12 +127,13 @@ class Ckks(Encryption):
         Raises:
             ProtectionError: the modulus or float64 cannot hold them, or the grid has no value but 0.
         """
-        capacity, most = self._capacity() / self._least_scale(), max_clients * self.options.range
-        if most > 0.99 * capacity:
+        # One part in a hundred is left for the noise and for primes just below 2^bits.
+        capacity, most = 0.99 * self._capacity() / self._least_scale(), max_clients * self.options.range
+        if most > capacity:
             raise ProtectionError(
                 f"max_clients={max_clients} updates of range={self.options.range:g} can sum to {most:g}, which must "
-                f"be < {capacity:g} in profile {self.options.profile}; lower range to "
-                f"{0.99 * capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
+                f"be < {capacity:.3g} in profile {self.options.profile}; lower range to "
+                f"{capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
             )
         if not most * 2.0**self.options.grid_bits < MOST_STEPS:
             raise ProtectionError(
