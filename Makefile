@@ -27,6 +27,7 @@ test-all: setup
 
 bench: setup
 	$(BIN)/python benchmarks/he.py
+	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/round.py
 
 setup: $(STAMP)

@@ -95,7 +95,7 @@ class LayerBudgets(fedplug.Protector):
         )
         source: Literal["secure", "exact", "reproducible"] = Field(
             "secure",
-            description="secure: ChaCha20 keyed by the system; exact: discrete Gaussian; reproducible: from the "
+            description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
             "recipe's seed, which protects nobody",
         )
         figure_client: int | None = Field(
