@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.effects import Bound, Known, Noise, Release, Reveals
-from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
+from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
@@ -219,7 +220,7 @@ def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> No
 
 def test_a_client_that_told_nothing_has_no_guarantee() -> None:
     ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20)}])
-    assert ledger.records[2] == [(0.0, 1.0, 1.0)]
+    assert ledger.records[2] == {(0.0, 1.0, 1.0): 1}
 
 
 def test_noise_that_protects_no_record_is_no_dp() -> None:
@@ -245,7 +246,7 @@ def test_a_repeated_round_is_charged_for_records_too() -> None:
         assert set(protocol.server.remembered.records) == {0, 1, 2, 3}
         protocol.run()
         before = protocol.ledger.record_epsilon()
-        assert {client: len(rounds) for client, rounds in protocol.ledger.records.items()} == dict.fromkeys(range(4), 2)
+        assert {c: rounds.total() for c, rounds in protocol.ledger.records.items()} == dict.fromkeys(range(4), 2)
         protocol.books.charging.lost_round(1, [0, 1, 2, 3])
     finally:
         engine.close()

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
-from fedplug.privacy.accounting import effective_multiplier
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
-    from fedplug.privacy.ledger import Ledger, ZoneCost
+    from fedplug.api.roles import Accountant
+    from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.spent import ZoneCost
 
 ADJACENCIES = ("zero_out", "replace_one")
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
@@ -110,14 +111,7 @@ def _voided(ledger: Ledger, name: Party) -> str:
 
 def _unsaid(ledger: Ledger) -> str:
     """What nobody stated, so that no view has a guarantee; empty where all is stated."""
-    unstated = dict.fromkeys(
-        f"{link} in zone {zone}"
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        for link in facts["unstated"]
-        if not (facts["local"] or facts["central"] or facts["other"])
-    )
-    if unstated:
+    if unstated := ledger.so_far.unstated:
         return f"{_list([*unstated])} states no effect, so nothing is promised behind it"
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
@@ -186,12 +180,7 @@ def _price(cost: ZoneCost, sums_only: bool) -> NDArray[np.float64]:
 
 def _sums_only(ledger: Ledger) -> set[str]:
     """Encrypted zones with distributed noise of which nobody can open a single upload: clients see the sums."""
-    single = {
-        zone
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        if any(release["trust"] != "distributed" for release in facts["releases"])
-    }
+    single = ledger.so_far.single
     return {zone for zone, holder in ledger.key_holders.items() if holder != "clients" and zone not in single}
 
 
@@ -199,8 +188,9 @@ def record_level(ledger: Ledger) -> dict[str, float] | None:
     """Epsilons of single training records at the worst client, by method; None where no trainer protects records."""
     if ledger.record_accountant is None or not ledger.records:
         return None
-    histories = {tuple(releases) for releases in ledger.records.values()}
-    found = [ledger.record_accountant.record_epsilon(list(history), ledger.delta) for history in histories]
+    # Clients that made the same releases, in whatever order, have spent the same.
+    histories = {frozenset(releases.items()): releases for releases in ledger.records.values()}.values()
+    found = [ledger.record_accountant.record_epsilon(list(history.elements()), ledger.delta) for history in histories]
     return {method: max(float(one[method]) for one in found) for method in found[0]}
 
 
@@ -211,20 +201,27 @@ def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
     """
     if ledger.accountant is None or why_not_amplified(ledger) is not None:
         return None
-    releases = []
-    for entry in ledger.log:
-        # Every release here is central: `why_not_amplified` saw to it.
-        multiplier = effective_multiplier(
-            facts["central"] for facts in entry["zones"].values() if facts["central"] is not None
-        )
-        releases.append((multiplier, float(ledger.sampling["rate"])))
+    # Every release here is central: `why_not_amplified` saw to it.
+    rate = float(ledger.sampling["rate"])
+    releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
     return {
         adjacency: {
             f"epsilon_{method}": value
-            for method, value in ledger.accountant.epsilon(releases, ledger.delta, adjacency).items()
+            for method, value in _composed(ledger.accountant, releases, ledger.delta, adjacency).items()
         }
         for adjacency in ADJACENCIES
     }
+
+
+def _composed(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+) -> dict[str, float]:
+    """Epsilons of sampled Gaussian releases, also by an accountant that takes them one by one."""
+    stated = accountant.compose(releases, delta, adjacency)
+    if stated is not None:
+        return stated
+    one_by_one = [(multiplier, rate) for _, multiplier, rate, count in releases for _ in range(count)]
+    return accountant.epsilon(one_by_one, delta, adjacency)
 
 
 def why_not_amplified(ledger: Ledger) -> str | None:
@@ -246,7 +243,7 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
     if bare := _bare(ledger):
         return f"sums of the {_list(bare)} zone have no noise, and show who took part"
-    if not all(entry.get("secret_cohort") for entry in ledger.log):
+    if ledger.so_far.exposed:
         return "what was released besides the noised sums shows who took part"
     # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
     # is multiplied by the rounds and by e^epsilon.
@@ -272,12 +269,7 @@ def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
 
 def is_reproducible(ledger: Ledger) -> bool:
     """Whether any noise of the run follows from the recipe's seed."""
-    return any(
-        release["source"] == "reproducible"
-        for entry in ledger.log
-        for facts in entry["zones"].values()
-        for release in facts["releases"]
-    )
+    return ledger.so_far.reproducible
 
 
 # -- one function for each adversary: a guarantee, or the reason why there is none
@@ -292,7 +284,7 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
         return f"sees decrypted sums of the {_list(seen)} zone, without noise"
     if seen := [zone for zone, cost in noised.items() if cost.central]:
         return f"is trusted: adds the noise of the {_list(seen)} zone itself and sees what is below it"
-    if ledger.feedback.any() and (scored := _scaled_by_scores(ledger)):
+    if ledger.feedback.any() and (scored := sorted(ledger.so_far.scored)):
         return (
             f"sees the {_list(scored)} zone after noise that is scaled by scores, and these follow from a model that "
             f"the un-noised {_list(bare)} zone has moved"
@@ -364,17 +356,6 @@ def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:
         return f"sees sums of the {_list(bare)} zone without noise"
     spent = _sum(ledger, _noised(ledger).values(), lambda cost: getattr(cost, attribute))
     return Guarantee(spent, spent.doubled(), because)
-
-
-def _scaled_by_scores(ledger: Ledger) -> list[str]:
-    """Zones whose noise has sizes that follow from scores of a model."""
-    found = {
-        zone
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        if any(release["scored"] for release in facts["releases"])
-    }
-    return sorted(found)
 
 
 def _noised(ledger: Ledger) -> dict[str, ZoneCost]:

@@ -215,12 +215,12 @@ class DpSgd(fedplug.RecordTrainer):
         return sigma, rate, steps
 
     def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
-        """Epsilon of one record, by `epsilon_prv` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
+        """Epsilon of one record, by `epsilon_pld` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
 
         Noise of a reproducible source protects nobody: epsilon is infinite.
         """
         if self.options.source == "reproducible" and releases:
-            return {"epsilon_prv": math.inf, "epsilon_rdp": math.inf}
+            return {"epsilon_pld": math.inf, "epsilon_rdp": math.inf}
         return record_epsilons(releases, delta)
 
     def describe(self) -> str:
