@@ -57,8 +57,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
+from fedplug.round.steps import needs_key_server
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.runs.run import needs_key_server
 from fedplug.testing.world import Notes
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
@@ -566,11 +566,11 @@ class Watched(Protocol):
         return self.books.rows
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), **self.books.state()}
+        return {**super().state(), **self.books.state(), "rows": self.rows, "log": self.ledger.log}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.books.restore(state)
+        self.books.restore(state, state["rows"], state["log"])
 
     def after_each_round(self, call: Callable[[int], None]) -> None:
         """Calls with how many rounds are done."""

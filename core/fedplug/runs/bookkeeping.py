@@ -53,13 +53,19 @@ class Bookkeeping:
         return self.metrics.rows
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the state of the protocol; plain data."""
-        return {"rows": self.metrics.rows, "awaiting": self.metrics.awaiting, "ledger": self.ledger.state()}
+        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
+        return {"awaiting": self.metrics.awaiting, "uncovered": self.ledger.uncovered, "unopened": self.ledger.unopened}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
-        self.metrics.restore(state["rows"], state["awaiting"])
-        self.ledger.restore(state["ledger"])
+    def restore(self, state: dict[str, Any], rows: list[dict[str, Any]], log: list[dict[str, Any]]) -> None:
+        """Inverse of `state`; what lies behind comes from elsewhere.
+
+        Args:
+            state: what `state` gave.
+            rows: the complete rows until then.
+            log: the entries of the ledger until then.
+        """
+        self.metrics.restore(rows, state["awaiting"])
+        self.ledger.restore({"log": log, "uncovered": state["uncovered"], "unopened": state["unopened"]})
 
 
 def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:

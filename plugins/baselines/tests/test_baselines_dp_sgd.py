@@ -90,7 +90,7 @@ def test_without_sampling_the_exact_curve_holds() -> None:
     sigma = noise_multiplier_for(2.0, 1e-5, 1.0, 50, "rdp")
     assert gaussian_epsilon(sigma / math.sqrt(50), 1e-5) == pytest.approx(2.0)
     spent = record_epsilons([(sigma, 1.0, 50)], 1e-5)
-    assert 2.0 <= spent["epsilon_pld"] <= 2.02 <= spent["epsilon_rdp"]
+    assert 2.0 - 1e-9 <= spent["epsilon_pld"] <= 2.002 <= spent["epsilon_rdp"]
 
 
 def test_rounds_compose_in_any_order_and_any_cut() -> None:
