@@ -1,4 +1,4 @@
-"""Numbers for JSON, which knows neither infinity nor NaN."""
+"""Values made fit for where they go: numbers for JSON, and what others say for terminals and logs."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
+
+
+def one_line(text: str, most: int = 500) -> str:
+    """What another party says, as one line without control characters, and no longer than `most`.
+
+    Whoever writes to a terminal could otherwise clear it or forge lines of it, and fill a disk with one reason.
+    """
+    line = "".join(char if char.isprintable() else " " for char in text[: most + 1]).strip()
+    return line if len(text) <= most else f"{line[: most - 3]}..."

@@ -139,12 +139,13 @@ class Protocol:
                 everyone.tell(self.steps.take_weight, most)
             keys = {c: hello.public_key for c, hello in hellos.items() if hello.public_key is not None}
             if wants_answers:
-                everyone.tell(self.steps.take_answer_key, self.key_server.ask(self.steps.deal_answer_key, keys))
+                answer_keys = self.key_server.ask(self.steps.deal_answer_key, keys)
+                everyone.tell_each(self.steps.take_answer_key, read_dealt(answer_keys, self.client_ids, "answer key"))
             if wants_secret:
                 copies = everyone.only(self.client_ids[:1]).ask(self.steps.deal, keys)
                 dealt = self._usable(copies, lambda _, sealed: read_dealt(sealed, self.client_ids))
                 self._require_all(dealt, self.client_ids[:1])
-                everyone.tell(self.steps.take_secret, dealt[self.client_ids[0]])
+                everyone.tell_each(self.steps.take_secret, dealt[self.client_ids[0]])
         self.server.remembered = ServerMemory(weights=weights, records=records)
         # Keys first: others may want something encrypted in their own set-up.
         for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):

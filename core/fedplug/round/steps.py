@@ -116,10 +116,10 @@ class Steps:
         }
 
     @at_client
-    def take_secret(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
+    def take_secret(self, client: HostedClient, sealed: bytes) -> None:
         """Opens this client's copy of the cohort secret."""
         purpose = _secret_purpose(client.ctx.digest, client.client_id)
-        secret = secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
+        secret = secrets.unseal(sealed, client.cache["hpke"], purpose)
         client.remembered.cohort_secret = secret
 
     @at_key_server
@@ -133,10 +133,10 @@ class Steps:
         }
 
     @at_client
-    def take_answer_key(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
+    def take_answer_key(self, client: HostedClient, sealed: bytes) -> None:
         """Opens this client's copy of the key server's answer key."""
         purpose = _answer_purpose(client.ctx.digest, client.client_id)
-        key = secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
+        key = secrets.unseal(sealed, client.cache["hpke"], purpose)
         client.remembered.answer_key = key
 
     @at_client

@@ -19,6 +19,7 @@ from typing import Any
 from fedplug.api import codec, pictures
 from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
 from fedplug.api.party_memory import CalledMemory
+from fedplug.api.plain import one_line
 from fedplug.api.roles import named, remote_method
 from fedplug.api.typed import MOST, is_count, shown
 
@@ -128,7 +129,9 @@ def read_reply(data: bytes) -> tuple[Reply, Counter[str]]:
     error = reply.get("error", {"call": "", "message": ""})
     if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
         raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
-    failure = Failure(error["call"], str(error.get("kind", "")), error["message"]) if "error" in reply else None
+    failure = None
+    if "error" in reply:
+        failure = Failure(*(one_line(str(error.get(name, ""))) for name in ("call", "kind", "message")))
     read = Reply(
         reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reply["reports"]
     )
@@ -144,13 +147,13 @@ def reports_problem(reports: Any) -> str:
             return f"{name} is {shown(reports[name])}, not a number"
     for name in ("seconds", "train", "zones", "log", "evaluation"):
         numbers = reports.get(name, {})
-        if not isinstance(numbers, dict) or not all(isinstance(key, str) for key in numbers):
+        if not isinstance(numbers, dict) or not all(map(_is_name, numbers)):
             return f"{name} is {shown(numbers)}, not numbers by name"
         for key, value in numbers.items():
             if not _is_number(value):
                 return f"{name}.{key} is {shown(value)}, not a number"
     operations = reports.get("operations", {})
-    if not isinstance(operations, dict) or not all(isinstance(key, str) for key in operations):
+    if not isinstance(operations, dict) or not all(map(_is_name, operations)):
         return f"operations is {shown(operations)}, not counts and seconds by name"
     for key, pair in operations.items():
         if not (isinstance(pair, list) and len(pair) == 2 and all(_is_number(x) and 0 <= x < math.inf for x in pair)):
@@ -159,8 +162,10 @@ def reports_problem(reports: Any) -> str:
         return f"evaluation lacks {', '.join(sorted(missing))}"
     for name, of in (("unopened", "zone"), ("unpictured", "picture")):
         reasons = reports.get(name, {})
-        if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
+        if not isinstance(reasons, dict) or not all(_is_name(n) and isinstance(r, str) for n, r in reasons.items()):
             return f"{name} is {shown(reasons)}, not reasons by {of}"
+        for key, reason in reasons.items():
+            reasons[key] = one_line(reason)
     before = reports.get("opened_before", {})
     if not isinstance(before, dict) or not all(isinstance(key, str) and _are_rounds(before[key]) for key in before):
         return f"opened_before is {shown(before)}, not rounds by zone"
@@ -175,11 +180,17 @@ def reports_problem(reports: Any) -> str:
     return ""
 
 
+_LONGEST_NAME = 200
+"""Of what a party reports beside its answer: a component's name and a word."""
 _COUNTED = dict.fromkeys(("correct", "count", "loss", "own_correct", "own_count"), 0)
 
 
 def _are_rounds(value: Any) -> bool:
     return isinstance(value, list) and all(is_count(round) for round in value)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_NAME and value.isprintable()
 
 
 def _is_number(value: Any) -> bool:

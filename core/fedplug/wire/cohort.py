@@ -16,10 +16,14 @@ from typing import Any, Protocol
 from fedplug.api.context import Server
 from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
+from fedplug.api.plain import one_line
 from fedplug.api.roles import named
 from fedplug.api.views import KEY_SERVER, SERVER, Wire, client_address
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
+
+_LONGEST_REASON = 1000
+"""Characters of why a client dropped out; what it sent may be part of that."""
 
 
 class Transport(Protocol):
@@ -89,7 +93,7 @@ class PostOffice:
                 try:
                     reply = self._read(client_id, answer)
                 except (ClientError, MessageError) as error:
-                    self.dropped[client_id], reports = str(error), {}
+                    self.dropped[client_id], reports = one_line(str(error), _LONGEST_REASON), {}
                 else:
                     if reply.behind:
                         behind.append(client_id)
@@ -138,7 +142,7 @@ class PostOffice:
 
     def drop(self, client_id: int, reason: str) -> None:
         """Leaves a client out of the rest of this round; the first reason is kept."""
-        self.dropped.setdefault(client_id, reason)
+        self.dropped.setdefault(client_id, one_line(reason, _LONGEST_REASON))
 
     def require(self, answered: int) -> None:
         """Raises TooFewClients if fewer than `min_clients` clients are left, with the reasons."""
@@ -239,6 +243,11 @@ class Cohort:
         not depend on an earlier question of this round.
         """
         self._office.tell(self._reach, method, payload, lasting=True)
+
+    def tell_each(self, method: Callable[..., Any], payloads: Mapping[int, Any]) -> None:
+        """Like `tell`, with a payload for each client that goes to nobody else: sealed secrets, for instance."""
+        for client_id, payload in payloads.items():
+            self._office.tell([client_id], method, (payload,), lasting=True)
 
     def tell_now(self, method: Callable[..., Any], *payload: Any) -> None:
         """Like `tell`, but only for clients in this round, and forgotten when the round ends."""
