@@ -11,6 +11,7 @@ takes more than 1.1 times the first. CPU time of the process: other programs on 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -46,7 +47,9 @@ RECIPES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "plain": ("Gaussian noise at the clients, exact accounting", {}),
     "recorded": ("the same, with every message recorded", {}),
     "pld": ("Poisson sampling and central noise, std.pld", CENTRAL),
-    "laplace": ("Laplace noise, std.pld and Renyi DP", {"protect": {"noised": LAPLACE}, "accountant": {"use": "std.pld"}}),
+    "laplace": (
+        "Laplace noise, std.pld and Renyi DP", {"protect": {"noised": LAPLACE}, "accountant": {"use": "std.pld"}},
+    ),
     "dp-sgd": (
         "DP-SGD: single records by loss distributions and Renyi DP",
         {
@@ -62,7 +65,7 @@ RECIPES: Mapping[str, tuple[str, dict[str, Any]]] = {
         {
             "score_parameters": [{"use": "paraaegis.magnitude"}],
             "negotiate_mask": {"use": "paraaegis.vote", "ratio": 0.1},
-            "protect": {"encrypted": [{"use": "std.bfv", "key_holder": "key_server"}], "noised": PLAIN["protect"]["noised"]},
+            "protect": {**PLAIN["protect"], "encrypted": [{"use": "std.bfv", "key_holder": "key_server"}]},
             "postprocess": {"encrypted": ["std.bfv"]},
         },
     ),
@@ -84,11 +87,11 @@ def measure(name: str, rounds: int) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
             fedplug.run(
                 {**PLAIN, **RECIPES[name][1]}, rounds=rounds, output=Path(folder), quiet=True,
-                record_wire=name == "recorded",
+                record_wire=name == "recorded", muted=("lab.report",),
             )  # fmt: skip
     finally:
         Bookkeeping.__init__ = attach  # type: ignore[method-assign]
-    return [1000 * (later - earlier) for earlier, later in zip(moments, moments[1:], strict=False)]
+    return [1000 * (later - earlier) for earlier, later in itertools.pairwise(moments)]
 
 
 def ends(times: Sequence[float]) -> tuple[float, float]:
@@ -113,8 +116,8 @@ def main() -> int:
         found[name] = {"first_ms": first, "last_ms": last, "ratio": last / first}
         if not options.json:
             met = "met" if last <= TARGET * first else "MISSED"
-            what = RECIPES[name][0]
-            print(f"{name:9} first {first:7.1f} ms  last {last:7.1f} ms  x{last / first:.2f} ({met})  {what}", flush=True)
+            line = f"{name:9} first {first:7.1f} ms  last {last:7.1f} ms  x{last / first:.2f} ({met})"
+            print(f"{line}  {RECIPES[name][0]}", flush=True)
     if options.json:
         print(json.dumps({"rounds": options.rounds, "clients": CLIENTS, "target": TARGET, "recipes": found}))
     return 0 if all(line["ratio"] <= TARGET for line in found.values()) else 1

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from fedplug.cli.main import main
 from fedplug.runs import execution
-from fedplug.runs import run as run_command
 
 RECIPE = """
 name: small

@@ -27,6 +27,7 @@ from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
 from fedplug.runs.archive import Archive
 from fedplug.runs.execution import INTERRUPTED
@@ -147,7 +148,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     plain = sealed("key_server", rounds=2, min_clients=2)
     folder = start_and_die(plain, settings, monkeypatch, 1)
     without: list[int] = []
-    usable = run_command.Protocol._usable
+    usable = Protocol._usable
 
     def without_one(self: Any, replies: dict[int, Any], read: Any) -> dict[int, Any]:
         if any(isinstance(reply, dict) and "blocks" in reply for reply in replies.values()):
@@ -156,7 +157,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
             del replies[3]
         return usable(self, replies, read)
 
-    monkeypatch.setattr(run_command.Protocol, "_usable", without_one)
+    monkeypatch.setattr(Protocol, "_usable", without_one)
     resume(folder, settings)
     assert without == [3]
     assert rows_of(folder)[1]["clients"]["answered"] == 3
@@ -164,7 +165,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     assert told(folder) == [SAID.format(2)]
 
 
-def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
+def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
     from fedplug.api.views import Wire
     from fedplug.round.client_data import load_data
@@ -176,7 +177,7 @@ def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     data, public = load_data(recipe, composition.components, None)
     model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     arguments = (recipe, composition, started, model.layout, Wire(keep=True), Events(), model, public)
-    return run_command.Protocol(*arguments), started
+    return Protocol(*arguments), started
 
 
 @pytest.mark.parametrize("engine", ENGINES)
