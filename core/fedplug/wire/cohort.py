@@ -305,7 +305,7 @@ class KeyServerLine:
         If its process ends meanwhile, it is restored with its keys from the last checkpoint and asked once more.
 
         Raises:
-            Refusal: the key server refused this call, or failed at it.
+            Refusal: the key server refused this call, or failed at it, or gave an answer that is none.
             ClientError: it is gone.
         """
         office = self._office
@@ -319,7 +319,11 @@ class KeyServerLine:
         office.waited += time.perf_counter() - started
         if isinstance(answer, Exception):
             raise ClientError(f"the key server is gone: {answer}") from answer
-        reply, zones = calls.read_reply(answer)
+        try:
+            reply, zones = calls.read_reply(answer)
+        except MessageError as error:
+            office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, {})
+            raise Refusal(f"the key server's answer cannot be used: {one_line(str(error))}") from error
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
         self.seconds += reply.reports.get("seconds_total", 0.0)
         for name, (count, took) in reply.reports.get("operations", {}).items():

@@ -58,7 +58,6 @@ class Pld(fedplug.Accountant):
 
     def __init__(self, options: Options) -> None:
         self.options: Pld.Options = options
-        self._before: dict[tuple[str, float], tuple[tuple[tuple[Release, int], ...], Any]] = {}
 
     def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
         """Epsilon of a list of Gaussian releases, one (noise_multiplier, sampling_rate) a round.
@@ -135,7 +134,7 @@ class Pld(fedplug.Accountant):
         interval = max(self.options.interval, losses / _POINTS)
         if losses == 0:
             interval *= self._widening(counts, adjacency)
-        return float(self._folded(tuple(counts.items()), adjacency, interval).get_epsilon_for_delta(delta))
+        return float(_folded(tuple(counts.items()), adjacency, interval).get_epsilon_for_delta(delta))
 
     def _widening(self, counts: collections.Counter[Release], adjacency: str) -> int:
         """By how much the grid of Gaussian releases may be wider than the options say; a power of two."""
@@ -144,19 +143,26 @@ class Pld(fedplug.Accountant):
         points = sensitivity * width(variances) / self.options.interval
         return 2 ** max(0, math.ceil(math.log2(points / _POINTS_OF_BELLS)))
 
-    def _folded(self, releases: tuple[tuple[Release, int], ...], adjacency: str, interval: float) -> Any:
-        """All releases composed, in order. All but the last kind are remembered: noise that changes with every round
-        adds one kind a round.
-        """
-        known, total = self._before.get((adjacency, interval), ((), None))
-        if releases[: len(known)] != known or len(known) >= len(releases):
-            known, total = (), None
-        for release, count in releases[len(known) :]:
-            if (known := releases[: len(known) + 1]) == releases:
-                self._before[adjacency, interval] = releases[:-1], total
-            one = _distribution(release, count, adjacency, interval)
-            total = one if total is None else total.compose(one)
-        return total
+
+_BEFORE: dict[tuple[str, float], tuple[tuple[tuple[Release, int], ...], Any]] = {}
+"""Releases that were composed last on a grid, and their distribution; a few are kept."""
+
+
+def _folded(releases: tuple[tuple[Release, int], ...], adjacency: str, interval: float) -> Any:
+    """All releases composed, in order. All but the last kind are remembered: noise that changes with every round adds
+    one kind a round.
+    """
+    known, total = _BEFORE.pop((adjacency, interval), ((), None))
+    if releases[: len(known)] != known or len(known) >= len(releases):
+        known, total = (), None
+    for release, count in releases[len(known) :]:
+        if (known := releases[: len(known) + 1]) == releases:
+            while len(_BEFORE) >= 8:
+                del _BEFORE[next(iter(_BEFORE))]
+            _BEFORE[adjacency, interval] = releases[:-1], total
+        one = _distribution(release, count, adjacency, interval)
+        total = one if total is None else total.compose(one)
+    return total
 
 
 def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) -> Release:
