@@ -4,7 +4,7 @@
 
 Each recipe is cut down to the bundled digits, a small model and five clients, run once, and then lied to: one answer of
 one party, altered anywhere, is played to the server (`fedplug.testing.lies`). Prints a line a recipe, and the first lies
-that had another consequence than their sender's own exclusion, with the seed that repeats them; exit code 1 then.
+that had another consequence than their sender's exclusion, with the seed that repeats them; exit code 1 then.
 """
 
 from __future__ import annotations

@@ -123,6 +123,7 @@ class Lies:
         self._stage = Stage(None)
         self._books.protocol.office.transport = self._stage
         self._gone: dict[tuple[str, str], set[int]] = {}
+        self._everyone = set(self._books.protocol.client_ids)
 
     def told(self) -> list[tuple[Act, str, int]]:
         """Every answer that somebody gave: when, who, the how manieth."""
@@ -144,7 +145,9 @@ class Lies:
         """
         outcome = self._played(act, {(address, number): message})
         if isinstance(outcome, str):
-            return outcome
+            # Where a round needs everybody, whoever is left out ends it, as whoever is gone does.
+            ends = outcome.startswith(TooFewClients.__name__) and self._missing(act, address) == self._everyone
+            return "" if ends else outcome
         others = outcome - ({int(address.partition(":")[2])} if address != KEY_SERVER else set())
         if others and not others <= self._missing(act, address):
             return f"clients {sorted(others)} are left out"
@@ -155,8 +158,7 @@ class Lies:
         if (act.name, address) not in self._gone:
             answers = range(len(act.answers[address]))
             found = self._played(act, {(address, number): None for number in answers})
-            everyone = set(self._books.protocol.client_ids)
-            self._gone[act.name, address] = everyone if isinstance(found, str) else found
+            self._gone[act.name, address] = self._everyone if isinstance(found, str) else found
         return self._gone[act.name, address]
 
     def _played(self, act: Act, lies: dict[tuple[str, int], bytes | None]) -> set[int] | str:
@@ -172,8 +174,6 @@ class Lies:
             act.play(books)
             json.dumps(json_ready([*books.rows, books.metrics.awaiting, books.ledger.to_json()]), allow_nan=False)
             codec.encode(_state(books))
-        except TooFewClients as error:
-            return "" if act.before is None else f"{type(error).__name__}: {error}"
         except FedplugError as error:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
         except Exception as error:
