@@ -3,8 +3,8 @@
     python benchmarks/fuzz.py [--messages 100000] [--seconds 3600] [--only fas,lwe] [--seed 1]
 
 Each recipe is cut down to the bundled digits, a small model and five clients, run once, and then lied to: one answer of
-one party, altered anywhere, is played to the server (`fedplug.testing.lies`). Prints a line a recipe, and the first lies
-that had another consequence than their sender's exclusion, with the seed that repeats them; exit code 1 then.
+one party, altered anywhere, is played to the server (`fedplug.testing.lies`). Prints a line a recipe, and the first
+lies that had another consequence than their sender's exclusion, with the seed that repeats them; exit code 1 then.
 """
 
 from __future__ import annotations
