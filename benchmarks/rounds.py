@@ -82,7 +82,7 @@ def measure(name: str, rounds: int) -> list[float]:
         attach(self, *arguments)
         self.protocol.events.subscribe(RoundClosed, lambda event: moments.append(time.process_time()))
 
-    Bookkeeping.__init__ = watched  # type: ignore[method-assign]
+    Bookkeeping.__init__ = watched  # type: ignore[method-assign,assignment]
     try:
         with tempfile.TemporaryDirectory() as folder:
             fedplug.run(

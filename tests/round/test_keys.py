@@ -328,3 +328,24 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
         engine.exchange = altered  # type: ignore[method-assign]
         with pytest.raises(TooFewClients, match=r"do(es)? not open"):
             protocol.setup()
+
+
+@pytest.mark.parametrize("key_holder", ["clients", "key_server"])
+def test_a_sealed_secret_goes_to_its_client_alone(key_holder: str) -> None:
+    """Each client gets one box, and another one than the others; a set-up is not quadratic in clients."""
+    answer = {"answer": "clients"} if key_holder == "key_server" else {}
+    seal = {"use": "std.bfv", "key_holder": key_holder, **answer}
+    protocol, engine, _ = build(recipe_of("encrypted", [seal], rounds=1))
+    try:
+        protocol.setup()
+    finally:
+        engine.close()
+    boxes: dict[str, list[bytes]] = {}
+    for message in protocol.wire.messages:
+        if message.sender == "server" and message.receiver.startswith("client:"):
+            for call in message.decode()["calls"]:
+                if call[3] in ("take_secret", "take_answer_key"):
+                    boxes.setdefault(message.receiver, []).append(call[4][0])
+    assert sorted(boxes) == [f"client:{client_id}" for client_id in range(4)]
+    assert all(len(mine) == 1 and isinstance(mine[0], bytes) for mine in boxes.values())
+    assert len({mine[0] for mine in boxes.values()}) == 4

@@ -86,7 +86,7 @@ class Ledger:
         self.feedback = Spent(np.zeros(self.num_clients))
         self.so_far = SoFar()
         # By client, how often it has made which release of single records.
-        self.records: dict[int, Counter[tuple[float, ...]]] = {}
+        self.records: dict[int, Counter[tuple[float, float, float]]] = {}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]

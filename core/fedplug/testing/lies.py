@@ -77,10 +77,10 @@ class Stage(Transport):
     def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
         """Gives the real answers, or the next ones of each party."""
         if self.real is not None:
-            for address, answer in self.real.exchange(messages):
-                assert isinstance(answer, bytes), answer
-                self.answers.setdefault(address, []).append(answer)
-                yield address, answer
+            for address, given in self.real.exchange(messages):
+                assert isinstance(given, bytes), given
+                self.answers.setdefault(address, []).append(given)
+                yield address, given
             return
         for address in messages:
             number = self._asked[address] = self._asked.get(address, -1) + 1
@@ -101,14 +101,14 @@ class Lies:
     """
 
     def __init__(self, recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> None:
-        self._new = lambda: build(recipe, catalog, data_root)
-        books, engine, _ = self._new()
+        self._built = recipe, catalog, data_root
+        books, engine, _ = build(*self._built)
         stage = Stage(engine)
         books.protocol.office.transport = stage
         self.acts: list[Act] = []
         plays: list[tuple[str, Callable[[Bookkeeping], None]]] = [("set-up", lambda books: books.protocol.setup())]
         for round in range(recipe.rounds):
-            plays.append((f"round {round + 1}", lambda books, round=round: books.protocol.round(round)))
+            plays.append((f"round {round + 1}", _round(round)))
         plays.append(("end", lambda books: books.protocol.finish()))
         try:
             for name, play in plays:
@@ -118,7 +118,7 @@ class Lies:
                 self.acts.append(Act(name, play, before, stage.answers))
         finally:
             engine.close()
-        self._books, playing, _ = self._new()
+        self._books, playing, _ = build(*self._built)
         playing.close()
         self._stage = Stage(None)
         self._books.protocol.office.transport = self._stage
@@ -164,7 +164,7 @@ class Lies:
     def _played(self, act: Act, lies: dict[tuple[str, int], bytes | None]) -> set[int] | str:
         books = self._books
         if act.before is None:
-            books, engine, _ = self._new()
+            books, engine, _ = build(*self._built)
             engine.close()
             books.protocol.office.transport = self._stage
         else:
@@ -179,6 +179,10 @@ class Lies:
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return set(books.protocol.office.dropped)
+
+
+def _round(round: int) -> Callable[[Bookkeeping], None]:
+    return lambda books: books.protocol.round(round)
 
 
 def _state(books: Bookkeeping) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class Pld(fedplug.Accountant):
         sensitivity = 1 if adjacency == "zero_out" else 2
         variances = math.fsum(count * variance(multiplier, rate) for (_, multiplier, rate), count in counts.items())
         points = sensitivity * width(variances) / self.options.interval
-        return 2 ** max(0, math.ceil(math.log2(points / _POINTS_OF_BELLS)))
+        return 1 << max(0, math.ceil(math.log2(points / _POINTS_OF_BELLS)))
 
 
 _BEFORE: dict[tuple[str, float], tuple[tuple[tuple[Release, int], ...], Any]] = {}
