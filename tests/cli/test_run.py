@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.cli.main import main
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 
 RECIPE = """
@@ -167,7 +167,7 @@ def test_settings_are_judged_before_anything_is_loaded_or_printed(
     def loaded(*_: object) -> None:
         raise AssertionError("data were loaded")
 
-    monkeypatch.setattr(run_command, "World", loaded)
+    monkeypatch.setattr(execution, "World", loaded)
     assert fedplug(monkeypatch, "run", recipe, "--output", tmp_path / "runs", *words) == 1
     captured = capsys.readouterr()
     assert complaint in captured.err

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fedplug.api.errors import SetupError
 from fedplug.api.events import Asking
+from fedplug.engines import processes
 from fedplug.engines.base import Job
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.recipe.recipe import Recipe
@@ -214,3 +215,55 @@ def test_closing_does_not_wait_for_a_client_that_is_busy() -> None:
     engine.close()
     assert time.monotonic() - before < 4  # two seconds for all together, and then they are ended
     assert gone(started)
+
+
+def test_a_worker_that_dies_while_it_is_restored_is_restored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once more, and a third time; one that dies of it every time ends the run, which can be resumed."""
+    protocol, engine, _ = build(recipe_of(rounds=3), "processes")
+    assert isinstance(engine, ProcessEngine)
+    send, deaths = processes.Worker.send, [2]
+
+    def dying(self: processes.Worker, command: str, argument: str, data: bytes) -> None:
+        if command == "load" and deaths[0]:
+            deaths[0] -= 1
+            self.process.kill()
+            self.process.join()
+        send(self, command, argument, data)
+
+    def kill_worker() -> None:
+        os.kill(pids(engine)[0], signal.SIGKILL)
+        engine._workers[0].process.join()
+
+    monkeypatch.setattr(processes.Worker, "send", dying)
+    try:
+        protocol.setup()
+        Checkpoints(tmp_path).write(0, protocol.state(), engine)
+        kill_worker()
+        protocol.round(0)
+        assert deaths == [0]
+        assert not protocol.office.dropped
+        kill_worker()
+        deaths[0] = 3
+        with pytest.raises(SetupError, match="3 times while it was being restored"):
+            protocol.round(1)
+    finally:
+        engine.close()
+
+
+def test_arrays_that_clients_hold_alike_are_stored_once_whatever_their_order(tmp_path: Path) -> None:
+    protocol, engine, _ = build(recipe_of(rounds=1))
+    try:
+        protocol.setup()
+        clients = list(engine._hosts["client:0"].clients.values())  # type: ignore[attr-defined]
+        one, other = clients[0].vector.copy(), clients[0].vector + 1
+        for client, vector in zip(clients, (one, other, one.copy(), other.copy()), strict=True):
+            client.vector = vector
+        engine.save(tmp_path)
+        assert len(list(tmp_path.glob("*-array-*.state"))) == 2
+        vectors, _ = read_saved(tmp_path)
+    finally:
+        engine.close()
+    for client_id, vector in enumerate((one, other, one, other)):
+        assert np.array_equal(vectors[client_id], vector)

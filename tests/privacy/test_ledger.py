@@ -41,6 +41,9 @@ class FakeAccountant:
         self.asked.append((releases, delta, adjacency))
         return {"pld": 0.5, "rdp": 0.6}
 
+    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> None:
+        """As an accountant that takes releases one by one."""
+
 
 def ledger_of(**facts: Any) -> Ledger:
     given = {"recipe_name": "test", "num_clients": CLIENTS, "rounds": 10, "min_clients": 2, "delta": DELTA}

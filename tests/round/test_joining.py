@@ -11,7 +11,7 @@ from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
 from key_story import Story, encrypted
-from toy_components import Outcome, build, paraaegis, run_protocol
+from toy_components import Outcome, build, paraaegis, recipe_of, run_protocol
 
 
 def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -> None:
@@ -50,8 +50,16 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
         protocol, engine, _ = build(paraaegis())
         exchange = engine.exchange
 
-        def altered(messages: dict[str, bytes], exchange: Any = exchange, swapped: str = swapped) -> Any:
+        boxes: dict[str, bytes] = {}
+
+        def altered(
+            messages: dict[str, bytes], exchange: Any = exchange, swapped: str = swapped, boxes: Any = boxes
+        ) -> Any:
             changed = {}
+            for address, data in messages.items():
+                for call in map(codec.decode, codec.decode(codec.unframe(data))["calls"]):
+                    if call[3] == "take_secret":
+                        boxes[address] = call[4][0]
             for address, data in messages.items():
                 body = codec.decode(codec.unframe(data))
                 calls = [codec.decode(call) for call in body["calls"]]
@@ -59,7 +67,7 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
                     if call[3] == "adopt_keys" == swapped:
                         call[4][1] = {**call[4][1], "bits": 3}
                     elif call[3] == "take_secret" == swapped:
-                        call[4][0] = {c: call[4][0][(c + 1) % 4] for c in call[4][0]}
+                        call[4][0] = next((box for whose, box in boxes.items() if whose != address), call[4][0])
                 body["calls"] = [codec.encode(call) for call in calls]
                 changed[address] = codec.frame(codec.encode(body))
             return exchange(changed)
@@ -67,3 +75,24 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
         engine.exchange = altered  # type: ignore[method-assign]
         with pytest.raises(TooFewClients, match=r"do(es)? not open"):
             protocol.setup()
+
+
+@pytest.mark.parametrize("key_holder", ["clients", "key_server"])
+def test_a_sealed_secret_goes_to_its_client_alone(key_holder: str) -> None:
+    """Each client gets one box, and another one than the others; a set-up is not quadratic in clients."""
+    answer = {"answer": "clients"} if key_holder == "key_server" else {}
+    seal = {"use": "std.bfv", "key_holder": key_holder, **answer}
+    protocol, engine, _ = build(recipe_of("encrypted", [seal], rounds=1))
+    try:
+        protocol.setup()
+    finally:
+        engine.close()
+    boxes: dict[str, list[bytes]] = {}
+    for message in protocol.wire.messages:
+        if message.sender == "server" and message.receiver.startswith("client:"):
+            for call in message.decode()["calls"]:
+                if call[3] in ("take_secret", "take_answer_key"):
+                    boxes.setdefault(message.receiver, []).append(call[4][0])
+    assert sorted(boxes) == [f"client:{client_id}" for client_id in range(4)]
+    assert all(len(mine) == 1 and isinstance(mine[0], bytes) for mine in boxes.values())
+    assert len({mine[0] for mine in boxes.values()}) == 4

@@ -27,7 +27,10 @@ from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
+from fedplug.runs.archive import Archive
+from fedplug.runs.execution import INTERRUPTED
 from fedplug.runs.files import read_rows
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
@@ -164,7 +167,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     assert told(folder) == [SAID.format(2)]
 
 
-def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
+def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
     from fedplug.round.client_data import load_data
     from fedplug.wire.record import Wire
@@ -176,7 +179,7 @@ def running(engine: str, folder: Path) -> tuple[run_command.Protocol, Engine]:
     data, public = load_data(recipe, composition.components, None)
     model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     arguments = (recipe, composition, started, model.layout, Wire(keep=True), Events(), model, public)
-    return run_command.Protocol(*arguments), started
+    return Protocol(*arguments), started
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -266,16 +269,16 @@ def test_clients_open_the_same_bytes_again_after_a_kill_and_end_as_if_nothing_ha
 
 def test_a_client_whose_process_dies_opens_the_last_sum_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row of round 1 is there when the clients have opened its sum, before the checkpoint of round 2."""
-    write, victims = run_command.Run._write_metrics, list[Any]()
+    write, victims = Archive.add_row, list[Any]()
 
-    def killing(self: run_command.Run, *arguments: Any) -> None:
+    def killing(self: Archive, *arguments: Any) -> None:
         write(self, *arguments)
         if not victims:
             victims.extend(child for child in multiprocessing.active_children() if child.name == "worker-0")
             victims[0].kill()
             victims[0].join()
 
-    monkeypatch.setattr(run_command.Run, "_write_metrics", killing)
+    monkeypatch.setattr(Archive, "add_row", killing)
     folder = start(sealed("clients", min_clients=2), settings_of(tmp_path, "processes"))
     assert len(victims) == 1
     assert not any(row.unopened for row in rows_of(folder))
@@ -388,7 +391,7 @@ def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatc
         patch.setattr(Charging, "_released", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         recipe = Recipe.from_plain(recipe_of(), toy_catalog())
         code, folder = run_command.start(recipe, settings, toy_catalog())
-    assert code == run_command.INTERRUPTED
+    assert code == INTERRUPTED
     with locked(folder):
         for command in (
             lambda: run_command.resume(folder, settings, None, toy_catalog()),

@@ -94,6 +94,11 @@ def frame(body: bytes) -> bytes:
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
+def framed_size(data: bytes | memoryview) -> int:
+    """How many bytes the frame takes that these begin with; all of them where they begin with none."""
+    return _FRAME.size + _FRAME.unpack_from(data)[1] if len(data) >= _FRAME.size else len(data)
+
+
 def unframe(data: bytes) -> bytes:
     """Checks length and checksum and gives the body.
 

@@ -130,6 +130,7 @@ def log_error(run_dir: Path | None, whose: str, error: BaseException) -> None:
     if run_dir is None or not run_dir.is_dir():
         return
     text = "".join(traceback.format_exception(error))
-    handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(handle, "a", encoding="utf-8") as file:
-        file.write(f"-- {whose}\n{text}\n")
+    with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+        handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
+            file.write(f"-- {whose}\n{text}\n")

@@ -14,17 +14,18 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from fedplug.api.plain import json_ready
 from fedplug.api.typed import MOST, shown
 
 
 def _spelt(value: Any) -> Any:
-    return _SPELT.get(value, value) if isinstance(value, str) else value
+    return math.nan if value is None else _SPELT.get(value, value) if isinstance(value, str) else value
 
 
 # Strict, so that a text is no number and a float no count. Keys of dictionaries are not: JSON has texts only.
-_SPELT = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_SPELT = {"inf": math.inf, "-inf": -math.inf}
 Number = Annotated[float, BeforeValidator(_spelt), Field(strict=True)]
-"""NaN and infinity included, since a diverged round has a loss of NaN; JSON, which has neither, spells them."""
+"""NaN and infinity included, since a diverged round has a loss of NaN; JSON has neither: null, and `inf` as a text."""
 Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=MOST)]
 Text = Annotated[str, Field(strict=True)]
@@ -39,7 +40,7 @@ class Record:
         """Dictionaries, lists, numbers and texts; inverse of `from_plain`.
 
         Args:
-            for_json: write NaN and infinite numbers as `nan`, `inf` and `-inf`.
+            for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
         """
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         given = [(field, getattr(self, field.name)) for field in fields]
@@ -103,5 +104,4 @@ def _plain(value: Any, for_json: bool) -> Any:
         return {key: _plain(inner, for_json) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner, for_json) for inner in value]
-    spell = for_json and isinstance(value, float) and not math.isfinite(value)
-    return f"{value:g}" if spell else value
+    return json_ready(value) if for_json else value

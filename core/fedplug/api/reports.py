@@ -8,13 +8,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fedplug.api import pictures
-from fedplug.api.record import Amount, Count, Number, Record, Text
+from fedplug.api.plain import one_line
+from fedplug.api.record import Amount, Count, Number, Record
 from fedplug.api.typed import shown
 
-Numbers = dict[Text, Number]
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError(f"the name {shown(name)} holds what cannot be printed")
+    return name
+
+
+Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
+"""A component's name and a word."""
+Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
+Numbers = dict[Name, Number]
 """What a component gives under names of its own: what a trainer returns, what is logged."""
 
 
@@ -77,13 +88,13 @@ class Reports(Record):
     churn: Number | None = None
     log: Numbers = dataclasses.field(default_factory=dict)
     evaluation: Evaluated | None = None
-    operations: dict[Text, Annotated[list[Amount], Field(min_length=2, max_length=2)]] = dataclasses.field(
+    operations: dict[Name, Annotated[list[Amount], Field(min_length=2, max_length=2)]] = dataclasses.field(
         default_factory=dict
     )
-    unopened: dict[Text, Text] = dataclasses.field(default_factory=dict)
-    opened_before: dict[Text, list[Count]] = dataclasses.field(default_factory=dict)
-    pictures: dict[Text, Any] = dataclasses.field(default_factory=dict)
-    unpictured: dict[Text, Text] = dataclasses.field(default_factory=dict)
+    unopened: dict[Name, Reason] = dataclasses.field(default_factory=dict)
+    opened_before: dict[Name, list[Count]] = dataclasses.field(default_factory=dict)
+    pictures: dict[Name, Any] = dataclasses.field(default_factory=dict)
+    unpictured: dict[Name, Reason] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError where a picture is none, or there are too many."""

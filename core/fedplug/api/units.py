@@ -13,9 +13,9 @@ NOTHING = "–"
 """Shown where there is no number."""
 
 def as_float(value: Any) -> float:
-    """The value as a float; NaN for None and for anything that is no number."""
+    """The value as a float; NaN for None and for anything that is no number. JSON has infinity as the text `inf`."""
     if isinstance(value, str):
-        return math.nan
+        return {"inf": math.inf, "-inf": -math.inf}.get(value, math.nan)
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

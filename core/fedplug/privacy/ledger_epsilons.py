@@ -13,7 +13,8 @@ from fedplug.privacy.sampling_credit import amplified
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
-    from fedplug.privacy.ledger import Ledger, ZoneCost
+    from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.spent import ZoneCost
 
 
 def headline(ledger: Ledger) -> float | None:
@@ -50,12 +51,7 @@ def _price(cost: ZoneCost, sums_only: bool) -> NDArray[np.float64]:
 
 def _sums_only(ledger: Ledger) -> set[str]:
     """Encrypted zones with distributed noise of which nobody can open a single upload: clients see the sums."""
-    single = {
-        zone
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        if any(release["trust"] != "distributed" for release in facts["releases"])
-    }
+    single = ledger.so_far.single
     return {zone for zone, holder in ledger.key_holders.items() if holder != "clients" and zone not in single}
 
 
@@ -67,10 +63,11 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
     stated = {}
     for level, by_client in ledger.accounts.items():
         keeper, found = ledger.keepers[level], []
-        for history in {tuple(releases) for releases in by_client.values()}:
-            known = [keeper.account.release(*numbers) for numbers in history if numbers is not None]
+        # Clients that made the same releases, in whatever order, have spent the same.
+        for history in {frozenset(releases.items()): releases for releases in by_client.values()}.values():
+            known = [keeper.account.release(*numbers) for numbers in history.elements() if numbers is not None]
             epsilons = keeper.epsilon_of(known, ledger.delta)
-            found.append(epsilons if len(known) == len(history) else dict.fromkeys(epsilons, math.inf))
+            found.append(dict.fromkeys(epsilons, math.inf) if None in history else epsilons)
         if found:
             stated[level] = {method: max(float(one[method]) for one in found) for method in found[0]}
     return stated

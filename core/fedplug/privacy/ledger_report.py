@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api.plain import json_ready
 from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
 from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
 from fedplug.privacy.ledger_zones import is_reproducible
@@ -67,7 +68,7 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "never_covered": list(NEVER_COVERED),
         "log": [_published(entry) for entry in ledger.log] if why is None else ledger.log,
     }
-    return _plain(plain)  # type: ignore[no-any-return]
+    return json_ready(plain)  # type: ignore[no-any-return]
 
 
 def verdict(ledger: Ledger) -> str:
@@ -285,14 +286,3 @@ def _number(epsilon: float) -> str:
     if epsilon == 0:
         return "0"
     return f"{epsilon:.2f}" if 0.005 <= epsilon < 10_000 else f"{epsilon:.2e}"
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return "inf" if math.isinf(value) else None if math.isnan(value) else float(value)
-    return value

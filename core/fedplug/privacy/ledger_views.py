@@ -104,14 +104,7 @@ def _voided(ledger: Ledger, name: Party) -> str:
 
 def _unsaid(ledger: Ledger) -> str:
     """What nobody stated, so that no view has a guarantee; empty where all is stated."""
-    unstated = dict.fromkeys(
-        f"{link} in zone {zone}"
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        for link in facts["unstated"]
-        if not (facts["local"] or facts["central"] or facts["other"])
-    )
-    if unstated:
+    if unstated := ledger.so_far.unstated:
         return f"{listed([*unstated])} states no effect, so nothing is promised behind it"
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
@@ -165,7 +158,7 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
         return f"sees decrypted sums of the {listed(seen)} zone, without noise"
     if seen := [zone for zone, cost in noised.items() if cost.central]:
         return f"is trusted: adds the noise of the {listed(seen)} zone itself and sees what is below it"
-    if ledger.feedback.any() and (scored := _scaled_by_scores(ledger)):
+    if ledger.feedback.any() and (scored := sorted(ledger.so_far.scored)):
         return (
             f"sees the {listed(scored)} zone after noise that is scaled by scores, and these follow from a model that "
             f"the un-noised {listed(bare)} zone has moved"
@@ -239,15 +232,6 @@ def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:
     return Guarantee(spent, spent.doubled(), because)
 
 
-def _scaled_by_scores(ledger: Ledger) -> list[str]:
-    """Zones whose noise has sizes that follow from scores of a model."""
-    found = {
-        zone
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        if any(release["scored"] for release in facts["releases"])
-    }
-    return sorted(found)
 
 
 def _how_bare(ledger: Ledger, zones: list[str]) -> str:

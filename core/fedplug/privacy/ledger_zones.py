@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
-    from fedplug.privacy.ledger import Ledger, ZoneCost
+    from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.spent import ZoneCost
 
 ADJACENCIES = ("zero_out", "replace_one")
 
@@ -28,12 +29,7 @@ def bare_zones(ledger: Ledger) -> list[str]:
 
 def is_reproducible(ledger: Ledger) -> bool:
     """Whether any noise of the run follows from the recipe's seed."""
-    return any(
-        release["source"] == "reproducible"
-        for entry in ledger.log
-        for facts in entry["zones"].values()
-        for release in facts["releases"]
-    )
+    return ledger.so_far.reproducible
 
 
 def summed(

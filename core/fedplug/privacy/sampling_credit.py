@@ -6,10 +6,10 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from fedplug.privacy.accounting import effective_multiplier
 from fedplug.privacy.ledger_zones import ADJACENCIES, bare_zones, listed
 
 if TYPE_CHECKING:
+    from fedplug.api.outer_roles import Accountant
     from fedplug.privacy.ledger import Ledger
 
 
@@ -20,20 +20,27 @@ def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
     """
     if ledger.accountant is None or why_not_amplified(ledger) is not None:
         return None
-    releases = []
-    for entry in ledger.log:
-        # Every release here is central: `why_not_amplified` saw to it.
-        multiplier = effective_multiplier(
-            facts["central"] for facts in entry["zones"].values() if facts["central"] is not None
-        )
-        releases.append((multiplier, float(ledger.sampling["rate"])))
+    # Every release here is central: `why_not_amplified` saw to it.
+    rate = float(ledger.sampling["rate"])
+    releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
     return {
         adjacency: {
             f"epsilon_{method}": value
-            for method, value in ledger.accountant.epsilon(releases, ledger.delta, adjacency).items()
+            for method, value in _composed(ledger.accountant, releases, ledger.delta, adjacency).items()
         }
         for adjacency in ADJACENCIES
     }
+
+
+def _composed(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+) -> dict[str, float]:
+    """Epsilons of sampled Gaussian releases, also by an accountant that takes them one by one."""
+    stated = accountant.compose(releases, delta, adjacency)
+    if stated is not None:
+        return stated
+    one_by_one = [(multiplier, rate) for _, multiplier, rate, count in releases for _ in range(count)]
+    return accountant.epsilon(one_by_one, delta, adjacency)
 
 
 def why_not_amplified(ledger: Ledger) -> str | None:
@@ -55,7 +62,7 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
     if bare := bare_zones(ledger):
         return f"sums of the {listed(bare)} zone have no noise, and show who took part"
-    if not all(entry.get("secret_cohort") for entry in ledger.log):
+    if ledger.so_far.exposed:
         return "what was released besides the noised sums shows who took part"
     # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
     # is multiplied by the rounds and by e^epsilon.

@@ -43,7 +43,7 @@ class Joining(PartySteps):
         return _copies(secrets.draw(), public_keys, _COHORT, client.ctx.digest)
 
     @at_client
-    def take_secret(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
+    def take_secret(self, client: HostedClient, sealed: bytes) -> None:
         """Opens this client's copy of the cohort secret."""
         client.remembered.cohort_secret = _own_copy(client, sealed, _COHORT)
 
@@ -54,7 +54,7 @@ class Joining(PartySteps):
         return _copies(key, public_keys, _ANSWERS, key_server.ctx.digest)
 
     @at_client
-    def take_answer_key(self, client: HostedClient, sealed: dict[int, bytes]) -> None:
+    def take_answer_key(self, client: HostedClient, sealed: bytes) -> None:
         """Opens this client's copy of the key server's answer key."""
         client.remembered.answer_key = _own_copy(client, sealed, _ANSWERS)
 
@@ -94,9 +94,9 @@ def _copies(secret: bytes, public_keys: Mapping[int, bytes], what: str, digest: 
     }
 
 
-def _own_copy(client: HostedClient, sealed: Mapping[int, bytes], what: str) -> bytes:
+def _own_copy(client: HostedClient, sealed: bytes, what: str) -> bytes:
     purpose = _purpose(what, client.ctx.digest, client.client_id)
-    return secrets.unseal(sealed[client.client_id], client.cache["hpke"], purpose)
+    return secrets.unseal(sealed, client.cache["hpke"], purpose)
 
 
 def _purpose(what: str, digest: str, client_id: int) -> bytes:

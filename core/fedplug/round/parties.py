@@ -7,6 +7,7 @@ protocol asks of them in `fedplug.round.steps`.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +95,17 @@ class ClientHost:
 
     def save(self, folder: Path) -> None:
         """Writes a file a client, and one file for each array that several of them hold."""
-        stored: list[tuple[NDArray[Any], str]] = []
+        stored: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        seen: dict[int, str] = {}  # those that clients hold together need no digest each
 
         def share(array: NDArray[Any]) -> str:
-            for known, name in stored:
-                if known is array or (known.dtype == array.dtype and np.array_equal(known, array)):
-                    return name
-            name = f"{file_name(self.addresses[0])[:-6]}-array-{len(stored)}.state"
-            write_file(folder / name, codec.encode(array))
-            stored.append((array, name))
-            return name
+            if id(array) not in seen:
+                digest = hashlib.blake2b(np.ascontiguousarray(array).data).digest()
+                name = f"{file_name(self.addresses[0])[:-6]}-array-{len(stored)}.state"
+                seen[id(array)] = stored.setdefault((array.dtype.str, array.shape, digest), name)
+                if seen[id(array)] == name:
+                    write_file(folder / name, codec.encode(array))
+            return seen[id(array)]
 
         for address, client in self.clients.items():
             memory = client.remembered

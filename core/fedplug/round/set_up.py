@@ -73,12 +73,13 @@ class SetUp:
         self._require(hellos, ids)
         keys = {c: hello.public_key for c, hello in hellos.items() if hello.public_key is not None}
         if wants_answers:
-            everyone.tell(self.steps.take_answer_key, self.key_server.ask(self.steps.deal_answer_key, keys))
+            answer_keys = self.key_server.ask(self.steps.deal_answer_key, keys)
+            everyone.tell_each(self.steps.take_answer_key, read_dealt(answer_keys, ids, "answer key"))
         if wants_secret:
             copies = everyone.only(ids[:1]).ask(self.steps.deal, keys)
             dealt = self.office.usable(copies, lambda _, sealed: read_dealt(sealed, ids))
             self._require(dealt, ids[:1])
-            everyone.tell(self.steps.take_secret, dealt[ids[0]])
+            everyone.tell_each(self.steps.take_secret, dealt[ids[0]])
         return hellos
 
     def _weigh(self, everyone: Cohort, hellos: Mapping[int, Hello]) -> dict[int, float]:

@@ -186,6 +186,7 @@ class Sums:
                     self._close(zone, error, error.kind == OpenedBefore.__name__)
                     return None
                 if not isinstance(opened, Block) or opened.zone != zone or (not plain and opened.size != block.size):
-                    raise ClientError(f"the key server opened the {zone} sum as something else; it is out of order")
+                    self._close(zone, ClientError("the key server opened its sum as something else"), False)
+                    return None
                 block, met = opened, bool(plain)
         return block, met

@@ -103,17 +103,17 @@ def _releases(level: str, said: Any, count: int, rounds: int) -> list[list[float
     return said
 
 
-def read_dealt(dealt: Any, client_ids: list[int]) -> dict[int, bytes]:
-    """The sealed copies of the cohort secret as they arrived, one a client.
+def read_dealt(dealt: Any, client_ids: list[int], what: str = "cohort secret") -> dict[int, bytes]:
+    """The sealed copies of a secret as they arrived, one a client.
 
     Raises:
         MessageError: they are something else.
     """
     if not isinstance(dealt, dict) or any(type(key) is not int for key in dealt) or set(dealt) != set(client_ids):
-        raise MessageError(f"the cohort secret came as {shown(dealt)}, not one copy a client")
+        raise MessageError(f"the {what} came as {shown(dealt)}, not one copy a client")
     wrong = [client_id for client_id in client_ids if not isinstance(dealt.get(client_id), bytes)]
     if wrong:
-        raise MessageError(f"the copy of the cohort secret for client {wrong[0]} is not bytes")
+        raise MessageError(f"the copy of the {what} for client {wrong[0]} is not bytes")
     return dealt
 
 

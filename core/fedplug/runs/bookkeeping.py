@@ -56,18 +56,22 @@ class Bookkeeping:
         return self.metrics.rows
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the state of the protocol; plain data."""
-        rows, awaiting = self.metrics.rows, self.metrics.awaiting
-        return {
-            "rows": [row.to_plain() for row in rows], "awaiting": awaiting and awaiting.to_plain(),
-            "ledger": self.ledger.state(),
-        }  # fmt: skip
+        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
+        awaiting, ledger = self.metrics.awaiting, self.ledger.state()
+        del ledger["log"]
+        return {"awaiting": awaiting and awaiting.to_plain(), "ledger": ledger}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
+    def restore(self, state: dict[str, Any], rows: list[Row], log: list[dict[str, Any]]) -> None:
+        """Inverse of `state`; what lies behind comes from elsewhere.
+
+        Args:
+            state: what `state` gave.
+            rows: the complete rows until then.
+            log: the entries of the ledger until then.
+        """
         awaiting = state["awaiting"]
-        self.metrics.restore([Row.from_plain(row) for row in state["rows"]], awaiting and Row.from_plain(awaiting))
-        self.ledger.restore(state["ledger"])
+        self.metrics.restore(rows, awaiting and Row.from_plain(awaiting))
+        self.ledger.restore({**state["ledger"], "log": log})
 
 
 def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:

@@ -284,8 +284,8 @@ def _folder(run: Path | str | Run) -> Path:
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:
+    from fedplug.runs.execution import INTERRUPTED
     from fedplug.runs.result import Run
-    from fedplug.runs.run import INTERRUPTED
 
     if code == INTERRUPTED:
         raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) goes on")

@@ -19,6 +19,7 @@ from fedplug.api import codec
 from fedplug.api.component import named, remote_method
 from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.party_memory import CalledMemory
+from fedplug.api.plain import one_line
 from fedplug.api.reports import Reports
 from fedplug.api.typed import is_count, shown
 
@@ -130,7 +131,9 @@ def read_reply(data: bytes) -> tuple[Reply, Counter[str]]:
     error = reply.get("error", {"call": "", "message": ""})
     if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
         raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
-    failure = Failure(error["call"], str(error.get("kind", "")), error["message"]) if "error" in reply else None
+    failure = None
+    if "error" in reply:
+        failure = Failure(*(one_line(str(error.get(name, ""))) for name in ("call", "kind", "message")))
     return Reply(reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reports), zones
 
 

@@ -7,7 +7,7 @@ or an aggregate catches up before it is asked anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fedplug.api.context import Server
@@ -63,6 +63,11 @@ class Cohort:
         not depend on an earlier question of this round.
         """
         self._office.tell(self._reach, method, payload, lasting=True)
+
+    def tell_each(self, method: Callable[..., Any], payloads: Mapping[int, Any]) -> None:
+        """Like `tell`, with a payload for each client that goes to nobody else: sealed secrets, for instance."""
+        for client_id, payload in payloads.items():
+            self._office.tell([client_id], method, (payload,), lasting=True)
 
     def tell_now(self, method: Callable[..., Any], *payload: Any) -> None:
         """Like `tell`, but only for clients in this round, and forgotten when the round ends."""

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fedplug.api.component import named
-from fedplug.api.errors import ClientError, PartyLost, Refusal
+from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal
+from fedplug.api.plain import one_line
 from fedplug.wire import calls
 from fedplug.wire.calls import Call
 from fedplug.wire.post_office import PostOffice
@@ -28,7 +29,7 @@ class KeyServerLine:
         If its process ends meanwhile, it is restored with its keys from the last checkpoint and asked once more.
 
         Raises:
-            Refusal: the key server refused this call, or failed at it.
+            Refusal: the key server refused this call, or failed at it, or gave an answer that is none.
             ClientError: it is gone.
         """
         office = self._office
@@ -42,7 +43,11 @@ class KeyServerLine:
         office.waited += time.perf_counter() - started
         if isinstance(answer, Exception):
             raise ClientError(f"the key server is gone: {answer}") from answer
-        reply, zones = calls.read_reply(answer)
+        try:
+            reply, zones = calls.read_reply(answer)
+        except MessageError as error:
+            office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, {})
+            raise Refusal(f"the key server's answer cannot be used: {one_line(str(error))}") from error
         office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
         self.seconds += reply.reports.seconds_total
         for name, (count, took) in reply.reports.operations.items():

@@ -15,12 +15,15 @@ from typing import Any, Protocol, TypeVar
 from fedplug.api.component import named
 from fedplug.api.errors import ClientError, MessageError, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
+from fedplug.api.plain import one_line
 from fedplug.api.reports import Reports
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
 from fedplug.wire.record import SERVER, Wire, client_address
 
 T = TypeVar("T")
+_LONGEST_REASON = 1000
+"""Characters of why a client dropped out; what it sent may be part of that."""
 
 
 class Transport(Protocol):
@@ -94,7 +97,7 @@ class PostOffice:
                 try:
                     reply = self._read(client_id, answer)
                 except (ClientError, MessageError) as error:
-                    self.dropped[client_id], reports = str(error), Reports()
+                    self.dropped[client_id], reports = one_line(str(error), _LONGEST_REASON), Reports()
                 else:
                     if reply.behind:
                         behind.append(client_id)
@@ -155,7 +158,7 @@ class PostOffice:
 
     def drop(self, client_id: int, reason: str) -> None:
         """Leaves a client out of the rest of this round; the first reason is kept."""
-        self.dropped.setdefault(client_id, reason)
+        self.dropped.setdefault(client_id, one_line(reason, _LONGEST_REASON))
 
     def require(self, answered: int) -> None:
         """Raises TooFewClients if fewer than `min_clients` clients are left, with the reasons."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,9 @@ class Wire:
     """The record of what crossed the wire. Counts always; keeps the bytes only if asked to.
 
     Attributes:
-        keep: whether `messages` keeps the bytes, for attacks and for tests.
-        messages: those recorded, in order, if `keep`.
+        keep: whether the bytes are kept, for attacks and for tests.
+        sink: is handed each message that is kept; None: they are collected in `messages`.
+        messages: those collected, in order.
         counts: round -> (direction, phase, zone) -> bytes. Direction is `up`, `down` or
             `key_server`; the zone `other` holds what belongs to no block, so that the zones of a phase add up to its
             bytes.
@@ -77,6 +78,7 @@ class Wire:
     """
 
     keep: bool = False
+    sink: Callable[[Message], None] | None = None
     messages: list[Message] = dataclasses.field(default_factory=list)
     counts: dict[int, Counter[tuple[str, str, str]]] = dataclasses.field(default_factory=dict)
     requests: Counter[int] = dataclasses.field(default_factory=Counter)
@@ -101,7 +103,8 @@ class Wire:
             counts[direction, phase, zone] += size
         counts[direction, phase, "other"] += len(data) - sum(zones.values())
         if self.keep:
-            self.messages.append(Message(sender, receiver, round, phase, data, len(data), dict(zones)))
+            message = Message(sender, receiver, round, phase, data, len(data), dict(zones))
+            (self.messages.append if self.sink is None else self.sink)(message)
 
     def take(self) -> list[Message]:
         """The messages kept since the last call."""
@@ -121,21 +124,22 @@ class Wire:
         return traffic
 
 
-def write_wire(path: Path, messages: list[Message]) -> None:
-    """Writes recorded messages to a file."""
-    path.parent.mkdir(exist_ok=True)
-    rows = [[m.sender, m.receiver, m.round, m.phase, m.data, dict(m.zones)] for m in messages]
-    path.write_bytes(codec.frame(codec.encode(rows)))
+def framed(message: Message) -> bytes:
+    """A recorded message as it lies in a file, where each has a frame of its own."""
+    row = [message.sender, message.receiver, message.round, message.phase, message.data, dict(message.zones)]
+    return codec.frame(codec.encode(row))
 
 
 def read_wire(path: Path) -> list[Message]:
-    """Reads what `write_wire` wrote.
+    """Reads the recorded messages of a file, one `framed` after the other.
 
     Raises:
         MessageError: the file is damaged.
     """
-    rows = codec.decode(codec.unframe(path.read_bytes()))
-    return [
-        Message(sender, receiver, round, phase, data, len(data), zones)
-        for sender, receiver, round, phase, data, zones in rows
-    ]
+    found, data = [], memoryview(path.read_bytes())
+    while data:
+        size = codec.framed_size(data)
+        sender, receiver, round, phase, body, zones = codec.decode(codec.unframe(bytes(data[:size])))
+        found.append(Message(sender, receiver, round, phase, body, len(body), zones))
+        data = data[size:]
+    return found

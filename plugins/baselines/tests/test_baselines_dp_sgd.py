@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -69,35 +70,35 @@ def clipped_sum(client: Any, norm: float) -> Any:
 
 
 def test_noise_for_epsilon_1_of_3000_examples() -> None:
-    """Ten rounds of five epochs of batches of 32: sigma = 3.07 by Renyi DP, less by PRV."""
+    """Ten rounds of five epochs of batches of 32: sigma = 3.07 by Renyi DP, less by loss distributions."""
     steps, rate = 10 * steps_of_a_round(3000, 32, 5), sampling_rate(3000, 32)
     assert (steps, rate) == (4700, 32 / 3000)
     sigma = noise_multiplier_for(1.0, 1e-5, rate, steps, "rdp")
     assert sigma == pytest.approx(3.07, abs=0.005)
     spent = record_epsilons([(sigma, rate, steps)], 1e-5)
     assert 0.998 < spent["epsilon_rdp"] <= 1.0
-    assert spent["epsilon_prv"] < 0.95
+    assert spent["epsilon_pld"] < 0.95
 
 
 def test_epsilon_of_a_known_setting() -> None:
-    """sigma 1.1, q 0.1, 100 steps: 6.614 by RDP, 5.923 by PRV; an accountant that is tighter still gives 5.913."""
+    """sigma 1.1, q 0.1, 100 steps: 6.614 by RDP, 5.923 by PRV, 5.9125 on a grid of losses a hundred times finer."""
     spent = record_epsilons([(1.1, 0.1, 100)], 1e-5)
     assert spent["epsilon_rdp"] == pytest.approx(6.614, abs=2e-3)
-    assert 5.913 <= spent["epsilon_prv"] <= 5.913 + 0.02
+    assert 5.9125 <= spent["epsilon_pld"] <= 5.9125 * 1.001
 
 
 def test_without_sampling_the_exact_curve_holds() -> None:
     sigma = noise_multiplier_for(2.0, 1e-5, 1.0, 50, "rdp")
     assert gaussian_epsilon(sigma / math.sqrt(50), 1e-5) == pytest.approx(2.0)
     spent = record_epsilons([(sigma, 1.0, 50)], 1e-5)
-    assert 2.0 <= spent["epsilon_prv"] <= 2.02 <= spent["epsilon_rdp"]
+    assert 2.0 - 1e-9 <= spent["epsilon_pld"] <= 2.002 <= spent["epsilon_rdp"]
 
 
 def test_rounds_compose_in_any_order_and_any_cut() -> None:
     parts = [(2.0, 0.2, 10), (3.0, 0.1, 5), (2.0, 0.2, 7)]
     together = record_epsilons([(3.0, 0.1, 5), (2.0, 0.2, 17)], 1e-5)
     assert record_epsilons(parts, 1e-5) == record_epsilons(parts[::-1], 1e-5) == together
-    assert record_epsilons(parts[:2], 1e-5)["epsilon_prv"] < together["epsilon_prv"]
+    assert record_epsilons(parts[:2], 1e-5)["epsilon_pld"] < together["epsilon_pld"]
 
 
 def test_nothing_released_costs_nothing_and_no_noise_everything() -> None:
@@ -117,7 +118,7 @@ def test_each_client_finds_the_noise_for_its_own_size(make_client: Any) -> None:
 
 
 def test_reproducible_noise_is_no_protection() -> None:
-    assert trainer().epsilon_of([(2.0, 0.1, 5)], 1e-5)["epsilon_prv"] == math.inf
+    assert trainer().epsilon_of([(2.0, 0.1, 5)], 1e-5)["epsilon_pld"] == math.inf
     assert trainer(source="secure").epsilon_of([(2.0, 0.1, 5)], 1e-5) == record_epsilons([(2.0, 0.1, 5)], 1e-5)
 
 
@@ -269,7 +270,7 @@ def test_every_round_is_charged_what_the_trainer_says_of_that_round(monkeypatch:
     protocol = run_protocol(recipe_of(train={"use": "toy.decaying", "noise_multiplier": 2.0}, rounds=3)).protocol
     told = protocol.server.remembered.accounts[0]["record"]
     assert [multiplier for multiplier, _, _ in told] == pytest.approx([2.0, 0.2, 0.02])
-    assert protocol.ledger.accounts["record"][0] == [tuple(release) for release in told]
+    assert protocol.ledger.accounts["record"][0] == Counter(tuple(release) for release in told)
     assert protocol.ledger.level_epsilons()["record"] >= min(record_epsilons([tuple(told[2])], 1e-5).values())
 
 
@@ -282,7 +283,7 @@ def test_a_trainer_that_does_other_than_it_said_before_round_1_is_refused(monkey
 
 @pytest.mark.parametrize("release", [(0.02, 1.0, 1), (0.01, 1.0, 1), (0.02, 0.2, 1), (0.02, 1.0, 1000)])
 def test_little_noise_is_never_said_to_protect_more_than_it_does(release: tuple[float, float, int]) -> None:
-    """Opacus' PRV accountant overflows from epsilon 709 on, or raises; one step in the batch is the Gaussian itself."""
+    """Where e^epsilon overflows (from 709 on) too; one step in the batch is the Gaussian itself."""
     multiplier, rate, _ = release
     # delta(epsilon) of a sampled step is at least rate * delta_G(epsilon + log(1 / rate)) of the plain Gaussian.
     found = record_epsilons([release], 1e-5)

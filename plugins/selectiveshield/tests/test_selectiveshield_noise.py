@@ -12,8 +12,9 @@ from fedplug import Block, Bound, Client, Context, Known, Layout, Seal, gaussian
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
-from fedplug.privacy.accounting import effective_multiplier, gaussian_rdp_epsilon, rdp_to_epsilon
+from fedplug.privacy.accounting import effective_multiplier
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug.testing.static import check_component
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier

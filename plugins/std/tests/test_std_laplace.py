@@ -12,9 +12,9 @@ import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Server
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.releases import Release
-from fedplug.privacy.accounting import composed_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_epsilons import zone_epsilons
+from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug.testing.static import check_component
 from fedplug_std.accountants import Pld

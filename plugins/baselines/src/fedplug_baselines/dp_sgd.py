@@ -230,12 +230,12 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         return SampledSteps(sigma, rate, steps)
 
     def epsilon_of(self, releases: Sequence[SampledSteps], delta: float) -> dict[str, float]:
-        """Epsilon of one record, by `epsilon_prv` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
+        """Epsilon of one record, by `epsilon_pld` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
 
         Noise of a reproducible source protects nobody: epsilon is infinite.
         """
         if self.options.source == "reproducible" and releases:
-            return {"epsilon_prv": math.inf, "epsilon_rdp": math.inf}
+            return {"epsilon_pld": math.inf, "epsilon_rdp": math.inf}
         return record_epsilons(releases, delta)
 
     def describe(self) -> str:

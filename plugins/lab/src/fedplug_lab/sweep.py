@@ -16,8 +16,10 @@ from pathlib import Path
 from fedplug.api import units
 from fedplug.api.errors import CheckpointError, describe
 from fedplug.recipe.catalog import Catalog
+from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
-from fedplug.runs.run import INTERRUPTED, Run, resolve_device, resume, start
+from fedplug.runs.machine import resolve_device
+from fedplug.runs.run import resume, start
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.grid import Combination, combinations, read_grid
@@ -53,7 +55,7 @@ def sweep(
     catalog = catalog or Catalog.discover()
     runs = combinations(recipe, read_grid(grid, seeds, sets), sets, catalog)
     # What would stop every run in the same way is found before the first one.
-    Run(runs[0].recipe, settings.output, settings, catalog)
+    Execution(runs[0].recipe, settings.output, settings, catalog)
     records = Records(settings.output)
     if dry_run:
         for number, one in enumerate(runs, 1):
