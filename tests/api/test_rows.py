@@ -30,15 +30,13 @@ def test_every_field_comes_back() -> None:
 
 
 def test_a_diverged_round_is_written_as_json_that_every_program_reads() -> None:
-    row = a_row(1, loss=math.nan, epsilon=math.inf, log={"x": -math.inf, "y": math.nan})
+    row = a_row(1, loss=math.nan, epsilon=math.inf, log={"x": -math.inf})
     line = row.to_json()
-    plain = json.loads(line, parse_constant=pytest.fail)
-    assert (plain["loss"], plain["log"]) == (None, {"x": "-inf", "y": None})
+    assert json.loads(line, parse_constant=pytest.fail)["log"] == {"x": "-inf"}
     again = Row.from_json(line)
-    assert (again.epsilon, again.log["x"]) == (math.inf, -math.inf)
-    assert math.isnan(again.log["y"])
-    assert again.loss is None, "a loss may be absent, and JSON has one word for both"
-    assert again.to_json() == line
+    assert (again.epsilon, again.log) == (math.inf, {"x": -math.inf})
+    assert json.loads(line)["loss"] is None
+    assert again.loss is None, "JSON has no NaN: whoever reads it knows of no loss"
 
 
 def test_what_is_empty_and_has_a_default_is_not_written() -> None:
@@ -56,7 +54,7 @@ def test_what_is_empty_and_has_a_default_is_not_written() -> None:
         ({"accuracy": True}, "accuracy is True: "),
         ({"clients": {"asked": 3}}, r"clients\.answered: field required"),
         ({"clients": {"asked": 3, "answered": 2.5}}, r"clients\.answered is 2\.5: "),
-        ({"client_accuracy": {"0": []}}, r"client_accuracy\.0 is a list: "),
+        ({"client_accuracy": {"0": "x"}}, r"client_accuracy\.0 is 'x': "),
         ({"client_accuracy": {"x": 0.5}}, r"client_accuracy\.x\.\[key\] is 'x': "),
         ({"bytes": {"up": 5}}, r"bytes\.up is 5: "),
         ({"acuracy": 0.5}, "acuracy is 0.5: unexpected keyword argument"),
