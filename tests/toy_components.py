@@ -583,11 +583,12 @@ class Watched(Protocol):
         return self.books.rows
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), **self.books.state(), "rows": self.rows, "log": self.ledger.log}
+        rows = [row.to_plain() for row in self.rows]
+        return {**super().state(), **self.books.state(), "rows": rows, "log": self.ledger.log}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.books.restore(state, state["rows"], state["log"])
+        self.books.restore(state, [Row.from_plain(row) for row in state["rows"]], state["log"])
 
     def after_each_round(self, call: Callable[[int], None]) -> None:
         """Calls with how many rounds are done."""

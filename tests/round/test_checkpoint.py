@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from charge_toys import Killed
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
-from fedplug.api.events import Released
 from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.engines.base import Engine
-from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import read_file, write_file
@@ -145,10 +144,6 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-
-
-class Killed(Exception):
-    """What a kill looks like from inside."""
 
 
 class Stopped(Exception):
@@ -344,89 +339,6 @@ def test_a_run_that_fails_keeps_its_checkpoint_and_says_how_to_go_on(tmp_path: P
 
 # -- the ledger pays for every upload ----------------------------------------------------------------------------------
 
-NOISE = {"use": "std.gaussian", "noise_multiplier": 2.0, "source": "secure"}
-
-
-def noised(**changes: Any) -> dict[str, Any]:
-    return recipe_of("noised", [{"use": "std.clip", "norm": 1.0}, NOISE], rounds=4, **changes)
-
-
-def start_and_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_in: list[int], plain: dict[str, Any] | None = None
-) -> Path:
-    """Starts a run that is cut off in round `kill_in[0]`, resumes it, cuts it off again, ..., until it ends."""
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    charge = Charging._released
-    kills = list(kill_in)
-
-    def killed(self: Charging, event: Released) -> None:
-        if kills and event.round == kills[0]:
-            kills.pop(0)
-            raise Killed  # the uploads have arrived, and nothing has been written since
-        charge(self, event)
-
-    monkeypatch.setattr(Charging, "_released", killed)
-    with pytest.raises(Killed):
-        run_command.start(Recipe.from_plain(plain or noised(), catalog), settings, catalog)
-    (folder,) = tmp_path.iterdir()
-    for _ in kill_in[1:]:
-        with pytest.raises(Killed):
-            run_command.resume(folder, settings, catalog=catalog)
-    assert run_command.resume(folder, settings, catalog=catalog) == 0
-    return folder
-
-
-def paid(folder: Path) -> list[int]:
-    return sorted(entry["round"] for entry in json.loads((folder / "ledger.json").read_text())["log"])
-
-
-def test_a_round_that_is_cut_off_after_its_uploads_is_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert paid(start_and_kill(tmp_path, monkeypatch, [2])) == [1, 2, 3, 3, 4]
-
-
-def test_a_round_that_is_cut_off_twice_is_paid_for_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert paid(start_and_kill(tmp_path, monkeypatch, [2, 2])) == [1, 2, 3, 3, 3, 4]
-
-
-def test_cuts_in_different_rounds_are_all_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert paid(start_and_kill(tmp_path, monkeypatch, [0, 1, 3])) == [1, 1, 2, 2, 3, 4, 4]
-
-
-def test_a_zone_that_was_empty_before_the_cut_counts_as_the_whole_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In round 1 everything is encrypted; the noised zone of the lost upload of round 2 must not be free."""
-    plain = paraaegis(1.0, decay=0.9, noised=[{"use": "std.clip", "norm": 1.0}, NOISE], rounds=3)
-    folder = start_and_kill(tmp_path, monkeypatch, [1], plain)
-    ledger = json.loads((folder / "ledger.json").read_text())
-    sizes = [entry["zones"].get("noised", {"size": 0})["size"] for entry in ledger["log"]]
-    assert [entry["round"] for entry in ledger["log"]] == [1, 2, 2, 3]
-    assert sizes == [0, 650, 65, 124]
-    assert ledger["zones"]["noised"]["rounds_with_noise"] == 3
-
-
-def test_uploads_of_a_round_that_fails_are_in_the_ledger_and_paid_once_more_on_resuming(tmp_path: Path) -> None:
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    plain = noised(min_clients=3)
-    plain["protect"]["noised"].append({"use": "toy.fail", "clients": [0, 1], "rounds": [1]})
-    with pytest.raises(TooFewClients):
-        run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
-    (folder,) = tmp_path.iterdir()
-    assert paid(folder) == [1, 2]
-    with pytest.raises(TooFewClients):
-        run_command.resume(folder, settings, catalog=catalog)
-    assert paid(folder) == [1, 2, 2]
-
-
-def test_a_first_round_that_fails_counts_every_zone(tmp_path: Path) -> None:
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [0]}
-    plain = recipe_of("clear", [fail], min_clients=3)
-    with pytest.raises(TooFewClients):
-        run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
-    (folder,) = tmp_path.iterdir()
-    assert json.loads((folder / "ledger.json").read_text())["verdict"].startswith("NO DP: 100.0% of coordinates")
-
 
 def test_an_error_before_anything_is_restored_leaves_the_ledger_alone(finished: tuple[Path, Settings]) -> None:
     folder, settings = finished
@@ -435,97 +347,3 @@ def test_an_error_before_anything_is_restored_leaves_the_ledger_alone(finished: 
     with pytest.raises(CheckpointError):
         run_command.resume(folder, settings, catalog=toy_catalog())
     assert (folder / "ledger.json").read_text() == before
-
-
-def test_another_delta_than_the_ledgers_is_pointed_out(tmp_path: Path) -> None:
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    warned = []
-    for delta in (1e-5, 1e-6):
-        plain = noised() | {"rounds": 1}
-        plain["protect"]["noised"][1] = {"use": "std.gaussian", "epsilon": 8, "delta": delta}
-        _, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
-        warned.append(json.loads((folder / "ledger.json").read_text())["warnings"])
-    assert warned[0] == []
-    assert "calibrated for delta=1e-06, the ledger states it at delta=1e-05" in warned[1][0]
-
-
-def test_going_back_pays_for_the_rounds_that_are_run_again(tmp_path: Path) -> None:
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    _, folder = run_command.start(Recipe.from_plain(noised(), catalog), settings, catalog)
-    before = json.loads((folder / "ledger.json").read_text())
-    assert run_command.resume(folder, settings, 3, catalog) == 0
-    assert paid(folder) == [1, 2, 3, 4, 4]
-    after = json.loads((folder / "ledger.json").read_text())
-    assert max(after["epsilon"]["zero_out"].values()) > max(before["epsilon"]["zero_out"].values())
-
-
-def test_reproducible_noise_is_the_same_upload_and_paid_once(tmp_path: Path) -> None:
-    catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    plain = noised()
-    plain["protect"]["noised"][1] = {**NOISE, "source": "reproducible"}
-    _, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
-    assert run_command.resume(folder, settings, 3, catalog) == 0
-    assert paid(folder) == [1, 2, 3, 4]
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run with secret noise."""
-    catalog, settings = toy_catalog(), Settings(output=tmp_path_factory.mktemp("noisy"), quiet=True)
-    return run_command.start(Recipe.from_plain(noised(), catalog), settings, catalog)[1]
-
-
-@pytest.mark.parametrize("left", [None, 0, 3])
-def test_a_missing_or_shortened_charging_file_is_refused(left: int | None, noisy: Path, tmp_path: Path) -> None:
-    """Also when going back to a checkpoint that is as old as the file is short."""
-    folder = shutil.copytree(noisy, tmp_path / "run")
-    file = folder / "charging.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
-    before = (folder / "ledger.json").read_bytes()
-    file.unlink()
-    if left is not None:
-        file.write_text("".join(lines[:left]))
-    found = "is missing" if left is None else f"has {left} lines"
-    for round in (3, None):
-        with pytest.raises(CheckpointError) as caught:
-            run_command.resume(folder, Settings(output=tmp_path, quiet=True), round, toy_catalog())
-        assert f"{file} {found}, but the checkpoint after round" in str(caught.value)
-        assert f"fedplug run {folder / 'recipe.yaml'}" in str(caught.value)
-    assert (folder / "ledger.json").read_bytes() == before
-
-
-@pytest.mark.parametrize("line", ["{nonsense", '{"round": 1}', '{"round": "1", "charged": [0]}', "[]", "\x00"])
-def test_a_damaged_charging_file_is_refused_with_its_line(line: str, noisy: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(noisy, tmp_path / "run")
-    file = folder / "charging.jsonl"
-    lines = file.read_text().splitlines()
-    file.write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
-    with pytest.raises(CheckpointError) as caught:
-        run_command.resume(folder, Settings(output=tmp_path, quiet=True), 3, toy_catalog())
-    assert f"{file}, line 2, is damaged" in str(caught.value)
-    assert f"fedplug run {folder / 'recipe.yaml'}" in str(caught.value)
-
-
-def test_uploads_are_paid_for_even_when_every_checkpoint_is_gone(noisy: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(noisy, tmp_path / "run")
-    shutil.rmtree(folder / "checkpoint")
-    assert run_command.resume(folder, Settings(output=tmp_path, quiet=True), catalog=toy_catalog()) == 0
-    assert paid(folder) == [1, 1, 2, 2, 3, 3, 4, 4]
-
-
-def test_when_every_client_fails_alike_resuming_is_not_promised_to_help(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fail = {"use": "toy.fail", "clients": [0, 1, 2, 3], "rounds": [1]}
-    catalog = toy_catalog()
-    recipe = Recipe.from_plain(recipe_of(rounds=3, score_parameters=[fail]), catalog)
-    with pytest.raises(TooFewClients) as caught:
-        run_command.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
-    (folder,) = tmp_path.iterdir()
-    assert "Nothing is lost" not in str(caught.value)
-    assert "Every client failed for the same reason, so resuming will fail again" in str(caught.value)
-    assert f"fedplug resume {folder}" in str(caught.value)
-    assert str(caught.value).count("the toy broke") == 1
-    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
-    assert len(notes) == 1
-    assert notes[0].startswith("note: round 2: 4 clients (0, 1, 2, 3) dropped out: ")

@@ -400,28 +400,3 @@ def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatc
             with pytest.raises(SetupError, match=f"is being written by process {os.getpid()}; wait until"):
                 command()
     resume(folder, settings)
-
-
-def test_without_locks_of_the_system_a_file_marks_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with locked(tmp_path):
-        with pytest.raises(SetupError) as caught, locked(tmp_path):
-            raise AssertionError("two at once")
-        mark = tmp_path / "run.mark"
-        assert f"process {os.getpid()}; wait until that is done" in str(caught.value)
-        assert f"if it runs no more, delete {mark}" in str(caught.value)
-    with pytest.raises(ZeroDivisionError), locked(tmp_path):
-        raise ZeroDivisionError
-    with locked(tmp_path):
-        pass
-
-
-def test_a_file_system_without_locks_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fcntl
-
-    def refuses(*_: Any) -> None:
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuses)
-    with pytest.raises(SetupError, match=r"cannot be locked \(No locks available\).* --output"), locked(tmp_path):
-        raise AssertionError("not locked")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedplug.api.plain import json_ready
+from fedplug.api.plain import json_ready, one_line
 from fedplug.api.typed import MOST, shown
 
 
@@ -76,7 +76,7 @@ class Record:
             found: Self = read(_adapter(kind))
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
+            where = one_line(".".join(map(str, first["loc"])))  # keys are what somebody sent
             rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
             if first["type"] not in ("missing", "json_invalid", "value_error"):
                 where = f"{where or 'it'} is {shown(first['input'])}"

@@ -23,6 +23,7 @@ import msgpack
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, MessageError, TooFewClients
 from fedplug.api.plain import json_ready
+from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.bookkeeping import Bookkeeping
@@ -172,7 +173,8 @@ class Lies:
         self._stage.begin(act.answers, lies)
         try:
             act.play(books)
-            json.dumps(json_ready([*books.rows, books.metrics.awaiting, books.ledger.to_json()]), allow_nan=False)
+            given = [row.to_plain(for_json=True) for row in (*books.rows, books.metrics.awaiting) if row is not None]
+            json.dumps([*given, json_ready(books.ledger.to_json())], allow_nan=False)
             codec.encode(_state(books))
         except FedplugError as error:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
@@ -187,14 +189,15 @@ def _round(round: int) -> Callable[[Bookkeeping], None]:
 
 def _state(books: Bookkeeping) -> dict[str, Any]:
     books.metrics.forget()
-    plain = {"protocol": books.protocol.state(), "books": books.state(), "rows": books.rows, "log": books.ledger.log}
+    rows = [row.to_plain() for row in books.rows]
+    plain = {"protocol": books.protocol.state(), "books": books.state(), "rows": rows, "log": books.ledger.log}
     return codec.decode(codec.encode(plain))  # type: ignore[no-any-return]
 
 
 def _restore(books: Bookkeeping, state: dict[str, Any]) -> None:
     state = codec.decode(codec.encode(state))
     books.protocol.restore(state["protocol"])
-    books.restore(state["books"], state["rows"], state["log"])
+    books.restore(state["books"], [Row.from_plain(row) for row in state["rows"]], state["log"])
     books.metrics.forget()
     books.metrics.pictures.kept.clear()
     books.charging.owed = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fedplug.api import codec
+from fedplug.api.errors import MessageError
 from fedplug.recipe.recipe import Recipe
 from fedplug.testing.lies import Lies, altered
 from fedplug.wire.calls import read_reply
@@ -60,6 +61,7 @@ def test_a_client_that_reports_names_with_control_characters_is_left_out(staged:
     honest = codec.decode(codec.unframe(act.answers["client:1"][0]))
     forged = {**honest, "reports": {**honest["reports"], "log": {"\x1b[2Jx": 1.0}}}
     message = codec.frame(codec.encode(forged))
-    with pytest.raises(Exception, match="not numbers by name"):
+    with pytest.raises(MessageError, match=r"log.* the name '\\x1b\[2Jx' holds what cannot be printed") as caught:
         read_reply(message)
+    assert str(caught.value).isprintable()
     assert lies._played(act, {("client:1", 0): message}) == {1}

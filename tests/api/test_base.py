@@ -1,0 +1,65 @@
+"""What every component is, whatever it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import fedplug
+import pytest
+from fedplug.api.context import Server
+from fedplug.api.role_records import GroundTruth
+
+
+class Quiet(fedplug.Component):
+    """Say nothing.
+
+    At any length.
+    """
+
+
+class Loud(fedplug.Component):
+    """Not what is shown."""
+
+    class Options(fedplug.Options):
+        rate: float = 0.30000000000000004
+        word: str | None = None
+        steps: int = 3
+
+
+def test_a_component_says_nothing_unless_its_author_does() -> None:
+    quiet = Quiet(Quiet.Options())
+    assert quiet.cohort_secret is False
+    assert list(quiet.check(None)) == []  # type: ignore[arg-type]
+    assert list(quiet.reveals(None)) == []  # type: ignore[arg-type]
+    assert quiet.assess(Server(), GroundTruth(classes=["a"], examples={0: [1]})) == {}
+
+
+def test_the_plan_shows_options_that_are_given_or_else_the_first_line_of_the_docstring() -> None:
+    assert Loud(Loud.Options()).describe() == "rate 0.3, steps 3"
+    assert Loud(Loud.Options(word="x")).describe() == "rate 0.3, word x, steps 3"
+    assert Quiet(Quiet.Options()).describe() == "Say nothing."
+
+
+@pytest.mark.parametrize(("name", "meant"), [("chekc", "check"), ("reveal", "reveals"), ("set_up", "setup")])
+def test_a_misspelt_member_of_every_component_is_refused_with_its_module(name: str, meant: str) -> None:
+    members: dict[str, Any] = {name: lambda self, ctx: (), "__module__": "acme.odd", "__qualname__": "Odd"}
+    with pytest.raises(TypeError, match=rf"^acme\.odd\.Odd: {name} is no member of a component; did you mean {meant}"):
+        type("Odd", (fedplug.Component,), members)
+
+
+def test_a_role_is_one_by_keyword_and_its_members_count_from_then_on() -> None:
+    from fedplug.api import members
+
+    before = list(members._ROLES)
+    try:
+
+        class Judge(fedplug.Component, role=True):
+            def sentence(self, years: int) -> Mapping[str, float]:
+                return {}
+
+        assert members.roles_of(type("Odd", (Judge,), {})) == [Judge, fedplug.Component]
+        with pytest.raises(TypeError, match=r"sentense is no member of a Judge; did you mean sentence\?"):
+            type("Odd", (Judge,), {"sentense": lambda self, years: {}})
+    finally:
+        members._ROLES[:] = before

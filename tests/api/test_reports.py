@@ -1,0 +1,70 @@
+"""What a party reports beside its answer: counts that can be right, names that can be printed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from fedplug.api.reports import Evaluated, Reports
+from fedplug.api.typed import MOST
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_reports_travel_as_plain_data() -> None:
+    given = Reports(
+        seconds_total=2.0, seconds={"train": 1.5}, train={"loss": math.inf}, zones={"clear": 1.0}, churn=0.25,
+        evaluation=Evaluated(3, 4, 2.5, 1, 2, personal_correct=0.0, task={"hits": 2.0}),
+        operations={"mul": [3, 0.5]}, unopened={"encrypted": "too few"}, opened_before={"encrypted": [1, 2]},
+    )  # fmt: skip
+    assert Reports.from_plain(given.to_plain()) == given
+    assert Reports.from_plain({}) == Reports()
+    assert Reports().to_plain() == {"seconds_total": 0.0}
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_there_are_no_more_right_answers_than_questions(correct: int, count: int) -> None:
+    plain = {"correct": correct, "count": count, "loss": 0.0, "own_correct": 0, "own_count": 0}
+    if correct <= count:
+        assert Evaluated.from_plain(plain).correct == correct
+    else:
+        with pytest.raises(ValueError, match=f"evaluation.correct is {correct}.* of {count}.* examples"):
+            Evaluated.from_plain(plain)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"count": 3.5}, {"count": math.nan}, {"count": math.inf}, {"correct": -1}, {"correct": math.nan},
+        {"own_correct": 3}, {"personal_correct": 5}, {"personal_own_correct": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_evaluation_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    right = {"correct": 1, "count": 4, "loss": 0.0, "own_correct": 0, "own_count": 2}
+    with pytest.raises(ValueError, match=r"evaluation\..* examples"):
+        Reports.from_plain({"evaluation": {**right, **changes}})
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        ({"log": {"a\nb": 1.0}}, r"the name 'a\\nb' holds what cannot be printed"),
+        ({"zones": {"x" * 201: 1.0}}, "at most 200 characters"),
+        ({"operations": {"mul": [1]}}, r"operations\.mul is a list: .*at least 2"),
+        ({"operations": {"mul": [1, -0.5]}}, r"operations\.mul\.1 is -0.5"),
+        ({"opened_before": {"clear": [MOST]}}, r"opened_before\.clear\.0 is "),
+        ({"churn": "much"}, "churn is 'much'"),
+        ({"speed": 1}, "speed is 1: unexpected"),
+    ],
+)
+def test_what_the_server_cannot_compute_with_is_refused_by_name(plain: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Reports.from_plain(plain)
+
+
+def test_reasons_are_one_line() -> None:
+    found = Reports.from_plain({"unopened": {"clear": "no\r\x1b[2Jroom" + "y" * 900}})
+    assert found.unopened["clear"].startswith("no  [2Jroom")
+    assert len(found.unopened["clear"]) == 500

@@ -1,0 +1,157 @@
+"""The live display: what a person reads of a run in a terminal."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from pathlib import Path
+
+import pytest
+from display_toys import Clock, picture, without_codes
+from fedplug.console.live import LiveDisplay, clock_time, rounds_table
+from rich.console import Console
+from shown_toys import FACTS, PLAN, a_row
+
+
+@pytest.fixture
+def live(out: io.StringIO, clock: Clock) -> LiveDisplay:
+    return LiveDisplay(Console(file=out, force_terminal=True, width=100, height=30), clock, refresh=0)
+
+
+def test_live_prints_plan_and_facts_without_reading_markup(live: LiveDisplay, out: io.StringIO) -> None:
+    live.start(PLAN, FACTS)
+    live.close()
+    text = without_codes(out.getvalue())
+    assert "demo [red]x" in text
+    assert "encrypt 30% [of the model]" in text
+    assert text.index("what it does here") < text.index("round 1 of 4")
+
+
+def test_live_shows_the_next_round_while_the_last_waits_for_its_accuracy(live: LiveDisplay, clock: Clock) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 10, 10)
+    clock.now += 6
+    live.phase(2, "train", 7, 10)
+    shown = picture(live)
+    assert "round 2 of 4" in shown
+    assert "7 of 10 clients" in shown
+    assert re.search(r"^ +1 +on its way", shown, re.MULTILINE)
+    live.round_done(a_row(1))
+    shown = picture(live)
+    assert "on its way" not in shown
+    assert re.search(r"^ +1 +0\.510 .*30\.0% .*1\.2 MB .*1\.500 .*9/10", shown, re.MULTILINE)
+    live.close()
+
+
+def test_live_expects_the_end_from_whole_rounds(live: LiveDisplay, clock: Clock) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 0, 10)
+    assert live.seconds_left() is None
+    clock.now += 6
+    live.phase(2, "train", 0, 10)
+    clock.now += 2
+    # Six seconds a round, two of them gone, two more rounds to come.
+    assert live.seconds_left() == pytest.approx(4 + 12)
+    assert live.rounds_done() == pytest.approx(1 + 2 / 6)
+    assert "0:08 so far, about 0:16 left" in picture(live)
+    clock.now += 100
+    assert live.seconds_left() == pytest.approx(12)
+    assert live.rounds_done() == pytest.approx(1.95)
+    live.close()
+
+
+def test_live_resumed_in_the_middle(live: LiveDisplay, clock: Clock) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(3, "train", 0, 10)
+    clock.now += 5
+    live.phase(4, "train", 0, 10)
+    assert live.seconds_left() == pytest.approx(5)
+    assert "round 4 of 4" in picture(live)
+    live.close()
+
+
+def test_live_keeps_notes_and_ends_with_table_verdict_and_paths(live: LiveDisplay, out: io.StringIO) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 1, 10)
+    live.note("client 3 dropped: [boom]")
+    live.round_done(a_row(1, loss=math.nan, accuracy=None))
+    folder = Path("runs") / ("x" * 120)
+    live.finish([a_row(i) for i in range(1, 31)], "NO end-to-end DP", [folder / "report.html"], folder)
+    live.close()
+    text = without_codes(out.getvalue())
+    assert "client 3 dropped: [boom]" in text
+    assert "12 of 30 rounds" in text
+    assert "NO end-to-end DP" in text
+    assert str(folder / "report.html") in text, "a path is never wrapped"
+    assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h"), "the cursor is shown again"
+
+
+def test_live_interrupted_says_how_to_go_on(live: LiveDisplay, out: io.StringIO) -> None:
+    live.start(PLAN, FACTS)
+    live.phase(3, "protect", 1, 10)
+    live.interrupted(2, Path("runs/a b"))
+    assert "fedplug resume 'runs/a b'" in without_codes(out.getvalue())
+    assert "up to round 2 is saved" in without_codes(out.getvalue())
+
+
+def test_live_draws_odd_numbers(live: LiveDisplay) -> None:
+    live.start(PLAN, {})
+    for row in (a_row(1, zones={}, accuracy=math.nan, wall_seconds=math.inf), a_row(2, loss=-math.inf)):
+        live.round_done(row)
+    assert "-∞" in picture(live)
+    live.close()
+
+
+def test_phase_draws_a_few_times_a_second_only(out: io.StringIO) -> None:
+    display = LiveDisplay(Console(file=out, force_terminal=True, width=100))
+    display.start(PLAN, FACTS)
+    for i in range(20_000):
+        display.phase(1, "train", i, 20_000)
+    display.close()
+    assert len(out.getvalue()) < 200_000, "drawn a few times a second, not once a call"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (41.9, "0:41"), (725, "12:05"), (3723, "1:02:03"), (-1, "0:00")]
+)
+def test_clock_time(seconds: float, text: str) -> None:
+    assert clock_time(seconds) == text
+
+
+def test_a_narrow_terminal_does_without_the_least_important_columns(clock: Clock) -> None:
+    shown = {}
+    for width in (40, 60, 100):
+        console = Console(file=io.StringIO(), force_terminal=True, width=width, height=30)
+        display = LiveDisplay(console, clock, refresh=0)
+        display.start(PLAN, FACTS)
+        display.phase(0, "setup", 10, 10)
+        for round in (1, 2, 3):
+            clock.now += 60
+            display.phase(round, "upload", 4, 10)
+        display.round_done(a_row(1))
+        console = Console(file=io.StringIO(), width=width, height=30)
+        console.print(display.picture())
+        shown[width] = console.file.getvalue()  # type: ignore[attr-defined]
+        display.close()
+        assert "…" not in shown[width]
+        assert re.search(r"^ +1 +0\.510", shown[width], re.MULTILINE)
+        assert re.search(r"^ +2 +on its way", shown[width], re.MULTILINE)
+        assert not re.search(r"^ +0 ", shown[width], re.MULTILINE), "the set-up is no round"
+    heads = {width: next(line for line in text.splitlines() if "accuracy" in line) for width, text in shown.items()}
+    assert heads[40].split() == ["round", "accuracy", "epsilon", "clients"]
+    assert heads[60].split() == ["round", "accuracy", "loss", "up", "down", "epsilon", "clients"]
+    assert heads[100].split()[-1] == "time"
+    assert "round 3 of 4  3:00, 2:00 left\n" in shown[40], "one line, without a bar"
+
+
+def test_columns_without_a_value_are_the_first_to_go() -> None:
+    table = rounds_table([a_row(1, epsilon=None)], width=40)
+    assert [column.header for column in table.columns] == ["round", "accuracy", "loss", "up", "clients"]
+
+
+def test_the_picture_ends_in_an_empty_line(live: LiveDisplay) -> None:
+    """Where the cursor waits: behind a full line of blanks, the terminal's ^C would begin another line."""
+    console = Console(file=io.StringIO(), width=100)
+    lines = console.render_lines(live.picture(), console.options, pad=False)
+    assert "".join(segment.text for segment in lines[-1]) == ""

@@ -1,0 +1,90 @@
+"""A ledger of twenty clients, and what it is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fedplug.api.effects import Reveals
+from fedplug.api.releases import Release
+from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug.privacy.ledger import Ledger
+from hypothesis import strategies as st
+
+DELTA = 1e-5
+SIGMA = math.sqrt(10) * gaussian_noise_multiplier(1, DELTA)
+LOCAL = Release("gaussian", SIGMA, 1.0)
+CENTRAL = Release("gaussian", SIGMA, 1.0, trust="central")
+
+
+def held(range: float, step: float) -> Release:
+    """`LOCAL` under an encryption that holds values up to `range`, rounded to `step`."""
+    return dataclasses.replace(LOCAL, range=range, step=step)
+
+
+def laplace(multiplier: float = 20.0, **facts: object) -> Release:
+    return Release("laplace", multiplier, 1.0, **facts)  # type: ignore[arg-type]
+
+
+CLIENTS = 20
+
+
+class FakeAccountant:
+    """Tells what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[tuple[float, float]], float, str]] = []
+
+    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
+        self.asked.append((releases, delta, adjacency))
+        return {"pld": 0.5, "rdp": 0.6}
+
+    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> None:
+        """As an accountant that takes releases one by one."""
+
+
+def ledger_of(**facts: Any) -> Ledger:
+    given = {"recipe_name": "test", "num_clients": CLIENTS, "rounds": 10, "min_clients": 2, "delta": DELTA}
+    return Ledger(**{**given, **facts})
+
+
+def enter(
+    ledger: Ledger,
+    zone_sizes: Mapping[str, float],
+    releases: Mapping[str, list[Release]],
+    rounds: int = 10,
+    charged: list[int] | None = None,
+    weights: Mapping[int, float] | None = None,
+    secret_cohort: bool = True,
+) -> Ledger:
+    for round in range(rounds):
+        asked = list(range(ledger.num_clients)) if charged is None else charged
+        arrived = dict.fromkeys(asked, 1.0) if weights is None else dict(weights)
+        ledger.record(
+            round,
+            charged=asked,
+            zone_sizes=zone_sizes,
+            total=1000,
+            releases=releases,
+            contributors=dict.fromkeys(zone_sizes, len(arrived)),
+            weights=arrived,
+            secret_cohort=secret_cohort,
+        )
+    return ledger
+
+
+def exact(ledger: Ledger, view: str, adjacency: str = "zero_out") -> float:
+    epsilon = ledger.to_json()["views"][view][adjacency]["epsilon_exact"]
+    return math.inf if epsilon == "inf" else float(epsilon)
+
+
+def reason(ledger: Ledger, view: str) -> str:
+    found = ledger.to_json()["views"][view]
+    assert found["epsilon"] == "none", f"{view} claims {found}"
+    return str(found["reason"])
+
+
+shares = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)
+VECTORS = Reveals("vectors", ("aggregator",), voids=True, note="of each client, without noise")

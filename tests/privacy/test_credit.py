@@ -1,0 +1,53 @@
+"""What the noise of a round earns in a zone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import pytest
+from fedplug.api.releases import Release
+from fedplug.privacy.accounting import gaussian_epsilon
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger_toys import DELTA, LOCAL, SIGMA, enter, exact, held, ledger_of, shares
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        # The noise has a standard deviation of sqrt(10) * 3.7306 = 11.797: 1 + 9 * 11.797 = 107.2.
+        (held(108.0, 2.0**-17), None),
+        (held(math.inf, 0.0), None),
+        (held(107.0, 2.0**-17), "saturates at 107, .* from range: 108 on"),
+        (held(108.0, 6.0), "rounded to 6, too coarse beside noise of 11.8"),
+        (dataclasses.replace(held(108.0, 0.0), clipping_norm=math.nan), "names no single clipping norm"),
+        (dataclasses.replace(LOCAL, uncredited="odd.link states no effect"), "odd.link states no effect"),
+    ],
+)
+def test_noise_of_others_counts_only_if_the_encryption_holds_it(release: Release, said: str | None) -> None:
+    """At a range of 1, noise of deviation 11.8 leaves signs, and 20 signs hide less than 20 noises."""
+    ledger = ledger_of(key_holders={"encrypted": "key_server"})
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [release]})
+    credit = 1 if said else math.sqrt(20)
+    assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * credit / math.sqrt(10), DELTA))
+    warned = ledger.to_json()["warnings"]
+    assert len(warned) == (said is not None)
+    assert said is None or re.search(said, warned[0])
+
+
+@settings(max_examples=30)
+@given(shares, st.integers(0, 7))
+def test_dropping_a_client_after_its_noise_never_lowers_epsilon(weights: list[float], dropped: int) -> None:
+    """Item 41, in every view and for any weights."""
+    asked = list(range(len(weights)))
+    everyone = dict(enumerate(weights))
+    fewer = {client_id: weight for client_id, weight in everyone.items() if client_id != dropped % len(weights)}
+    facts = {"num_clients": len(weights), "key_holders": {"encrypted": "clients"}, "delta": 0.01}
+    zones, releases = {"encrypted": 500, "noised": 500}, {"encrypted": [LOCAL], "noised": [LOCAL]}
+    full = enter(ledger_of(**facts), zones, releases, 3, asked, everyone)
+    less = enter(ledger_of(**facts), zones, releases, 3, asked, fewer)
+    for view in full.to_json()["views"]:
+        assert exact(less, view) >= exact(full, view) * (1 - 1e-9)
+    assert less.epsilon() == full.epsilon()

@@ -1,0 +1,126 @@
+"""The ledger in words: warnings, and the verdict line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from fedplug.api.effects import Reveals
+from fedplug.api.releases import Release
+from fedplug.privacy.accounting import gaussian_epsilon
+from ledger_toys import DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
+
+
+def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [LOCAL]})
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert exact(ledger, "aggregator") == exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
+    assert exact(ledger, "aggregator", "replace_one") == pytest.approx(2.1547, abs=1e-3)
+    assert ledger.verdict() == (
+        "DP: ε=1.00, δ=1e-05 (client, local, zero-out; replace-one ε=2.15) for everything released of the updates in "
+        "10 rounds."
+    )
+    # Twenty equal noises add up in the sum; another client knows one of them.
+    assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * math.sqrt(20 / 10), DELTA))
+    assert exact(ledger, "client") == pytest.approx(gaussian_epsilon(SIGMA * math.sqrt(19 / 10), DELTA))
+    assert "nobody holds a key" in reason(ledger, "key_holder")
+
+
+def test_hybrid_has_no_end_to_end_dp() -> None:
+    mask = Reveals("mask", ("aggregator", "client"))
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[mask])
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    assert ledger.verdict() == (
+        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; DP zone ε=1.00, δ=1e-05 (client, "
+        "local, zero-out); toward the aggregator ε=11.46 given the UNACCOUNTED mask."
+    )
+    for view in ("key_holder", "client", "client_and_aggregator", "released_model"):
+        assert "without noise" in reason(ledger, view)
+    assert exact(ledger, "aggregator") > 1, "un-noised values come back in what others upload"
+
+
+def test_no_protection_is_no_dp() -> None:
+    ledger = enter(ledger_of(), {"clear": 1000}, {})
+    assert ledger.verdict() == "NO DP: 100.0% of coordinates released un-noised for 10 rounds."
+    assert all(view["epsilon"] == "none" for view in ledger.to_json()["views"].values())
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        (Release("gaussian", SIGMA, 1.0, literal=True), "paper's own formula"),
+        (Release("staircase", SIGMA, 1.0), "counts as no noise"),
+        (Release("gaussian", SIGMA, 1.0, source="reproducible"), "knows the seed"),
+    ],
+)
+def test_what_deserves_a_warning_gets_one(release: Release, said: str) -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+    assert any(said in warning for warning in ledger.to_json()["warnings"])
+
+
+def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
+    for release in (Release("staircase", SIGMA, 1.0), Release("gaussian", 0.0, 1.0)):
+        ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+        assert ledger.epsilon() == math.inf
+        assert ledger.verdict().startswith("NO DP: the noise does not protect")
+        assert exact(ledger, "aggregator") == math.inf
+
+
+def test_delta_must_be_below_one_over_clients() -> None:
+    assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).to_json()["warnings"])
+    assert ledger_of().to_json()["warnings"] == []
+
+
+def test_empty_and_retained_zones_cost_nothing() -> None:
+    ledger = enter(ledger_of(), {"encrypted": 0, "noised": 0, "retained": 1000}, {"noised": [LOCAL]})
+    assert ledger.epsilon() is None
+    assert ledger.verdict() == "NO DP: no coordinate was released."
+    assert ledger_of().verdict() == "NO DP STATEMENT: no round was recorded."
+
+
+@pytest.mark.parametrize(("holder", "least"), [("key_server", 2), ("clients", 3)])
+def test_sums_that_show_single_updates_are_named(holder: str, least: int) -> None:
+    for min_clients in (1, 2, 3):
+        ledger = ledger_of(min_clients=min_clients, key_holders={"encrypted": holder})
+        enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
+        found = ledger.to_json()
+        assert any(f"set min_clients: {least}" in said for said in found["warnings"]) == (min_clients < least)
+        if holder == "key_server":
+            claimed = "never single ones" in found["views"]["key_holder"]["reason"]
+            assert claimed == (min_clients >= least)
+
+
+def test_above_a_documented_bound_no_verdict_opens_with_dp() -> None:
+    weak = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 0.05, 1.0)]})
+    assert weak.verdict().startswith("NO MEANINGFUL GUARANTEE (above ε=20)")
+    fair = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
+    assert fair.verdict().startswith("DP: ε=1.00")
+
+
+def test_a_small_epsilon_is_not_printed_as_zero() -> None:
+    strong = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 3e5, 1.0)]}, rounds=1)
+    assert "ε=0.00" not in strong.verdict()
+    tiny = enter(ledger_of(delta=1e-12), {"noised": 10}, {"noised": [Release("gaussian", 1e10, 1.0)]}, rounds=1)
+    epsilon = tiny.epsilon()
+    assert epsilon is not None
+    assert f"ε={epsilon:.2e}" in tiny.verdict() if epsilon else "ε=0," in tiny.verdict()
+
+
+def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
+    mixed = enter(
+        ledger_of(key_holders={"encrypted": "clients"}), {"noised": 7, "encrypted": 3}, {"noised": [LOCAL]}
+    )
+    assert mixed.priced_part() == "noised"
+    assert "toward the aggregator ε=" in mixed.verdict()
+    whole = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
+    assert whole.priced_part() == ""
+
+
+def test_no_verdict_opens_with_dp_where_a_priced_view_is_voided() -> None:
+    ledger = enter(ledger_of(reveals=[VECTORS]), {"noised": 1000}, {"noised": [LOCAL]})
+    assert "sees vectors" in reason(ledger, "aggregator")
+    assert ledger.verdict() == (
+        "NO end-to-end DP: the aggregator sees vectors: of each client, without noise; DP zone ε=1.00, δ=1e-05 "
+        "(client, local, zero-out) given the UNACCOUNTED vectors."
+    )
+    assert ledger.priced_part() == "noised"

@@ -1,0 +1,99 @@
+"""The ledger before round 1: what the links and components of a recipe say of themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fedplug import Plans
+from fedplug.api.types import Layout
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from toy_components import TOYS, Masks, paraaegis, recipe_of, toy_catalog
+
+
+def ledger(plain: dict[str, Any]) -> Ledger:
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(plain, catalog)
+    return ledger_of(recipe, Composition(recipe, catalog), Layout.of([("w", (65, 10))]))
+
+
+def shown(found: Ledger) -> dict[str, tuple[str, ...]]:
+    return {each.what: each.to for each in found.reveals}
+
+
+def test_fedavg_has_no_key_and_shows_metrics_alone() -> None:
+    found = ledger(recipe_of(min_clients=3, delta=1e-6, rounds=9))
+    assert (found.recipe_name, found.num_clients, found.rounds, found.min_clients) == ("toy", 4, 9, 3)
+    assert (found.delta, found.sampling, found.accountant) == (1e-6, {"scheme": "all"}, None)
+    assert (found.key_holders, found.opened, found.log) == ({}, frozenset(), [])
+    assert shown(found) == {"client metrics": ("aggregator",), "num_examples": ("aggregator", "client")}
+
+
+@pytest.mark.parametrize(
+    ("options", "holder", "opened"),
+    [
+        ({"key_holder": "clients"}, "clients", False),
+        ({"key_holder": "key_server"}, "key_server", True),
+        ({"key_holder": "key_server", "answer": "clients"}, "key_server", False),
+    ],
+)
+def test_who_opens_a_zone_and_whether_the_server_sees_its_sum_follow_from_the_links(
+    options: dict[str, Any], holder: str, opened: bool
+) -> None:
+    found = ledger(paraaegis(0.3, seal={"use": "std.bfv", **options}, min_clients=2))
+    assert found.key_holders == {"encrypted": holder}
+    assert found.opened == (frozenset({"encrypted"}) if opened else frozenset())
+    assert found.schemes["encrypted"]["component"] == "std.bfv"
+
+
+def test_sampling_is_passed_on_with_its_accountant() -> None:
+    plain = recipe_of(sampling={"scheme": "poisson", "rate": 0.5}, accountant={"use": "std.pld"})
+    found = ledger(plain)
+    assert (found.sampling["scheme"], found.sampling["rate"]) == ("poisson", 0.5)
+    assert found.accountant is not None
+
+
+def test_buffers_that_are_averaged_are_shown_to_everybody() -> None:
+    assert "batch-norm statistics" not in shown(ledger(recipe_of(buffers="local")))
+    assert shown(ledger(recipe_of(buffers="mean")))["batch-norm statistics"] == (
+        "aggregator", "client", "released_model"
+    )  # fmt: skip
+
+
+class OwnMasks(Masks):
+    """Say that positions are a client's own."""
+
+    @property
+    def plans(self) -> Plans:
+        return Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset({"encrypted"}))
+
+
+MASKS = recipe_of(
+    negotiate_mask={"use": "toy.masks"}, protect={"encrypted": [{"use": "std.ckks"}], "clear": []},
+    postprocess={"encrypted": ["std.ckks"]},
+)  # fmt: skip
+
+
+def test_plans_that_follow_from_data_are_shown_where_nobody_says_to_whom() -> None:
+    assert shown(ledger(MASKS))["plans of clients"] == ("aggregator", "client")
+    assert "plans of clients" not in shown(ledger(recipe_of()))
+
+
+@pytest.mark.parametrize(
+    ("options", "to"),
+    [
+        ({"key_holder": "clients"}, ("client",)),
+        ({"key_holder": "key_server", "answer": "server"}, ("key_holder",)),
+        ({"key_holder": "key_server", "answer": "clients"}, ("key_holder", "client")),
+    ],
+)
+def test_positions_of_a_clients_own_show_how_many_chose_each(
+    options: dict[str, str], to: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens the sum is told its divisors, and so is whoever is handed it still closed."""
+    monkeypatch.setitem(TOYS["negotiate_mask"], "toy.masks", OwnMasks)
+    plain = {**MASKS, "protect": {"encrypted": [{"use": "std.ckks", **options}], "clear": []}}
+    assert shown(ledger(plain))["divisors of positions"] == to

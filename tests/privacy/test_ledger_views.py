@@ -1,0 +1,137 @@
+"""What each adversary's view may claim."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from fedplug.api.effects import Reveals
+from fedplug.api.releases import Release
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from hypothesis import given, settings
+from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, held, ledger_of, reason, shares
+
+
+def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> None:
+    """19 other uploads in each of rounds 2 to 10, each moved by at most twice the clipping norm."""
+    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    expected = effective_multiplier([SIGMA] * 10 + [SIGMA / 2] * (19 * 9))
+    assert exact(ledger, "aggregator") == pytest.approx(gaussian_epsilon(expected, DELTA))
+    one_round = enter(
+        ledger_of(key_holders={"encrypted": "clients"}),
+        {"encrypted": 100, "noised": 900},
+        {"noised": [LOCAL]},
+        rounds=1,
+    )
+    assert exact(one_round, "aggregator") == pytest.approx(gaussian_epsilon(SIGMA, DELTA))
+
+
+def test_a_key_server_that_answers_the_aggregator_leaves_it_no_guarantee() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "key_server"})
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    assert "decrypted sums of the encrypted zone" in reason(ledger, "aggregator")
+
+
+@pytest.mark.parametrize("holder", ["clients", "key_server"])
+def test_encryption_alone_is_no_dp(holder: str) -> None:
+    ledger = enter(ledger_of(key_holders={"encrypted": holder}), {"encrypted": 1000}, {})
+    assert ledger.epsilon() is None
+    assert ledger.verdict().startswith("NO DP: 100.0% of coordinates released un-noised for 10 rounds")
+    if holder == "clients":
+        assert exact(ledger, "aggregator") == 0
+
+
+def test_noise_below_encryption_protects_from_everybody() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
+    assert ledger.verdict().startswith("DP: ε=1.00")
+    assert exact(ledger, "aggregator") == 0
+    assert exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
+    assert exact(ledger, "key_holder") == exact(ledger, "client") < exact(ledger, "client_and_aggregator")
+
+
+def test_central_noise_needs_a_trusted_server() -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]})
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert exact(ledger, "released_model") == exact(ledger, "client") == pytest.approx(1.0)
+    assert "is trusted" in reason(ledger, "aggregator")
+    assert "below it" in reason(ledger, "client_and_aggregator")
+    assert "(client, central, zero-out" in ledger.verdict()
+
+
+def test_reproducible_noise_protects_nobody() -> None:
+    release = Release("gaussian", SIGMA, 1.0, source="reproducible")
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+    assert ledger.verdict().startswith("NO DP: reproducible noise protects nobody: anyone who knows the seed")
+    for view in ("aggregator", "client", "client_and_aggregator", "released_model"):
+        assert "knows the seed" in reason(ledger, view)
+
+
+@settings(deadline=None)
+@given(shares)
+def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float]) -> None:
+    ledger = ledger_of(num_clients=len(weights), delta=0.01)
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, 3, weights=dict(enumerate(weights)))
+    assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_aggregator")
+
+
+def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
+    assert ledger.verdict().startswith(
+        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; the aggregator sees vectors: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("release", "to", "opening"),
+    [
+        (CENTRAL, "aggregator", "DP: ε=1.00"),  # it is trusted with the values themselves
+        (CENTRAL, "client_and_aggregator", "DP: ε=1.00"),
+        (CENTRAL, "client", "NO end-to-end DP: every client sees"),
+        (CENTRAL, "released_model", "NO end-to-end DP: every client sees"),
+        (LOCAL, "client", "NO end-to-end DP: every client sees"),
+        (LOCAL, "client_and_aggregator", "NO end-to-end DP: a client together with the aggregator sees"),
+        (LOCAL, "key_holder", "DP: ε=1.00"),  # nobody holds a key
+    ],
+)
+def test_who_matters_to_the_verdict_follows_from_who_is_trusted(release: Release, to: Any, opening: str) -> None:
+    shown = [dataclasses.replace(VECTORS, to=(to,))]
+    ledger = enter(ledger_of(reveals=shown), {"noised": 1000}, {"noised": [release]})
+    assert ledger.verdict().startswith(opening)
+
+
+def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
+    enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
+    assert ledger.verdict().startswith("NO end-to-end DP: the aggregator sees vectors")
+
+
+@pytest.mark.parametrize("release", [LOCAL, CENTRAL])
+def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Release) -> None:
+    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
+    ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
+    for view in ledger.to_json()["views"]:
+        assert "odd.groups asks clients for label" in reason(ledger, view)
+    assert ledger.verdict().startswith("NO end-to-end DP: odd.groups asks clients for label, and says nowhere")
+    assert "DP zone ε=1.00" in ledger.verdict()
+    assert ledger.priced_part() == "noised"
+
+
+def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
+    found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).to_json()["views"]
+    assert found["client"]["colluders"] == 1
+    assert "one client" in found["client"]["reason"]
+
+
+@pytest.mark.parametrize("to", ["client", "key_holder"])
+def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
+    shown = [Reveals("everybody's counts", (to,), voids=True, note="in the clear")]
+    for holder, both in (("clients", True), ("key_server", False)):
+        ledger = ledger_of(key_holders={"encrypted": holder}, reveals=shown, min_clients=3)
+        enter(ledger, {"encrypted": 10.0}, {"encrypted": [LOCAL]})
+        views = ledger.to_json()["views"]
+        none = {name for name in ("client", "key_holder") if views[name].get("epsilon") == "none"}
+        assert none == ({"client", "key_holder"} if both else {to})

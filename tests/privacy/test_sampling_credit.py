@@ -1,0 +1,94 @@
+"""What a secret sample of the clients earns, and why it often earns nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from fedplug.api.releases import Release
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, ledger_of
+
+
+def test_local_noise_earns_no_credit_for_sampling() -> None:
+    accountant = FakeAccountant()
+    ledger = ledger_of(sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, charged=[0, 3])
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, rounds=5, charged=[3])
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(SIGMA / math.sqrt(15), DELTA)), (
+        "client 3 took part 15 times"
+    )
+    assert accountant.asked == []
+    assert "knows that its client took part" in ledger.to_json()["sampling"]["why"]
+
+
+def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() -> None:
+    accountant = FakeAccountant()
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    two = {"noised": [CENTRAL], "head": [Release("gaussian", 3.0, 1.0, trust="central")]}
+    enter(ledger, {"noised": 900, "head": 100}, two, charged=[0])
+    assert ledger.epsilon() == 0.5
+    # One coin a client and round: the zones of a round are one release, then sampled.
+    releases, delta, adjacency = accountant.asked[0]
+    assert (delta, adjacency) == (DELTA, "zero_out")
+    assert [multiplier for multiplier, _ in releases] == pytest.approx([effective_multiplier([SIGMA, 3.0])] * 10)
+    assert {rate for _, rate in releases} == {0.1}
+    released = ledger.to_json()["views"]["released_model"]["zero_out"]
+    assert (released["epsilon_pld"], released["epsilon_rdp"]) == (0.5, 0.6)
+    unsampled = gaussian_epsilon(effective_multiplier([SIGMA, 3.0]) / math.sqrt(10), DELTA)
+    assert released["epsilon_without_sampling"] == exact(ledger, "client") == pytest.approx(unsampled)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"sampling": {"scheme": "fixed", "rate": 0.1}, "accountant": FakeAccountant()}, "fixed size"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.1}}, "names no accountant"),
+        (
+            {"sampling": {"scheme": "poisson", "rate": 0.1, "source": "reproducible"}, "accountant": FakeAccountant()},
+            "recipe's seed",
+        ),
+    ],
+)
+def test_sampling_without_a_proof_earns_no_credit(facts: dict[str, Any], why: str) -> None:
+    ledger = enter(ledger_of(**facts), {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0, 1])
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert why in ledger.to_json()["sampling"]["why"]
+    assert any(why in warning for warning in ledger.to_json()["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("clients", "zones", "secret_cohort", "why"),
+    [
+        (500, {"noised": 1000}, True, None),
+        (500, {"noised": 900, "clear": 100}, True, "sums of the clear zone have no noise, and show who took part"),
+        (500, {"noised": 1000}, False, "besides the noised sums shows who took part"),
+        # 0.9^20 + 20 * 0.1 * 0.9^19
+        (20, {"noised": 1000}, True, "fewer than min_clients=2 clients is skipped.*probability 4e-01"),
+    ],
+)
+def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
+    clients: int, zones: dict[str, float], secret_cohort: bool, why: str | None
+) -> None:
+    sampling = {"scheme": "poisson", "rate": 0.1}
+    ledger = ledger_of(num_clients=clients, sampling=sampling, accountant=FakeAccountant())
+    enter(ledger, zones, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=secret_cohort)
+    found = ledger.to_json()
+    assert found["sampling"]["amplified"] == (why is None)
+    assert ledger.epsilon() == pytest.approx(1.0 if why else 0.5)
+    # What is published shows neither who took part nor how many did; the checkpoint remembers.
+    assert {str(entry["charged"]) for entry in found["log"]} == {"[0, 3]" if why else "secret"}
+    assert why is not None or "sum_factor" not in found["log"][0]["zones"]["noised"]
+    assert ledger.state()["log"][0]["charged"] == [0, 3]
+    assert why is None or re.search(why, found["sampling"]["why"])
+
+
+def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
+    sampling = {"scheme": "poisson", "rate": 0.9}
+    ledger = ledger_of(num_clients=200, sampling=sampling, accountant=FakeAccountant())
+    enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]})
+    assert ledger.to_json()["sampling"]["amplified"]
+    ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
+    assert "odd.groups asks clients for label" in ledger.to_json()["sampling"]["why"]

@@ -1,0 +1,81 @@
+"""One execution of a recipe in a run folder: what it says where the folder cannot be used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import SetupError, TooFewClients
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs import run as run_command
+from fedplug.runs.execution import Execution
+from fedplug.runs.lines import Lines
+from fedplug.runs.settings import Settings
+from run_toys import resume, rows_of, start
+from toy_components import recipe_of, toy_catalog
+
+
+@pytest.mark.parametrize(("number", "text"), [(errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only file system")])
+def test_a_full_disk_says_what_is_safe_and_how_to_go_on(
+    number: int, text: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, calls = Lines.append, []
+
+    def full(self: Lines, *records: Any) -> None:
+        calls.append(1)
+        if len(calls) >= 9:
+            raise OSError(number, os.strerror(number), str(self.file))
+        append(self, *records)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lines, "append", full)
+        patch.setattr(Execution, "_write_results", lambda *_: (_ for _ in ()).throw(OSError(number, "no")))
+        with pytest.raises(SetupError) as caught:
+            start(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    rounds = Checkpoints(folder).rounds()[-1]
+    assert f"({text}" in str(caught.value)
+    assert f"The first {rounds} rounds are safe in {folder / 'checkpoint'}" in str(caught.value)
+    assert f"the folder {folder} writable, and go on: fedplug resume {folder}" in str(caught.value)
+    assert resume(folder) == 0
+    assert rows_of(folder) == rows_of(whole)
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(whole, tmp_path / "run")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def refuse(self: Path, *_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        with pytest.raises(SetupError, match=r"Read-only file system.*what it holds is safe") as caught:
+            resume(folder)
+    assert f"fedplug resume {folder}" in str(caught.value)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_when_every_client_fails_alike_resuming_is_not_promised_to_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail = {"use": "toy.fail", "clients": [0, 1, 2, 3], "rounds": [1]}
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(rounds=3, score_parameters=[fail]), catalog)
+    with pytest.raises(TooFewClients) as caught:
+        run_command.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
+    (folder,) = tmp_path.iterdir()
+    assert "Nothing is lost" not in str(caught.value)
+    assert "Every client failed for the same reason, so resuming will fail again" in str(caught.value)
+    assert f"fedplug resume {folder}" in str(caught.value)
+    assert str(caught.value).count("the toy broke") == 1
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
+    assert len(notes) == 1
+    assert notes[0].startswith("note: round 2: 4 clients (0, 1, 2, 3) dropped out: ")

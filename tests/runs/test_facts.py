@@ -1,0 +1,72 @@
+"""What a run says of itself: versions, who holds what, and assessments that no party could make."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.api.context import Server
+from fedplug.api.events import Events, Note
+from fedplug.api.outer_roles import Partition
+from fedplug.api.role_records import GroundTruth
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.facts import assessments, class_distribution, versions
+from fedplug.runs.summary import Distribution
+from toy_components import recipe_of, toy_catalog
+
+
+def test_versions_are_of_what_the_recipe_uses() -> None:
+    catalog = toy_catalog()
+    found = versions(Recipe.from_plain(recipe_of(), catalog), catalog)
+    assert found["python"] == sys.version.split()[0]
+    assert found["numpy"] == np.__version__
+    assert set(found) == {"python", "numpy", "fedplug", "fedplug-std"}
+    assert list(found) == sorted(found)
+    toy = versions(Recipe.from_plain(recipe_of(train={"use": "toy.push"}), catalog), catalog)
+    assert toy["toys"] == "0"
+
+
+def test_the_distribution_counts_each_clients_examples_of_every_class() -> None:
+    labels = np.array([0, 2, 2, 0, 2])
+    data = SimpleNamespace(train=SimpleNamespace(labels=labels), label_names=("cat", "dog", "owl"))
+    world: Any = SimpleNamespace(data=data, assignment=[np.array([0, 1, 2]), np.array([3, 4])])
+    assert class_distribution(world) == Distribution(["cat", "dog", "owl"], {0: [1, 0, 2], 1: [1, 0, 1]})
+
+
+class Judge:
+    """Compares with the truth, or fails to."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+
+    def assess(self, server: Server, truth: GroundTruth) -> dict[str, Any]:
+        if "fails" in self.facts:
+            raise ValueError("no clusters")
+        right = sum(a == b for a, b in zip(self.facts.get("found", ()), truth.categories or (), strict=False))
+        return {"right": right, "classes": len(truth.classes)} if self.facts else {}
+
+
+@pytest.mark.parametrize("categories", [[0, 1, 1], None])
+def test_each_component_is_asked_and_one_that_fails_is_left_out_with_a_note(categories: list[int] | None) -> None:
+    events, notes = Events(), []
+    events.subscribe(Note, lambda event: notes.append(event.text))
+    asked: list[tuple[str, type]] = []
+
+    def part(name: str, role: type) -> Any:
+        asked.append((name, role))
+        return SimpleNamespace(categories=lambda clients: categories)
+
+    parts = {"acme.groups": Judge({"found": [0, 1, 0]}), "acme.none": Judge({}), "acme.bad": Judge({"fails": True})}
+    protocol: Any = SimpleNamespace(
+        composition=SimpleNamespace(part=part, components=parts), events=events, server=Server(),
+        recipe=SimpleNamespace(data=SimpleNamespace(partition=SimpleNamespace(name="acme.split"))),
+    )  # fmt: skip
+    found = assessments(protocol, Distribution(["a", "b"], {0: [1, 1], 1: [1, 0], 2: [0, 1]}))
+    assert found == {"acme.groups": {"right": 2.0 if categories else 0.0, "classes": 2.0}}
+    assert asked == [("acme.split", Partition)]
+    (note,) = notes
+    assert note.startswith("the assessment of acme.bad is left out: ")
+    assert "no clusters" in note

@@ -1,0 +1,63 @@
+"""What a run wrote into its folder, read back; what is damaged is named with a remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import CheckpointError
+from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
+from row_toys import a_row, a_summary
+
+
+def test_everything_that_was_written_is_read(tmp_path: Path) -> None:
+    rows = [a_row(1), a_row(2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "summary.json").write_text(a_summary().to_json(indent=2), encoding="utf-8")
+    (tmp_path / "ledger.json").write_text('{"verdict": "NO DP", "delta": 1e-5}')
+    assert read_rows(tmp_path) == rows
+    assert read_summary(tmp_path) == a_summary()
+    assert read_ledger(tmp_path) == {"verdict": "NO DP", "delta": 1e-5}
+
+
+def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> None:
+    assert read_rows(tmp_path) == []
+    assert read_pictures(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "text", "said"),
+    [
+        (read_rows, "metrics.jsonl", '{"round": 1}\n', r"metrics\.jsonl, line 1, is damaged \(accuracy: field"),
+        (read_rows, "metrics.jsonl", "{", r"metrics\.jsonl, line 1, is damaged \(.*JSON"),
+        (read_ledger, "ledger.json", "{", r"ledger\.json is damaged \("),
+        (read_ledger, "ledger.json", "[]", r"ledger\.json is damaged \(it is no object"),
+        (read_ledger, "ledger.json", "[" * 100_000, r"ledger\.json is damaged \("),
+        (read_ledger, "ledger.json", None, r"ledger\.json cannot be read"),
+        (read_summary, "summary.json", None, r"summary\.json cannot be read"),
+        (read_summary, "summary.json", "{}", r"summary\.json is damaged \(name: field required"),
+    ],
+)
+def test_what_is_missing_or_damaged_is_named_with_a_remedy(
+    read: Callable[[Path], Any], name: str, text: str | None, said: str, tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        read(tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+    assert f"resume the run: fedplug resume {tmp_path}" in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(CheckpointError, match=r"summary\.json cannot be read"):
+        read_summary(tmp_path)
+
+
+def test_of_damaged_pictures_the_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "figures.json").write_text(json.dumps({"a": {"kind": "no such"}}))
+    assert read_pictures(tmp_path) == {}

@@ -1,0 +1,79 @@
+"""What a run needs of its machine, and how it was called there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import pytest
+from fedplug.api.errors import SetupError
+from fedplug.api.types import Layout
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.machine import command_line, require_memory, terminated_like_interrupted
+from toy_components import recipe_of, toy_catalog
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["/usr/bin/fedplug", "run", "my recipe.yaml"], "fedplug run 'my recipe.yaml'"),
+        (["/lib/fedplug/__main__.py", "list"], "fedplug list"),
+        (["script.py", "run"], ""),
+        ([""], ""),
+    ],
+)
+def test_only_a_command_of_fedplug_is_repeated(
+    words: list[str], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", words)
+    assert command_line() == command
+
+
+def memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": size}.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({}, 4 * 650 * 4),
+        ({"score_parameters": ["std.random"]}, 2 * 4 * 650 * 4),
+        ({"sampling": {"scheme": "fixed", "rate": 0.5}}, 4 * 650 * 2),
+    ],
+)
+def test_updates_and_scores_of_a_rounds_clients_have_to_fit(
+    changes: dict[str, Any], needed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 clients, 650 float32 each, and as many again for each score; of a sample its share."""
+    recipe = Recipe.from_plain(recipe_of(**changes), toy_catalog())
+    layout = Layout.of([("w", (65, 10))])
+    memory(monkeypatch, needed)
+    require_memory(recipe, layout)
+    memory(monkeypatch, needed - 1)
+    with pytest.raises(SetupError, match=r"4 clients with a model of 650 parameters need .*data\.clients"):
+        require_memory(recipe, layout)
+
+
+def test_a_machine_that_does_not_tell_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sysconf")
+    require_memory(Recipe.from_plain(recipe_of(), toy_catalog()), Layout.of([("w", (10**9, 10**9))]))
+
+
+def test_termination_is_an_interruption_inside_and_as_before_outside() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+    found: list[Any] = []
+
+    def elsewhere() -> None:  # where signals cannot be set
+        with terminated_like_interrupted():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [before]

@@ -1,0 +1,88 @@
+"""A run as Python sees it: what its folder holds, and how it is shown."""
+
+from __future__ import annotations
+
+import html
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import pytest
+from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.runs.files import read_rows
+from fedplug.runs.result import LedgerView
+
+
+def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
+    assert done.complete
+    assert done.exit_code == 0
+    assert done.recipe.rounds == 3
+    assert done.recipe.protect["noised"][0].options.model_dump()["norm"] == 0.2
+    assert [row.round for row in done.metrics] == [1, 2, 3]
+    last, line = done.metrics[-1], json.loads((done.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last == read_rows(done.folder)[-1]
+    assert last.accuracy == line["accuracy"]
+    assert last.bytes.up.total == line["bytes"]["up"]["total"]
+    assert last.bytes.down.total == line["bytes"]["down"]["total"]
+    assert last.wall_seconds == line["wall_seconds"]
+    assert last.zones["encrypted"] == pytest.approx(0.2, abs=0.01)
+    assert last.clients.answered == 4
+    assert last.epsilon == done.ledger.epsilon == pytest.approx(8)
+    assert done.ledger.verdict.startswith("NO end-to-end DP")
+    assert done.ledger.data["delta"] == done.ledger.delta == 1e-5
+    assert done.summary.digest == done.recipe.digest
+    assert done.summary.command == ""  # nobody typed one
+    assert [row.round for row in done.metrics[1:]] == [2, 3]
+
+
+def test_a_ledger_without_noise_has_no_epsilon() -> None:
+    assert LedgerView({"verdict": "NO DP", "epsilon": None}).epsilon is None
+    assert LedgerView({}).epsilon is None  # of a run that stopped before anything could be said
+
+
+def test_a_run_can_be_opened_again(done: fedplug.Run) -> None:
+    again = fedplug.open_run(str(done.folder))
+    assert again.metrics[0] == done.metrics[0]
+    assert repr(again) == repr(done)
+
+
+def test_a_notebook_shows_it_escaped(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = done._repr_html_()
+    assert done.recipe.digest[:12] in shown
+    assert html.escape(done.ledger.verdict) in shown
+    assert shown.count("<tr>") == 4 + 1 + 3  # facts, the head, rounds
+    assert "personal mean" not in shown  # no column that is empty
+    again = fedplug.open_run(done.folder)
+    monkeypatch.setattr(type(again.ledger), "verdict", "<script>alert(1)</script>")
+    assert "<script>" not in again._repr_html_()
+
+
+def test_a_run_that_was_killed_can_still_be_shown(done: fedplug.Run, tmp_path: Path) -> None:
+    for name in ("recipe.yaml", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((done.folder / name).read_bytes())
+    killed = fedplug.open_run(tmp_path)
+    assert "the run was killed; resume it" in repr(killed)
+    assert "the run was killed; resume it" in killed._repr_html_()
+    with pytest.raises(CheckpointError, match="has no checkpoint, and so no model"):
+        _ = killed.model
+
+
+def test_pandas_is_asked_for_only_where_it_is_used(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SetupError, match="pip install pandas"):
+        done.metrics.to_pandas()
+    pandas: Any = types.ModuleType("pandas")
+    pandas.json_normalize = lambda rows: rows
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert done.metrics.to_pandas() == [row.to_plain() for row in done.metrics]
+
+
+@pytest.mark.usefixtures("reports")
+def test_a_plugin_draws_the_report(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert done.report() == done.folder / "report.html"
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: ())
+    with pytest.raises(SetupError, match="pip install fedplug-lab"):
+        done.report()

@@ -1,0 +1,46 @@
+"""The parties of a finished run, taken back to a checkpoint: nothing that they do goes back into the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug.api.errors import CheckpointError
+from fedplug.engines.base import Job
+from fedplug.engines.local import LocalEngine
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs.taken_back import deliver, taken_back
+from fedplug.wire.record import Wire
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_parties_are_as_the_checkpoint_has_them_until_the_last_sum_is_delivered(done: fedplug.Run) -> None:
+    recipe, before = done.recipe, files_of(done.folder)
+    composition = Composition(recipe, Catalog.discover())
+    engine = LocalEngine(Job(recipe.to_plain(), None))
+    try:
+        found = Checkpoints(done.folder).read()
+        assert found is not None
+        host, wire = engine.clients, Wire(keep=True)
+        protocol = taken_back(recipe, composition, engine, found, wire, host.model, host.public)
+        assert found[0] == recipe.rounds
+        at_rest = [client.vector.copy() for client in host.clients.values()]
+        assert all(np.array_equal(at_rest[0], other) for other in at_rest)
+        assert wire.messages == []
+        assert deliver(protocol, found[0]) == [0, 1, 2, 3]
+        moved = [client.vector for client in host.clients.values()]
+        assert all(np.array_equal(moved[0], other) for other in moved)
+        assert not np.array_equal(moved[0], at_rest[0]), "the last sum was still to be adopted"
+        assert {message.phase for message in wire.messages} == {"finish"}
+        with pytest.raises(CheckpointError, match="server's state"):
+            taken_back(recipe, composition, engine, (found[0], {}, found[2]), wire, host.model, host.public)
+    finally:
+        engine.close()
+    assert files_of(done.folder) == before

@@ -1,0 +1,84 @@
+"""Messages as they crossed the wire: counted always, kept where a run is recorded, and in a file between the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fedplug.api import codec
+from fedplug.api.errors import MessageError
+from fedplug.wire.record import KEY_SERVER, SERVER, Message, Wire, client_address, framed, read_wire
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ADDRESSES = st.sampled_from([client_address(0), client_address(1), KEY_SERVER])
+SENT = st.lists(
+    st.tuples(ADDRESSES, st.booleans(), st.integers(0, 2), st.integers(0, 40), st.integers(0, 40)), max_size=20
+)
+
+
+@settings(max_examples=40)
+@given(SENT)
+def test_every_byte_is_counted_once_whichever_way_bytes_are_cut(
+    sent: list[tuple[str, bool, int, int, int]]
+) -> None:
+    wire, kept = Wire(), Wire(keep=True)
+    for address, asked, round, zone, other in sent:
+        ends = (SERVER, address) if asked else (address, SERVER)
+        for one in (wire, kept):
+            one.record(*ends, round, "upload", bytes(zone + other), {"clear": zone})
+    for round in range(3):
+        here = [each for each in sent if each[2] == round]
+        traffic = wire.of_round(round)
+        for cut in (traffic.up, traffic.down, traffic.key_server):
+            assert cut.total == sum(cut.zones.values()) == sum(cut.phases.values())
+        assert traffic.up.total + traffic.down.total + traffic.key_server.total == sum(z + o for *_, z, o in here)
+        assert traffic.key_server.total == sum(z + o for address, _, _, z, o in here if address == KEY_SERVER)
+        assert wire.requests[round] == sum(asked and address != KEY_SERVER for address, asked, *_ in here)
+    assert wire.messages == []
+    assert [len(message.data) for message in kept.take()] == [zone + other for *_, zone, other in sent]
+    assert kept.take() == []
+
+
+def test_bytes_of_a_party_are_kept_for_two_rounds_or_until_they_are_taken() -> None:
+    wire = Wire()
+    for round in range(4):
+        wire.record(SERVER, "client:3", round, "upload", bytes(10), {})
+        wire.record("client:3", SERVER, round, "upload", bytes(5), {})
+    assert sorted(wire.traffic) == [2, 3]
+    assert dict(wire.take_traffic(3)) == {("client:3", "down"): 10, ("client:3", "up"): 5}
+    assert not wire.take_traffic(3)
+    assert wire.of_round(0).up.total == 5, "the metrics of a round are not forgotten"
+
+
+def test_a_sink_is_handed_what_is_kept() -> None:
+    heard: list[Message] = []
+    wire = Wire(keep=True, sink=heard.append)
+    wire.record("client:0", SERVER, 1, "upload", b"abc", {"clear": 2})
+    assert wire.messages == []
+    assert [(m.sender, m.receiver, m.round, m.phase, m.data, m.size, m.zones) for m in heard] == [
+        ("client:0", SERVER, 1, "upload", b"abc", 3, {"clear": 2})
+    ]
+
+
+def test_messages_of_a_file_come_back_in_order_and_damage_is_an_error(tmp_path: Path) -> None:
+    body = codec.frame(codec.encode({"calls": [codec.encode([1, 2, "acme.vote", "ballot", [5]])]}))
+    sent = [Message(SERVER, "client:0", 2, "negotiate", data, len(data), {"clear": 1}) for data in (body, b"")]
+    file = tmp_path / "round.wire"
+    file.write_bytes(b"".join(map(framed, sent)))
+    first, second = read_wire(file)
+    assert (first.sender, first.receiver, first.round, first.phase, first.size, first.data) == (
+        SERVER, "client:0", 2, "negotiate", len(body), body
+    )  # fmt: skip
+    assert second.size == 0
+    assert first.decode() == {"calls": [[1, 2, "acme.vote", "ballot", [5]]]}
+    assert [call.method for call in first.asked()] == ["ballot"]
+    assert first.answered() is None
+    file.write_bytes(framed(sent[0])[:-1])
+    with pytest.raises(MessageError):
+        read_wire(file)
+
+
+def test_a_run_that_was_not_recorded_has_counts_and_no_content() -> None:
+    with pytest.raises(MessageError):
+        Message(SERVER, "client:0", 0, "upload", b"", 17, {}).decode()
