@@ -67,7 +67,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch, kind: type[Labels]) -> Outcome:
 def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
     found = outcome(monkeypatch, Labels)
     ledger, each = found.protocol.ledger, math.log(3)
-    assert ledger.accounts["label"] == {client: [(0.75,), (0.75,)] for client in range(4)}
+    assert ledger.accounts["label"] == {client: {(0.75,): 2} for client in range(4)}
     assert [row.level_epsilons["label"] for row in found.rows] == pytest.approx([each, 2 * each])
     stated = ledger.to_json()
     assert stated["levels"]["label"]["epsilon_pure"] == pytest.approx(2 * each)
@@ -79,7 +79,7 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
 def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:
     protocol, each = outcome(monkeypatch, Labels).protocol, math.log(3)
     protocol.books.charging.lost_round(1, [0, 1, 2, 3])
-    assert [len(rounds) for rounds in protocol.ledger.accounts["label"].values()] == [3, 3, 3, 3]
+    assert [rounds.total() for rounds in protocol.ledger.accounts["label"].values()] == [3, 3, 3, 3]
     assert protocol.ledger.level_epsilons() == {"label": pytest.approx(3 * each)}
 
 
