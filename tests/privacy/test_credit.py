@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from typing import Any
 
 import pytest
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.privacy.credit import noise_of_others, strongest, strongest_other
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, exact, held, ledger_of, shares
@@ -51,3 +53,31 @@ def test_dropping_a_client_after_its_noise_never_lowers_epsilon(weights: list[fl
     for view in full.to_json()["views"]:
         assert exact(less, view) >= exact(full, view) * (1 - 1e-9)
     assert less.epsilon() == full.epsilon()
+
+
+def test_the_noise_of_others_is_that_of_the_lightest_who_surely_contributed() -> None:
+    equal = dict.fromkeys(range(9), 1.0)
+    assert noise_of_others(9, list(range(9)), equal) == (3.0, math.sqrt(8))
+    assert noise_of_others(4, list(range(9)), equal) == (2.0, math.sqrt(3)), "of the fewest behind any value"
+    assert noise_of_others(0, [0, 1], {}) == (1.0, 1.0)
+    # A client that was charged and is missing counts as weight 1: sqrt(2 / 4) is below one's own noise.
+    assert noise_of_others(2, [0, 1, 2], {0: 0.5, 1: 0.5}) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "trust", "beside", "found"),
+    [
+        ("laplace", "local", 0.0, ["laplace", 3.0]),
+        ("odd.noise", "local", 0.0, ["odd.noise", 3.0]),  # whose curve somebody states
+        ("staircase", "local", 0.0, None),
+        ("laplace", "central", 0.0, None),
+        ("laplace", "local", 1.0, None),  # Gaussian noise of the same chain is counted instead
+    ],
+)
+def test_noise_that_is_not_gaussian_counts_where_it_is_local_and_alone(
+    mechanism: str, trust: Any, beside: float, found: list[Any] | None
+) -> None:
+    chain = [Release(mechanism, 2.0, 1.0, trust=trust), Release(mechanism, 3.0, 1.0, trust=trust)]
+    assert strongest_other([*chain, Release("gaussian", beside, 1.0)], ["odd.noise"]) == found
+    assert strongest(chain) == 0.0, "none of it is Gaussian"
+    assert strongest([]) is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fedplug.api.releases import Release
+from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
+from ledger_toys import LOCAL, enter, ledger_of
 from toy_components import build, recipe_of
 
 
@@ -13,3 +16,21 @@ def test_zones_without_noise_are_known_to_components() -> None:
     protocol, engine, _ = build(recipe_of())
     engine.close()
     assert protocol.server.ctx.bare_zones == ("clear",)
+
+
+def test_zones_are_told_apart_by_what_was_released_of_them() -> None:
+    ledger = enter(ledger_of(), {"noised": 500, "clear": 500}, {"noised": [LOCAL]}, rounds=2)
+    assert list(noised_zones(ledger)) == ["noised"]
+    assert bare_zones(ledger) == ["clear"]
+    assert not is_reproducible(ledger)
+    enter(ledger, {"noised": 1000}, {}, rounds=1)
+    assert bare_zones(ledger) == ["noised", "clear"], "one round without noise is enough"
+    assert listed(["a", "b", "c"]) == "a and b and c"
+
+
+def test_costs_of_several_zones_add_up_by_the_price_that_is_asked() -> None:
+    releases = {"noised": [Release("gaussian", 2.0, 1.0)], "head": [Release("gaussian", 4.0, 1.0)]}
+    ledger = enter(ledger_of(), {"noised": 500, "head": 500}, releases, rounds=3, charged=[0, 1])
+    spent = summed(ledger, ledger.costs.values(), lambda cost: cost.own)
+    assert spent.gaussian.tolist() == [3 * (1 / 4 + 1 / 16)] * 2 + [0.0] * 18
+    assert summed(ledger, ledger.costs.values(), lambda cost: cost.total).gaussian[0] < spent.gaussian[0]

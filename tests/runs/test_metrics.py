@@ -6,8 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
+from fedplug.api.events import RowComplete
+from fedplug.runs.metrics import means_by_name
 from run_toys import resume, rows_of, start
-from toy_components import recipe_of, toy_catalog
+from toy_components import build, recipe_of, toy_catalog
 
 
 def test_a_loss_of_nan_is_null_in_the_metrics_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +26,31 @@ def test_a_loss_of_nan_is_null_in_the_metrics_and_comes_back(tmp_path: Path, mon
     assert [row["train_loss"] for row in rows_of(folder)] == [None, None]
     assert resume(folder, 1) == 0
     assert (folder / "metrics.jsonl").read_text().count("null") == text.count("null")
+
+
+def test_means_are_over_those_that_gave_a_number_in_the_order_of_names() -> None:
+    found = means_by_name([{"b": 1.0, "a": 2.0}, {}, {"b": 4.0}])
+    assert list(found.items()) == [("a", 2.0), ("b", 2.5)]
+    assert means_by_name([]) == {}
+
+
+def test_a_row_is_made_of_what_clients_counted_and_what_the_server_logged() -> None:
+    protocol, engine, _ = build(recipe_of(rounds=1))
+    metrics, told = protocol.books.metrics, []
+    protocol.events.subscribe(RowComplete, lambda event: told.append(event.row))
+    try:
+        protocol.setup()
+        protocol.server.log["toy.share"] = 0.5
+        protocol.run()
+    finally:
+        engine.close()
+    (row,) = metrics.rows
+    assert told == [row]
+    assert metrics.awaiting is None
+    assert (row.round, row.clients.asked, row.clients.answered, row.zones["clear"]) == (1, 4, 4, 1.0)
+    assert row.log["toy.share"] == 0.5
+    assert protocol.server.log == {}
+    # Each client counts on its share of the public test set: the accuracy is a fraction of all 360 examples.
+    assert row.accuracy is not None
+    assert row.accuracy * 360 == pytest.approx(round(row.accuracy * 360), abs=1e-6)
+    assert set(row.client_accuracy) == {0, 1, 2, 3}
