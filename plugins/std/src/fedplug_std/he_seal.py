@@ -86,7 +86,7 @@ class Seal:
         return context
 
     def encrypt(self, context: RingContext, rows: NDArray[Any]) -> tuple[bytes, ...]:
-        """One ciphertext for each row of slots, shape (m, N).
+        """One ciphertext for each row of slots, shape (m, N), or (m, n) for n < N, of which the others are zero.
 
         Raises:
             ProtectionError: the context holds no key.
@@ -98,7 +98,7 @@ class Seal:
         fresh = np.empty((_CHUNK, 1 if seeded else 2, self.degree), np.uint64)
         with Zeros(context.streams, context.encryptor, seeded=seeded) as source:
             for start in range(0, len(rows), _CHUNK):
-                message = self._scaled(context, rows[start : start + _CHUNK])
+                message = self._scaled(context, self._whole(rows[start : start + _CHUNK]))
                 zeros = fresh[: len(message)]
                 seeds = source.fill(zeros)
                 ring.add_to(zeros[:, 0], message)
@@ -137,7 +137,7 @@ class Seal:
         return tuple(found)
 
     def decrypt(self, context: RingContext, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
-        """Rows of slots, shape (m, N): int64, of at least 0, for `bfv`; float64 for `ckks`.
+        """Rows of the first `slots` slots, shape (m, slots): int64, of at least 0, for `bfv`; float64 for `ckks`.
 
         Raises:
             ProtectionError: the context holds no secret key.
@@ -148,7 +148,7 @@ class Seal:
         rows = np.empty((len(ciphertexts), self.degree), np.int64 if self.scheme == "bfv" else np.float64)
         for start in range(0, len(rows), _CHUNK):
             rows[start : start + _CHUNK] = self._opened(context, ciphertexts[start : start + _CHUNK], start)
-        return rows
+        return rows[:, :slots]
 
     def noise(self, context: RingContext, repeats: int = 8) -> float:
         """Standard deviation of the noise of one fresh encryption, in coefficients, from `repeats` times N of them."""
@@ -163,6 +163,10 @@ class Seal:
         total = int(words.sum()) + int(np.frombuffer(seed, np.uint64).sum()) & 2**64 - 1
         head = _HEAD.pack(_MAGIC, VERSION, _SEEDED if seed else _PAIR, self.degree, context.ring.bits, total)
         return head + words.tobytes() + seed
+
+    def _whole(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows of all N slots."""
+        return rows if rows.shape[1] == self.degree else np.pad(rows, ((0, 0), (0, self.degree - rows.shape[1])))
 
     def _scaled(self, context: RingContext, rows: NDArray[Any]) -> Residues:
         if self.scheme == "bfv":
