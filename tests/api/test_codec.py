@@ -295,3 +295,38 @@ def test_decoded_arrays_are_read_only() -> None:
     array = codec.decode(codec.encode(np.zeros(3)))
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(DATA, max_size=3), st.lists(st.sampled_from([4000, 4096, 70_000]), max_size=3))
+def test_a_packed_message_reads_and_counts_as_if_it_had_been_sent(values: list[Any], lengths: list[int]) -> None:
+    large = [np.arange(length, dtype=np.uint8) for length in lengths]
+    sealed = Block("encrypted", 3, ciphertexts=tuple(bytes(length) for length in lengths), sealed_by="x")
+    plain = [Block("clear", len(array), array.astype(np.float32)) for array in large]
+    value = {"values": values, "large": large, "sealed": [sealed] * bool(lengths), "plain": plain}
+    zones: Counter[str] = Counter()
+    sent, inner = codec.encode(value, zones), codec.pack(value)
+    for packed, data in ((inner, sent), (codec.pack(["outer", inner]), codec.encode(["outer", sent]))):
+        assert (packed.size, len(packed)) == (len(data), len(data))
+        assert packed.to_bytes() == data
+    assert inner.zones == zones
+    assert same(codec.decode(inner), codec.decode(sent))
+
+
+def test_packed_arrays_are_copied_only_where_somebody_could_write_to_them() -> None:
+    writable = np.zeros(2000, np.float32)
+    read_only = writable.copy()
+    read_only.flags.writeable = False
+    view = writable.view()
+    view.flags.writeable = False
+    given = {"frozen": read_only, "part": read_only[:1500], "open": writable, "view": view, "order": read_only[::-1]}
+    found = codec.decode(codec.pack(given))
+    writable[:] = 1
+    assert [np.shares_memory(found[name], given[name]) for name in given] == [True, True, False, False, False]
+    assert not any(array.any() for array in found.values())
+    assert not any(array.flags.writeable for array in found.values())
+
+
+def test_bytes_that_arrive_have_nothing_beside_them() -> None:
+    with pytest.raises(MessageError):
+        codec.decode(msgpack.packb(msgpack.ExtType(5, (0).to_bytes(4, "big"))))

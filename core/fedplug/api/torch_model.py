@@ -9,6 +9,7 @@ random numbers inside torch come from a generator that is seeded on entry and re
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -148,11 +149,28 @@ class TorchModel:
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
         self._buffers = {name: tensor for name, tensor in module.named_buffers() if name in persistent}
+        self._flat = torch.empty(0)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchModel:
+        """A model of one's own; its parameters are views of a vector of its own."""
+        return TorchModel(copy.deepcopy(self.module, memo), str(self.device))
+
+    @property
+    def flat(self) -> torch.Tensor:
+        """All trainable parameters as one tensor, (P,): what is written to it, they have."""
+        at, width = self._flat.data_ptr(), self._flat.element_size()
+        places = self.layout.parameters
+        if any(t.data_ptr() != at + width * p.offset for t, p in zip(self.parameters, places, strict=True)):
+            # The first time, or somebody has given the module other tensors.
+            self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
+            for tensor, place in zip(self.parameters, places, strict=True):
+                tensor.data = self._flat[place.slice].view(place.shape)
+        return self._flat
 
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
-        flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
-        return flat.cpu().numpy()
+        vector: NDArray[np.float32] = self.flat.to("cpu", copy=True).numpy()
+        return vector
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
         """Overwrites all trainable parameters.
@@ -162,10 +180,7 @@ class TorchModel:
         """
         if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
             raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{self.layout.size}]")
-        flat = as_tensor(vector).to(self.device)
-        with torch.no_grad():
-            for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
-                tensor.copy_(flat[place.slice].view_as(tensor))
+        self.flat.copy_(as_tensor(vector))
 
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""

@@ -81,7 +81,7 @@ class Wire:
     traffic: dict[int, Counter[tuple[str, str]]] = dataclasses.field(default_factory=dict)
 
     def record(
-        self, sender: str, receiver: str, round: int, phase: str, data: bytes, zones: Mapping[str, int]
+        self, sender: str, receiver: str, round: int, phase: str, data: bytes | codec.Packed, zones: Mapping[str, int]
     ) -> None:
         """Counts one message, and keeps it if the run is recorded."""
         if KEY_SERVER in (sender, receiver):
@@ -99,7 +99,8 @@ class Wire:
             counts[direction, phase, zone] += size
         counts[direction, phase, "other"] += len(data) - sum(zones.values())
         if self.keep:
-            self.messages.append(Message(sender, receiver, round, phase, data, len(data), dict(zones)))
+            kept = data if isinstance(data, bytes) else data.to_bytes()
+            self.messages.append(Message(sender, receiver, round, phase, kept, len(kept), dict(zones)))
 
     def take(self) -> list[Message]:
         """The messages kept since the last call."""

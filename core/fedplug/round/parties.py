@@ -28,7 +28,7 @@ from fedplug.round.client_data import client_data
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
-from fedplug.wire.calls import Receiver
+from fedplug.wire.calls import Message, Receiver
 
 
 class HostedClient(Client):
@@ -43,16 +43,19 @@ class HostedClient(Client):
     @property
     def model(self) -> Model:
         """The process' one model, loaded with this client's local state if another client used it last."""
-        model = self._host.model
-        if self._host.model_user is not self:
-            self._host.model_user = self
-            model.set_vector(self.local)
-            model.set_buffers(self.remembered.buffers)
-        return model
+        return self._host.model if self._host.model_user is self else self.loaded(self.local)
 
     @model.setter
     def model(self, model: Any) -> None:
         """The dataclass assigns its default here; the host owns the model."""
+
+    def loaded(self, vector: NDArray[np.float32]) -> Model:
+        """The process' one model, with this vector and this client's batch-norm statistics."""
+        model = self._host.model
+        self._host.model_user = self
+        model.set_vector(vector)
+        model.set_buffers(self.remembered.buffers)
+        return model
 
     def forget_model(self) -> None:
         """The global model changed: the process' model must be loaded again before this client uses it."""
@@ -66,8 +69,12 @@ class HostedClient(Client):
         try:
             yield
         finally:
-            seconds = self.reports.setdefault("seconds", {})
-            seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - started
+            self.took(phase, time.perf_counter() - started)
+
+    def took(self, phase: str, seconds: float) -> None:
+        """Adds seconds to those of a phase: also of work that another client of this process has done for both."""
+        reported = self.reports.setdefault("seconds", {})
+        reported[phase] = reported.get(phase, 0.0) + seconds
 
     def collect_reports(self) -> dict[str, Any]:
         reports, self.reports = self.reports, {}
@@ -152,16 +159,17 @@ class ClientHost:
     def addresses(self) -> list[str]:
         return list(self.clients)
 
-    def deliver(self, address: str, data: bytes) -> bytes:
+    def deliver(self, address: str, data: Message) -> Message:
         """Runs a message at one of the clients and gives its reply."""
         client = self.clients[address]
         return self._receiver.handle(data, client, lambda round: self._at_round(client, round))
 
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""
-        if self._last_vector is None or not np.array_equal(vector, self._last_vector, equal_nan=True):
-            self._last_vector = vector
-        return self._last_vector
+        last = self._last_vector
+        if last is None or (vector is not last and not np.array_equal(vector, last, equal_nan=True)):
+            self._last_vector = last = vector
+        return last
 
     def save(self, folder: Path) -> None:
         """Writes a file a client, and one file for each array that several of them hold."""
@@ -225,7 +233,7 @@ class KeyServerHost:
     def addresses(self) -> list[str]:
         return [KEY_SERVER]
 
-    def deliver(self, address: str, data: bytes) -> bytes:
+    def deliver(self, address: str, data: Message) -> Message:
         return self._receiver.handle(data, self.party, self._at_round)
 
     def save(self, folder: Path) -> None:

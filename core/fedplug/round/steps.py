@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,23 @@ class OneBatch:
             client.cache.pop(solver.name, None)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Move:
+    """How a global model moved.
+
+    Attributes:
+        asked: the vector before, and what it was moved by.
+        vector: after it.
+        problems: by zone, why it was left as it was.
+        seconds: that it took.
+    """
+
+    asked: list[Any]
+    vector: NDArray[np.float32]
+    problems: Mapping[str, Exception]
+    seconds: float
+
+
 class Steps:
     """What the protocol itself runs at the clients and at the key server."""
 
@@ -87,6 +105,7 @@ class Steps:
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         self.recipe, self.composition = recipe, composition
         self._public: dict[str, tuple[Any, Mapping[int, Scores]]] = {}
+        self._last_move: _Move | None = None
         self.probe: OneBatch | None = None
         """Set from outside a run only, on parties that were taken back to a checkpoint; no message can set it."""
 
@@ -176,13 +195,13 @@ class Steps:
                 )
         if client.personal is None:
             self._personalise(client)
-        model = client.model
-        model.set_vector(client.start)
+        model = client.loaded(client.start)
         learnt = contextlib.nullcontext(trainer) if self.probe is None else self.probe.on_one_batch(client, trainer)
         with client.timed("train"), client.operation("train", client.num_examples), learnt as solver:
             with of_component(trainer.name, "train"):
                 numbers = solver.train(client, client.ctx)
             client.update = model.get_vector() - client.start
+            client.update.flags.writeable = False  # so that what is cut out of it can be sent without a copy
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
@@ -258,18 +277,20 @@ class Steps:
             for zone, size in sizes.items():
                 if zone == RETAINED or not size:
                     continue
-                where = plan.positions(zone)
                 steps = client.ctx.steps(zone)
-                positions = None if zone in plan.shared and not self._shows_positions(steps) else where
-                block = Block(zone, size, client.update[where], positions, divisor=client.weight)
+                gathered = zone in plan.shared and not self._shows_positions(steps)
+                positions = None if gathered else plan.positions(zone)
+                values = client.update[plan.where(zone)]
+                block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
                         block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
         client.reports["zones"] = {zone: size / plan.labels.size for zone, size in sizes.items()}
-        if client.previous_plan is not None:
-            client.reports["churn"] = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
+        if (before := client.previous_plan) is not None:
+            moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
+            client.reports["churn"] = moved / plan.labels.size
         client.reports["log"] = dict(client.log)
         client.log.clear()
         return upload.to_plain()
@@ -295,32 +316,24 @@ class Steps:
             group: of this client.
             senders: whose uploads are in the sum, for zones that are sealed for the clients.
         """
-        vector = client.vector.copy()
+        opened: dict[str, tuple[NDArray[Any] | None, Block]] = {}
         with client.timed("open"):
             for zone, block in blocks.items():
-                where = block.positions
-                if where is None:
+                labels = None
+                if block.positions is None:
                     if client.plan is None:
                         raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
-                    where = client.plan.positions(zone)
+                    labels = client.plan.labels
                 try:
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
                         for step in client.ctx.steps(zone):
                             if step.link.hook == "postprocess" and step.link.site == "client":
                                 block = borders.run(self.composition, step, block, client.ctx)
-                    mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
-                    last = client.ctx.steps(zone)[-1:]
-                    with np.errstate(over="ignore"):
-                        moved = vector[where] + mean
-                    if problem := borders.mean_problem(moved, zone, last[0] if last else None):
-                        raise ProtectionError(problem)
-                    vector[where] = moved
+                    opened[zone] = labels, block
                 except Exception as error:
-                    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
-                    client.reports.setdefault("unopened", {})[zone] = reason
-                    if isinstance(error, OpenedBefore):
-                        client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
+                    self._report_unopened(client, zone, error)
+        vector = self._moved(client, opened)
         client.take_vector(vector)
         self._merge(client)
         self._personalise(client)
@@ -334,6 +347,45 @@ class Steps:
             client.reports.setdefault("unopened", {})["batch-norm buffers"] = reason
         elif buffers is not None:
             client.remembered.buffers = buffers
+
+    def _report_unopened(self, client: HostedClient, zone: str, error: Exception) -> None:
+        reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
+        client.reports.setdefault("unopened", {})[zone] = reason
+        if isinstance(error, OpenedBefore):
+            client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
+
+    def _moved(
+        self, client: HostedClient, opened: Mapping[str, tuple[NDArray[Any] | None, Block]]
+    ) -> NDArray[np.float32]:
+        """The client's global model, moved by the means of opened sums; a zone whose mean cannot be is left as it was.
+
+        Clients of one process that hold the same vector and have opened the same sums are moved once. Each reports the
+        seconds that it takes.
+        """
+        asked: list[Any] = [client.vector]
+        for zone, (labels, block) in opened.items():
+            asked += [zone, labels, block.values, block.positions, block.divisor]
+        last = self._last_move
+        if last is None or not _alike(last.asked, asked):
+            started = time.perf_counter()
+            vector, problems = client.vector.copy(), {}
+            for zone, (labels, block) in opened.items():
+                try:
+                    where = block.positions if labels is None else client.plan.where(zone)
+                    mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
+                    steps = client.ctx.steps(zone)[-1:]
+                    with np.errstate(over="ignore"):
+                        moved = vector[where] + mean
+                    if problem := borders.mean_problem(moved, zone, steps[0] if steps else None):
+                        raise ProtectionError(problem)
+                    vector[where] = moved
+                except Exception as error:
+                    problems[zone] = error
+            last = self._last_move = _Move(asked, vector, problems, time.perf_counter() - started)
+        client.took("open", last.seconds)
+        for zone, error in last.problems.items():
+            self._report_unopened(client, zone, error)
+        return last.vector
 
     def _record_release(self, client: HostedClient, round: int) -> list[float]:
         """What training in a round does for single records of this client."""
@@ -380,9 +432,7 @@ class Steps:
         Where clients have models of their own, those too.
         """
         with client.timed("evaluate"):
-            model, data = client.model, client.data
-            model.set_vector(client.vector)
-            model.set_buffers(client.remembered.buffers)
+            model, data = client.loaded(client.vector), client.data
             share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
             public = model.evaluate(data.shared_test.take(share), data)
             own = model.evaluate(data.own_test, data)
@@ -475,16 +525,26 @@ def _release(told: list[float]) -> str:
     return f"({', '.join(f'{number:g}' for number in told)})"
 
 
-def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.float32]:
-    """The mean of an opened sum, one value for each of the positions where it belongs.
+def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether arrays are the same objects, and everything else is equal."""
+
+    def same(one: Any, other: Any) -> bool:
+        return one is other or (not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other)
+
+    return len(some) == len(others) and all(map(same, some, others))
+
+
+def _mean_at(where: NDArray[np.uint32] | slice, block: Block, size: int) -> NDArray[np.float32]:
+    """The mean of an opened sum, one value for each of the positions where it belongs; a slice is all of them.
 
     Raises:
         MessageError: it has another number of values, or values or positions that cannot be.
     """
     mean = block.mean()
-    if mean.shape != where.shape:
-        raise MessageError(f"it has {mean.size} values for {where.size} positions")
-    if where.size and int(where[-1]) >= size:
+    count = size if isinstance(where, slice) else where.size
+    if mean.shape != (count,):
+        raise MessageError(f"it has {mean.size} values for {count} positions")
+    if not isinstance(where, slice) and where.size and int(where[-1]) >= size:
         raise MessageError(f"it has position {int(where[-1])}, but the model has {size} scalars")
     return mean
 
