@@ -22,12 +22,15 @@ class Evaluation:
         correct, count, loss: as said.
         pixels: of a segmentation, how many pixels were rightly and wrongly taken for foreground (any class but the
             first), and how many of it were missed: `true_positives`, `false_positives`, `false_negatives`.
+        sure: int8 (n,), for each example 1 if it was predicted rightly, 0 if wrongly, and -1 where the answer hangs on
+            how numbers are rounded, which differs with the examples that are evaluated together. None: not told.
     """
 
     correct: int
     count: int
     loss: float
     pixels: dict[str, int] = dataclasses.field(default_factory=dict)
+    sure: NDArray[np.int8] | None = None
 
 
 class Model(Protocol):

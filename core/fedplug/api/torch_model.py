@@ -25,6 +25,8 @@ from fedplug.api.types import ClientData, Examples, Layout
 # the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.
 _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
+# Two logits are told apart for sure where they differ by more than this, relative: far more than rounding moves them.
+_SURE = 1e-3
 
 
 def use_one_thread() -> None:
@@ -169,7 +171,8 @@ class TorchModel:
 
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
-        vector: NDArray[np.float32] = self.flat.to("cpu", copy=True).numpy()
+        vector = np.empty(self.layout.size, np.float32)
+        torch.from_numpy(vector).copy_(self.flat)
         return vector
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
@@ -219,13 +222,17 @@ class TorchModel:
         was_training = self.module.training
         self.module.eval()
         correct, loss = 0, 0.0
+        sure: list[torch.Tensor] = []
         with torch.no_grad():
             for start in range(0, count, step):
                 batch = examples.take(slice(start, start + step))
                 answers = as_tensor(batch.answers).to(self.device)
                 logits = self.module(to_tensor(batch.inputs, data.mean, data.std, self.device))
                 predicted = logits.argmax(1)
-                correct += int((predicted == answers).sum())
+                right = predicted == answers
+                correct += int(right.sum())
+                if batch.targets is None:
+                    sure.append(torch.where(_apart(logits), right.to(torch.int8), -1))
                 answered += answers.numel()
                 loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
                 if batch.targets is not None:
@@ -234,4 +241,15 @@ class TorchModel:
                     pixels["false_positives"] += int((found & ~there).sum())
                     pixels["false_negatives"] += int((there & ~found).sum())
         self.module.train(was_training)
-        return Evaluation(correct, answered, loss, pixels if examples.targets is not None else {})
+        if examples.targets is not None:
+            return Evaluation(correct, answered, loss, pixels)
+        told = torch.cat(sure).cpu().numpy() if sure else np.empty(0, np.int8)
+        return Evaluation(correct, answered, loss, sure=told)
+
+
+def _apart(logits: torch.Tensor) -> torch.Tensor:
+    """Whether the largest logit of each example, (n, classes), is surely the largest; not where one is NaN."""
+    if logits.shape[1] == 1:
+        return torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+    highest = logits.topk(2, 1).values
+    return highest[:, 0] - highest[:, 1] > _SURE * logits.abs().amax(1)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
 from fedplug.api.context import Client, Context, KeyServer, Party
-from fedplug.api.model import Model
+from fedplug.api.model import Evaluation, Model
 from fedplug.api.openings import Openings
 from fedplug.api.types import Layout, Plan, PublicData
 from fedplug.api.views import KEY_SERVER, client_address
@@ -25,6 +25,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.client_data import client_data
+from fedplug.round.evaluations import Evaluations
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
@@ -71,10 +72,23 @@ class HostedClient(Client):
         finally:
             self.took(phase, time.perf_counter() - started)
 
-    def took(self, phase: str, seconds: float) -> None:
-        """Adds seconds to those of a phase: also of work that another client of this process has done for both."""
+    def took(self, phase: str, seconds: float, spent: float | None = None) -> None:
+        """Adds to the next reply what a phase takes one client.
+
+        Args:
+            phase: its name.
+            seconds: that it takes a client alone.
+            spent: seconds that were spent on it here and now; fewer where another client of this process has done it
+                for both, more where this one did it for others. None: just as many.
+        """
         reported = self.reports.setdefault("seconds", {})
         reported[phase] = reported.get(phase, 0.0) + seconds
+        if spent is not None:
+            self.reports["seconds_total"] = self.reports.get("seconds_total", 0.0) + seconds - spent
+
+    def evaluated(self, members: list[int]) -> tuple[Evaluation, Evaluation]:
+        """The global model on this client's share of the public test set, and on its own test examples."""
+        return self._host.evaluations.of(self, members)
 
     def collect_reports(self) -> dict[str, Any]:
         reports, self.reports = self.reports, {}
@@ -140,6 +154,7 @@ class ClientHost:
         self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
+        self.evaluations = Evaluations(self.model, world.data, world.assignment, client_ids, recipe.seed)
         initial, buffers = self.model.get_vector(), self.model.get_buffers()
         sections = recipe.sections
         self.counts = counts_operations(recipe)

@@ -200,7 +200,8 @@ class Steps:
         with client.timed("train"), client.operation("train", client.num_examples), learnt as solver:
             with of_component(trainer.name, "train"):
                 numbers = solver.train(client, client.ctx)
-            client.update = model.get_vector() - client.start
+            client.update = model.get_vector()
+            client.update -= client.start
             client.update.flags.writeable = False  # so that what is cut out of it can be sent without a copy
         client.reports["train"] = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
@@ -382,7 +383,9 @@ class Steps:
                 except Exception as error:
                     problems[zone] = error
             last = self._last_move = _Move(asked, vector, problems, time.perf_counter() - started)
-        client.took("open", last.seconds)
+            client.took("open", last.seconds)
+        else:
+            client.took("open", last.seconds, spent=0.0)
         for zone, error in last.problems.items():
             self._report_unopened(client, zone, error)
         return last.vector
@@ -431,17 +434,16 @@ class Steps:
 
         Where clients have models of their own, those too.
         """
-        with client.timed("evaluate"):
-            model, data = client.loaded(client.vector), client.data
-            share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
-            public = model.evaluate(data.shared_test.take(share), data)
-            own = model.evaluate(data.own_test, data)
-            counts = {
-                "correct": public.correct, "count": public.count, "loss": public.loss,
-                "own_correct": own.correct, "own_count": own.count, **public.pixels,
-            }  # fmt: skip
-            if client.personal is not None or self.recipe.postprocess.get(RETAINED):
+        model, data = client.loaded(client.vector), client.data
+        public, own = client.evaluated(members)
+        counts = {
+            "correct": public.correct, "count": public.count, "loss": public.loss,
+            "own_correct": own.correct, "own_count": own.count, **public.pixels,
+        }  # fmt: skip
+        if client.personal is not None or self.recipe.postprocess.get(RETAINED):
+            with client.timed("evaluate"):
                 model.set_vector(client.start)
+                share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
                 counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
                 counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct
                 client.forget_model()

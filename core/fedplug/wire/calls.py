@@ -252,7 +252,8 @@ class Receiver:
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
             failure = Failure(running, type(error).__name__, describe(error))
-        reports = {**party.collect_reports(), "seconds_total": time.perf_counter() - started}
+        reports = party.collect_reports()  # with seconds of work that is shared with other parties of this process
+        reports["seconds_total"] = max(0.0, reports.get("seconds_total", 0.0) + time.perf_counter() - started)
         reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
             return _framed(reply.to_plain(), stays)

@@ -25,8 +25,8 @@ from fedplug.wire.calls import Call, Message, Reply
 class Transport(Protocol):
     """What the cohort needs of an engine: a message out, a reply or a failure back, in any order.
 
-    Messages are bytes. One that says `in_process = True` runs all parties in this process, and is handed packed messages
-    (`fedplug.api.codec.Packed`), unless they are recorded.
+    Messages are bytes. One that says `in_process = True` runs all parties in this process, and is handed packed
+    messages (`fedplug.api.codec.Packed`), unless they are recorded.
     """
 
     def exchange(self, messages: dict[str, Any]) -> Iterable[tuple[str, Any]]:
