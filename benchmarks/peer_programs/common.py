@@ -1,16 +1,16 @@
 """What the programs of `peers.py` share: the work they are given, the clock, the answer. Imports nothing of fedplug.
 
-Each program is run as `python PROGRAM.py WORK.npz` in the environment of its system and prints one line of JSON: CPU seconds
-of every round, and the accuracy of the last model. The work holds inputs that are standardised already, float32, in the
-order of the clients, all of one size.
+Each program runs in the environment of its system and prints one line of JSON: CPU seconds of every round, and the
+accuracy of the last model. The variable FEDPLUG_WORK names a file with the work: inputs that are standardised already,
+float32, in the order of the clients, all of one size.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,8 @@ class Work:
 
     @classmethod
     def given(cls) -> Work:
-        """That of the command line."""
-        with np.load(sys.argv[1]) as file:
+        """That of the file which FEDPLUG_WORK names."""
+        with np.load(os.environ["FEDPLUG_WORK"]) as file:
             arrays = {name: file[name] for name in ("inputs", "labels", "test_inputs", "test_labels")}
             return cls(**arrays, **json.loads(str(file["settings"])))
 
@@ -59,7 +59,7 @@ class Work:
         torch.manual_seed(1)
         widths = [self.inputs.shape[1], *self.hidden]
         layers: list[Any] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
         return torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 10))
 
@@ -76,7 +76,7 @@ class Meter:
 
     def answer(self, accuracy: float) -> None:
         """Prints what `peers.py` reads."""
-        rounds = [after - before for before, after in zip(self.marks, self.marks[1:], strict=False)]
+        rounds = [after - before for before, after in itertools.pairwise(self.marks)]
         print(json.dumps({"rounds": rounds, "accuracy": float(accuracy)}))
 
 
