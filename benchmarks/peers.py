@@ -2,14 +2,15 @@
 
     FEDPLUG_DATA=... python benchmarks/peers.py [--rows 20 200 1000] [--without flower] [--cache FOLDER]
 
-Every system trains the same perceptron on the same examples of MNIST, evaluates the global model on the whole test set after
-each round, and runs its rounds one system after the other on this machine. What is printed are CPU seconds of a round, median,
-without the first; those of every process that a system starts count. fedplug's evaluation also counts on each client's own test
-examples, and it writes a checkpoint a round; nobody else does.
+Every system trains the same perceptron on the same examples of MNIST, evaluates the global model on the whole test set
+after each round, and runs its rounds one system after the other on this machine. What is printed are CPU seconds of a
+round, median, without the first; those of every process that a system starts count. fedplug's evaluation also counts on
+each client's own test examples, and it writes a checkpoint a round; nobody else does.
 
-pfl and Flower get environments of their own below the cache folder, which is made the first time; where they cannot be installed
-the reason is printed. Targets, as ratios of one run: 20 clients at most 0.75 x pfl, 200 and 1000 small clients at most 1.0 x
-pfl in the clear, full protection (vote, BFV, noise) at most 3 x the clear run. Exit code 1 if one is missed.
+pfl and Flower get environments of their own below the cache folder, which is made the first time; where they cannot be
+installed the reason is printed. Targets, as ratios of one run: 20 clients at most 0.75 x pfl, 200 and 1000 small clients
+at most 1.0 x pfl in the clear, full protection (vote, BFV, noise) at most 3 x the clear run. Exit code 1 if one is
+missed.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def environment(name: str, cache: Path) -> tuple[Path | None, str]:
 def run(python: Path, program: str, work: Path, full: bool = False) -> tuple[float | None, str]:
     """CPU seconds of a round, and the accuracy in words; or None and what went wrong."""
     environ = {
-        **os.environ, "FEDPLUG_WORK": str(work), "FEDPLUG_FULL": str(int(full)), "PYTHONPATH": str(HERE / "peer_programs"),
-        "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+        **os.environ, "FEDPLUG_WORK": str(work), "FEDPLUG_FULL": str(int(full)),
+        "PYTHONPATH": str(HERE / "peer_programs"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     }  # fmt: skip
     command = [str(python), str(HERE / "peer_programs" / program)]
     try:
@@ -105,8 +106,10 @@ def run(python: Path, program: str, work: Path, full: bool = False) -> tuple[flo
 def compare(name: str, without: list[str], cache: Path) -> bool:
     """Runs everything on one row and prints it; whether the targets were met."""
     row, ours = ROWS[name], Path(sys.executable)
-    print(f"{row['clients']} clients, {row['examples']} examples, hidden {row['hidden']}, {row['epochs']} epochs of batches "
-          f"of {row['batch_size']}: CPU seconds a round, milliseconds a client")  # fmt: skip
+    print(
+        f"{row['clients']} clients, {row['examples']} examples, hidden {row['hidden']}, {row['epochs']} epochs of "
+        f"batches of {row['batch_size']}: CPU seconds a round, milliseconds a client"
+    )
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         work = write_work(row, Path(folder))
@@ -124,7 +127,8 @@ def compare(name: str, without: list[str], cache: Path) -> bool:
                 continue
             found[system] = seconds
             share = f"x{seconds / found['pfl']:.2f} of pfl" if "pfl" in found else ""
-            print(f"  {system:14} {seconds:8.3f} s {1000 * seconds / row['clients']:8.2f} ms  {said}  {share}", flush=True)
+            each = 1000 * seconds / row["clients"]
+            print(f"  {system:14} {seconds:8.3f} s {each:8.2f} ms  {said}  {share}", flush=True)
     checks = (("fedplug", "pfl", CLEAR[name]), ("fedplug, full", "fedplug", FULL))
     met = True
     for system, base, most in checks:
@@ -144,7 +148,8 @@ def main() -> int:
     parser.add_argument("--without", nargs="+", choices=[*PEERS, "full"], default=[])
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fedplug-peers")
     options = parser.parse_args()
-    return 0 if all([compare(name, options.without, options.cache) for name in options.rows]) else 1
+    met = [compare(name, options.without, options.cache) for name in options.rows]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":

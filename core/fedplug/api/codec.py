@@ -131,7 +131,7 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
 def frame(body: Data) -> Data:
     """Puts length and checksum before a body; one that stays in this process needs no more than their size."""
     if isinstance(body, Packed):
-        return dataclasses.replace(body, size=body.size + _FRAME.size, framed=True)
+        return Packed(body.body, body.beside, body.size + _FRAME.size, body.zones, framed=True)
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
@@ -142,7 +142,7 @@ def unframe(data: Data) -> Data:
         MessageError: the message was truncated, damaged, or is none of ours.
     """
     if isinstance(data, Packed):
-        return dataclasses.replace(data, size=data.size - _FRAME.size, framed=False)
+        return Packed(data.body, data.beside, data.size - _FRAME.size, data.zones)
     if len(data) < _FRAME.size or data[:4] != _MAGIC:
         raise MessageError(f"{len(data)} bytes that are no fedplug message (they must begin with {_MAGIC!r})")
     _, length, checksum = _FRAME.unpack_from(data)

@@ -27,6 +27,8 @@ _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
 # Two logits are told apart for sure where they differ by more than this, relative: far more than rounding moves them.
 _SURE = 1e-3
+_MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
+"""Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
 
 
 def use_one_thread() -> None:
@@ -219,8 +221,9 @@ class TorchModel:
         count, answered = len(examples), 0
         pixels = dict.fromkeys(("true_positives", "false_positives", "false_negatives"), 0)
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
-        was_training = self.module.training
-        self.module.eval()
+        toggled = self.module.training and not all(type(part) in _MODELESS for part in self.module.modules())
+        if toggled:
+            self.module.eval()
         correct, loss = 0, 0.0
         sure: list[torch.Tensor] = []
         with torch.no_grad():
@@ -240,7 +243,8 @@ class TorchModel:
                     pixels["true_positives"] += int((found & there).sum())
                     pixels["false_positives"] += int((found & ~there).sum())
                     pixels["false_negatives"] += int((there & ~found).sum())
-        self.module.train(was_training)
+        if toggled:
+            self.module.train()
         if examples.targets is not None:
             return Evaluation(correct, answered, loss, pixels)
         told = torch.cat(sure).cpu().numpy() if sure else np.empty(0, np.int8)

@@ -58,7 +58,7 @@ class Evaluations:
         client_ids: Iterable[int],
         seed: int,
     ) -> None:
-        self._model, self._here = model, frozenset(client_ids)
+        self._here = frozenset(client_ids)
         # Batch-norm statistics may be each client's own: equal vectors are then not equal models.
         self._shared = not model.get_buffers() and dataset.test.targets is None
         self._last: _Known | None = None
@@ -72,7 +72,7 @@ class Evaluations:
         """A client's global model on its share of the test set, and on its own test examples; it reports the seconds.
 
         Args:
-            client: of this process; the process' model holds its global model.
+            client: of this process.
             members: the clients among whom the test set is shared out.
         """
         started = time.perf_counter()
@@ -86,19 +86,19 @@ class Evaluations:
             alone += alone * len(own) / max(1, public.count)  # each example takes as long as another
         else:
             began = time.perf_counter()
-            mine = self._model.evaluate(data.own_test, data)
+            mine = client.loaded(client.vector).evaluate(data.own_test, data)
             alone += time.perf_counter() - began
         client.took("evaluate", alone, time.perf_counter() - started)
         return public, mine
 
     def _evaluate(self, client: HostedClient, members: list[int]) -> _Known:
-        data, count = client.data, len(client.data.shared_test)
+        data, count, model = client.data, len(client.data.shared_test), client.loaded(client.vector)
         known = _Known(client.vector, list(members), {}, np.full(count, -1, np.int8))
         for position, member in enumerate(members):
             if member != client.client_id and not (self._shared and member in self._here):
                 continue
             share, started = slice_of_test(position, len(members), count), time.perf_counter()
-            found = self._model.evaluate(data.shared_test.take(share), data)
+            found = model.evaluate(data.shared_test.take(share), data)
             known.shares[member] = found, time.perf_counter() - started
             if found.sure is not None:
                 known.sure[share] = found.sure

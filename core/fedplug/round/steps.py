@@ -434,7 +434,7 @@ class Steps:
 
         Where clients have models of their own, those too.
         """
-        model, data = client.loaded(client.vector), client.data
+        data = client.data
         public, own = client.evaluated(members)
         counts = {
             "correct": public.correct, "count": public.count, "loss": public.loss,
@@ -442,7 +442,7 @@ class Steps:
         }  # fmt: skip
         if client.personal is not None or self.recipe.postprocess.get(RETAINED):
             with client.timed("evaluate"):
-                model.set_vector(client.start)
+                model = client.loaded(client.start)
                 share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
                 counts["personal_correct"] = model.evaluate(data.shared_test.take(share), data).correct
                 counts["personal_own_correct"] = model.evaluate(data.own_test, data).correct
