@@ -8,9 +8,9 @@ round, median, without the first; those of every process that a system starts co
 each client's own test examples, and it writes a checkpoint a round; nobody else does.
 
 pfl and Flower get environments of their own below the cache folder, which is made the first time; where they cannot be
-installed the reason is printed. Targets, as ratios of one run: 20 clients at most 0.75 x pfl, 200 and 1000 small clients
-at most 1.0 x pfl in the clear, full protection (vote, BFV, noise) at most 3 x the clear run. Exit code 1 if one is
-missed.
+installed the reason is printed. Targets, as ratios of one run: 20 clients at most 0.75 x pfl, 200 and 1000 small
+clients at most 1.0 x pfl in the clear, full protection (vote, BFV, noise) at most 3 x the clear run. Exit code 1 if
+one is missed.
 """
 
 from __future__ import annotations

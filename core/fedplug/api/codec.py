@@ -17,7 +17,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, overload
 
 import msgpack
 import numpy as np
@@ -67,7 +67,8 @@ class Packed:
         return frame(body) if self.framed else body
 
 
-Data = TypeVar("Data", bytes, Packed)
+Message = bytes | Packed
+"""What travels: bytes, or packed where its reader lives in the same process."""
 
 
 def pack(value: Any) -> Packed:
@@ -110,7 +111,8 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
     if isinstance(data, Packed):
         if zones is not None:
             zones.update(data.zones)
-        data, beside, zones = data.body, data.beside, None
+        beside, zones = data.beside, None
+        data = data.body
 
     def revive(code: int, body: bytes) -> Any:
         if code == _BESIDE:
@@ -128,14 +130,22 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
         raise MessageError(f"unreadable message of {len(data)} bytes ({error or type(error).__name__})") from error
 
 
-def frame(body: Data) -> Data:
+@overload
+def frame(body: bytes) -> bytes: ...
+@overload
+def frame(body: Packed) -> Packed: ...
+def frame(body: Message) -> Message:
     """Puts length and checksum before a body; one that stays in this process needs no more than their size."""
     if isinstance(body, Packed):
         return Packed(body.body, body.beside, body.size + _FRAME.size, body.zones, framed=True)
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
-def unframe(data: Data) -> Data:
+@overload
+def unframe(data: bytes) -> bytes: ...
+@overload
+def unframe(data: Message) -> Message: ...
+def unframe(data: Message) -> Message:
     """Checks length and checksum and gives the body.
 
     Raises:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedplug.api.codec import Message
 from fedplug.api.views import KEY_SERVER
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
-from fedplug.wire.calls import Message
 
 
 class LocalEngine:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api import codec, pictures
+from fedplug.api.codec import Message
 from fedplug.api.context import Client, Context, KeyServer, Party
 from fedplug.api.model import Evaluation, Model
 from fedplug.api.openings import Openings
@@ -29,7 +30,7 @@ from fedplug.round.evaluations import Evaluations
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
-from fedplug.wire.calls import Message, Receiver
+from fedplug.wire.calls import Receiver
 
 
 class HostedClient(Client):

@@ -317,21 +317,19 @@ class Steps:
             group: of this client.
             senders: whose uploads are in the sum, for zones that are sealed for the clients.
         """
-        opened: dict[str, tuple[NDArray[Any] | None, Block]] = {}
+        opened: dict[str, tuple[Plan | None, Block]] = {}
         with client.timed("open"):
             for zone, block in blocks.items():
-                labels = None
-                if block.positions is None:
-                    if client.plan is None:
-                        raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
-                    labels = client.plan.labels
+                plan = client.plan if block.positions is None else None
+                if block.positions is None and plan is None:
+                    raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                 try:
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
                         for step in client.ctx.steps(zone):
                             if step.link.hook == "postprocess" and step.link.site == "client":
                                 block = borders.run(self.composition, step, block, client.ctx)
-                    opened[zone] = labels, block
+                    opened[zone] = plan, block
                 except Exception as error:
                     self._report_unopened(client, zone, error)
         vector = self._moved(client, opened)
@@ -356,7 +354,7 @@ class Steps:
             client.reports.setdefault("opened_before", {}).setdefault(zone, []).append(client.ctx.round)
 
     def _moved(
-        self, client: HostedClient, opened: Mapping[str, tuple[NDArray[Any] | None, Block]]
+        self, client: HostedClient, opened: Mapping[str, tuple[Plan | None, Block]]
     ) -> NDArray[np.float32]:
         """The client's global model, moved by the means of opened sums; a zone whose mean cannot be is left as it was.
 
@@ -364,21 +362,21 @@ class Steps:
         seconds that it takes.
         """
         asked: list[Any] = [client.vector]
-        for zone, (labels, block) in opened.items():
-            asked += [zone, labels, block.values, block.positions, block.divisor]
+        for zone, (plan, block) in opened.items():
+            asked += [zone, plan and plan.labels, block.values, block.positions, block.divisor]
         last = self._last_move
         if last is None or not _alike(last.asked, asked):
             started = time.perf_counter()
             vector, problems = client.vector.copy(), {}
-            for zone, (labels, block) in opened.items():
+            for zone, (plan, block) in opened.items():
                 try:
-                    where = block.positions if labels is None else client.plan.where(zone)
+                    where: Any = block.positions if plan is None else plan.where(zone)
                     mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
                     steps = client.ctx.steps(zone)[-1:]
                     with np.errstate(over="ignore"):
                         moved = vector[where] + mean
-                    if problem := borders.mean_problem(moved, zone, steps[0] if steps else None):
-                        raise ProtectionError(problem)
+                    if said := borders.mean_problem(moved, zone, steps[0] if steps else None):
+                        raise ProtectionError(said)
                     vector[where] = moved
                 except Exception as error:
                     problems[zone] = error
@@ -386,8 +384,8 @@ class Steps:
             client.took("open", last.seconds)
         else:
             client.took("open", last.seconds, spent=0.0)
-        for zone, error in last.problems.items():
-            self._report_unopened(client, zone, error)
+        for zone, problem in last.problems.items():
+            self._report_unopened(client, zone, problem)
         return last.vector
 
     def _record_release(self, client: HostedClient, round: int) -> list[float]:

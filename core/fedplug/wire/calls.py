@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec, pictures
+from fedplug.api.codec import Message, Packed
 from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
 from fedplug.api.party_memory import CalledMemory
 from fedplug.api.roles import named, remote_method
 from fedplug.api.typed import MOST, is_count, shown
-
-Message = bytes | codec.Packed
-"""A framed message: bytes, or packed where its receiver lives in the same process."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +34,7 @@ class Call:
         sequence: number that grows with every lasting call; 0 for a call of this round only.
     """
 
-    body: bytes | codec.Packed
+    body: bytes | Packed
     zones: Counter[str]
     sequence: int
 
@@ -223,7 +221,7 @@ class Receiver:
             at_round: called before each call with the round it belongs to.
         """
         memory: CalledMemory = party.remembered
-        stays = isinstance(data, codec.Packed)
+        stays = isinstance(data, Packed)
         value, failure = None, None
         running = "the message"
         started = time.perf_counter()

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from fedplug.api.codec import Message
 from fedplug.api.context import Server
 from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
 from fedplug.api.roles import named
 from fedplug.api.views import KEY_SERVER, SERVER, Wire, client_address
 from fedplug.wire import calls
-from fedplug.wire.calls import Call, Message, Reply
+from fedplug.wire.calls import Call, Reply
 
 
 class Transport(Protocol):

@@ -56,4 +56,5 @@ def _shared_out(counts: NDArray[np.int64], total: int, rng: np.random.RandomStat
         more = rng.choice(alike, size=min(len(alike), missing), replace=False)
         shares[more] += 1
         missing -= len(more)
-    return shares.astype(np.int64)
+    found: NDArray[np.int64] = shares.astype(np.int64)
+    return found
