@@ -77,7 +77,8 @@ class Evaluations:
         """
         started = time.perf_counter()
         data, known = client.data, self._last
-        if known is None or known.vector is not client.vector or known.members != members:
+        new = known is None or known.vector is not client.vector or known.members != members
+        if known is None or new or not self._shared:
             known = self._last = self._evaluate(client, members)
         public, alone = known.shares[client.client_id]
         own = known.sure[self._own[client.client_id]] if self._shared else None

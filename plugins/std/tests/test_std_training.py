@@ -263,7 +263,7 @@ def test_the_step_written_out_is_that_of_autograd() -> None:
             wanted = [p.detach() - 0.1 * g for p, g in zip(parameters, gradients, strict=True)]
             with torch.no_grad():
                 mean = float(-found.step(inputs, labels, 0.1).mean())
-            assert mean == pytest.approx(float(loss), rel=1e-5)
+            assert mean == pytest.approx(float(loss.detach()), rel=1e-5)
             for ours, theirs in zip(parameters, wanted, strict=True):
                 torch.testing.assert_close(ours.detach(), theirs, rtol=1e-5, atol=1e-6)
 
