@@ -2,10 +2,10 @@
 
     python benchmarks/startup.py [--repeats 5]
 
-Runs the commands in turn, several times, and prints medians of CPU seconds. Targets: `fedplug list` at most 2 times the
-imports that any typer and rich program pays for; `show` and `check` at most 0.3 s; the run at most 2.5 s, of which
-importing torch alone took 0.94 where these were set, so that the run may take 2.66 times that import. Exit code 1 if one
-is missed.
+Runs the commands in turn, several times, and prints medians of CPU seconds. Targets, as ratios so that they hold on any
+machine: `fedplug list` at most 2 times the imports that every program with typer and rich pays for; `show` and `check`
+at most 4 times (0.3 s where those imports take 0.075); the run at most 2.66 times the import of torch (2.5 s where that
+takes 0.94). Exit code 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def main() -> int:
             seconds[name].append(cpu_seconds(command))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     most = {
-        "fedplug list": 2.0 * medians[BASE], "fedplug show": 0.3, "fedplug check": 0.3, RUN: 2.66 * medians[TORCH],
+        "fedplug list": 2.0 * medians[BASE], "fedplug show": 4.0 * medians[BASE],
+        "fedplug check": 4.0 * medians[BASE], RUN: 2.66 * medians[TORCH],
     }  # fmt: skip
     for name, median in medians.items():
         limit = f"target {most[name]:.3f}: {'met' if median <= most[name] else 'MISSED'}" if name in most else ""
