@@ -6,14 +6,20 @@ STAMP := $(VENV)/.installed
 DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins-contrib/borda plugins-contrib/rowlog
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
-.PHONY: run test test-all check bench setup clean
+.PHONY: run test types suite test-all check bench setup clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
 
 test: setup
 	$(BIN)/ruff check .
+	$(MAKE) --jobs 2 types suite
+
+# mypy uses one core; beside the first tests it costs less of the time than before them.
+types:
 	$(BIN)/mypy
+
+suite:
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 test-all: setup
@@ -21,6 +27,7 @@ test-all: setup
 
 bench: setup
 	$(BIN)/python benchmarks/he.py
+	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/round.py
 
 setup: $(STAMP)
@@ -28,9 +35,10 @@ setup: $(STAMP)
 $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt torch torchvision
-	$(BIN)/pip install --quiet --constraint constraints.txt -e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
+	$(BIN)/pip install --quiet --upgrade pip editables hatchling
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
+		-e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
 	@touch $(STAMP)
 
 clean:

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("fedplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fedplug")
 
+pytest_plugins = ["display_toys"]  # fixtures
+
 
 @pytest.fixture
 def reports() -> None:

@@ -21,11 +21,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from fedplug import Attacker, AttackReport, Context, Examples, Meaning, Truth, View, stream
-from fedplug.api.observation import all_clear
+from fedplug import Context, Examples, stream
+from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, to_tensor
-from fedplug.api.types import PublicData
-from fedplug.api.views import FINISHED
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.report import FINISHED, AttackReport
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
 from fedplug_attacks.workshop.scorer import Scorer

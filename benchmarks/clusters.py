@@ -20,15 +20,13 @@ import argparse
 import contextlib
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fedplug
 import numpy as np
 from fedplug import Cohort, Context
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
 from fedplug_sensecrypt.clusters import Clusters, clip
 from numpy.typing import NDArray
@@ -69,10 +67,7 @@ def sensitivity_vectors(data: dict[str, Any]) -> NDArray[np.float32]:
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
     ):
-        settings = Settings.load().replace({"engine": "local", "output": Path(folder), "quiet": True})
-        code, _ = start(recipe(data), settings)
-    if code:
-        raise SystemExit(code)
+        fedplug.run(recipe(data), engine="local", output=folder, quiet=True)
     return np.stack([received[client_id] for client_id in range(CLIENTS)])
 
 

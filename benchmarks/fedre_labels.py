@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from fedplug.api.observation import Meaning, all_clear
 from fedplug.api.torch_model import to_tensor
 from fedplug_attacks._last_layer import single_label
+from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_fedre.budgets import budgets
 from fedplug_fedre.documents import Documents
 from fedplug_std.models import LeNet5

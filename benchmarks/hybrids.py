@@ -15,10 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
-from fedplug_lab.records import result_of
+import fedplug
+from fedplug_lab.records import Result, result_of
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -43,20 +41,16 @@ def main() -> None:
     for name in names:
         for seed in chosen.seeds:
             if (name, seed) not in done:
-                lines.append({"recipe": name, "seed": seed, **run(name, seed)})
+                lines.append({"recipe": name, "seed": seed, "result": run(name, seed).to_plain()})
                 with chosen.output.open("a") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
     print(table(lines))
 
 
-def run(name: str, seed: int) -> dict[str, Any]:
+def run(name: str, seed: int) -> Result:
     """One run of a recipe, in a folder that is thrown away."""
-    recipe = load_recipe(RECIPES / f"{name}.yaml", [f"seed={seed}"])
     with tempfile.TemporaryDirectory() as folder:
-        _, run_dir = start(recipe, Settings(output=Path(folder), quiet=True))
-        found = result_of(run_dir)
-    kept = ("accuracy", "personal_accuracy", "zones", "seconds", "bytes", "epsilon")
-    return {key: found[key] for key in kept}
+        return result_of(fedplug.run(RECIPES / f"{name}.yaml", seed=seed, output=folder, quiet=True).folder)
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -65,14 +59,14 @@ def table(lines: list[dict[str, Any]]) -> str:
     rows = [head, ["---"] * len(head)]
     for hybrid, parents in FAMILIES.items():
         for name in (hybrid, *parents):
-            runs = [line for line in lines if line["recipe"] == name]
+            runs = [Result.from_plain(line["result"]) for line in lines if line["recipe"] == name]
             if runs:
                 label = f"**{name.partition('/')[2]}**" if name == hybrid else name
                 rows.append([label, *cells(runs)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def cells(runs: list[dict[str, Any]]) -> list[str]:
+def cells(runs: list[Result]) -> list[str]:
     """One row: means over runs, with the standard deviation of accuracies."""
 
     def mean(values: list[float]) -> float:
@@ -81,15 +75,15 @@ def cells(runs: list[dict[str, Any]]) -> list[str]:
     def spread(values: list[float]) -> str:
         return f"{mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}"
 
-    personal = [run["personal_accuracy"]["mean"] for run in runs if run["personal_accuracy"]]
-    epsilons = [run["epsilon"] for run in runs if run["epsilon"] is not None]
+    personal = [run.personal_accuracy.mean for run in runs if run.personal_accuracy]
+    epsilons = [run.epsilon for run in runs if run.epsilon is not None]
     return [
-        spread([run["accuracy"] for run in runs]),
+        spread([run.accuracy or 0.0 for run in runs]),
         spread(personal) if personal else "–",
-        f"{mean([run['zones'].get('encrypted', 0.0) for run in runs]):.0%}",
-        f"{mean([run['seconds']['wall'] for run in runs]):.1f}",
-        f"{mean([run['bytes']['up'] for run in runs]) / 1e6:.1f}",
-        f"{mean([run['bytes']['down'] for run in runs]) / 1e6:.1f}",
+        f"{mean([run.zones.get('encrypted', 0.0) for run in runs]):.0%}",
+        f"{mean([run.wall_seconds for run in runs]):.1f}",
+        f"{mean([run.bytes.up for run in runs]) / 1e6:.1f}",
+        f"{mean([run.bytes.down for run in runs]) / 1e6:.1f}",
         f"{max(epsilons):.2f}" if epsilons else "none",
     ]
 

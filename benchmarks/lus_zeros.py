@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import AttackReport, Truth, View, stream
-from fedplug.api.observation import Meaning, all_clear
+from fedplug import stream
 from fedplug.api.torch_model import to_tensor, use_one_thread
 from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import View
 from fedplug_attacks.dlg import Dlg
 from fedplug_attacks.region_metrics import Regions
 from fedplug_baselines.lus import kept, tensors

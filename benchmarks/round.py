@@ -40,8 +40,8 @@ def measure(rounds: int, engine: str) -> dict[str, float]:
     """Mean seconds of each phase over the rounds between the first and the last; `wall` is the wall clock."""
     with tempfile.TemporaryDirectory() as folder:
         rows = fedplug.run(RECIPE, rounds=rounds, engine=engine, output=folder, quiet=True).metrics
-    steady = [row["seconds"] for row in rows[1:-1]]
-    return {phase: sum(row.get(phase, 0.0) for row in steady) / len(steady) for phase in steady[0]}
+    steady = [row.seconds | {"wall": row.wall_seconds} for row in rows[1:-1]]
+    return {phase: sum(seconds.get(phase, 0.0) for seconds in steady) / len(steady) for phase in steady[0]}
 
 
 def main() -> int:

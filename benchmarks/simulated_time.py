@@ -37,11 +37,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fedplug
 import numpy as np
 from fedplug import Client, at_client
+from fedplug.api.rows import Row
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.runs.run import start
-from fedplug.runs.settings import Settings
+from fedplug.runs.files import read_rows
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select
@@ -133,12 +134,12 @@ class Run:
     """What a protocol did in one scenario.
 
     Attributes:
-        rows: of metrics.jsonl.
+        rows: of the metrics.
         masks: round -> client -> what is encrypted.
         groups: clients that share a model.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     masks: list[dict[int, Mask]]
     groups: list[list[int]]
 
@@ -147,7 +148,7 @@ class Run:
         return [np.logical_or.reduce([self.masks[round][one] for one in ids]) for ids in self.groups]
 
 
-def run(recipe: Recipe) -> tuple[list[dict[str, Any]], list[dict[int, Mask]]]:
+def run(recipe: Recipe) -> tuple[list[Row], list[dict[int, Mask]]]:
     """Runs a recipe in this process; the rows of its metrics, and the masks that SenseCrypt's clients chose."""
     masks: list[dict[int, Mask]] = [{} for _ in range(recipe.rounds)]
     original = Select.choose
@@ -165,18 +166,15 @@ def run(recipe: Recipe) -> tuple[list[dict[str, Any]], list[dict[int, Mask]]]:
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
     ):
-        settings = Settings.load().replace({"engine": "local", "device": "cpu", "output": Path(folder), "quiet": True})
-        code, run_dir = start(recipe, settings)
-        if code:
-            raise SystemExit(code)
-        return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()], masks
+        run = fedplug.run(recipe, engine="local", device="cpu", output=folder, quiet=True)
+        return read_rows(run.folder), masks
 
 
 def sensecrypt(recipe: Recipe) -> Run:
     """SenseCrypt with the clusters that it finds."""
     rows, masks = run(recipe)
     everybody = {"all": list(range(recipe.clients))}
-    return Run(rows, masks, list((rows[0].get("group_members") or everybody).values()))
+    return Run(rows, masks, list((rows[0].group_members or everybody).values()))
 
 
 def shared(recipe: Recipe, count: int, size: int) -> Run:
@@ -209,12 +207,12 @@ def price(protocol: str, found: Run, cipher: Cipher, holder: str, recipe: Recipe
     """Mean simulated seconds of the rounds after the first; `compute` and `transfer` are the slowest client's."""
     costs = unit_costs(samples_of(found.rows)) | cipher.seconds
     profiles = by_party(profiles_of(recipe))
-    rows = []
+    rounds = []
     for index in range(1, len(found.rows)):
         work, bytes_moved = operations(found, index, cipher, holder), traffic(protocol, found, index, cipher, holder)
-        rows.append(round_seconds(work, bytes_moved, profiles, costs).to_row())
+        rounds.append(round_seconds(work, bytes_moved, profiles, costs).to_row())
     return {
-        key: statistics.mean(row[key] for row in rows)
+        key: statistics.mean(getattr(simulated, key) for simulated in rounds)
         for key in ("seconds", "compute", "transfer", "server", "key_server")
     }
 

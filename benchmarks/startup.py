@@ -2,10 +2,10 @@
 
     python benchmarks/startup.py [--repeats 5]
 
-Runs the commands in turn, several times, and prints medians of CPU seconds. Targets, as ratios so that they hold on any
-machine: `fedplug list` at most 2 times the imports that every program with typer and rich pays for; `show` and `check`
-at most 4 times (0.3 s where those imports take 0.075); the run at most 2.66 times the import of torch (2.5 s where that
-takes 0.94). Exit code 1 if one is missed.
+Runs the commands in turn, several times, and prints the median processor time of each (user and system, which other
+programs disturb less than the clock does). Targets: `fedplug list` at most 2 times the imports that every program with
+typer and rich pays for; the run at most 2.5 seconds; `show` and `check` under 0.3. Seconds are judged as they were
+measured, on whatever machine this is. Exit code 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from pathlib import Path
 
 RECIPE = str(Path(__file__).resolve().parent.parent / "recipes" / "fedavg.yaml")
 FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
-BASE, TORCH, RUN = "import typer, rich.table", "import torch", "fedplug run, one round"
+BASE, RUN = "import typer, rich.table", "fedplug run, one round"
 COMMANDS = {
     BASE: [sys.executable, "-c", BASE],
     "fedplug list": [*FEDPLUG, "list"],
     "fedplug list --json": [*FEDPLUG, "list", "--json"],
     "fedplug show": [*FEDPLUG, "show", "std.bfv"],
     "fedplug check": [*FEDPLUG, "check", RECIPE],
-    TORCH: [sys.executable, "-c", TORCH],
     RUN: [*FEDPLUG, "run", RECIPE, "--set", "rounds=1", "--quiet", "--output"],
 }
 
@@ -52,14 +51,16 @@ def main() -> int:
         for name, command in COMMANDS.items():  # interleaved, so that a busy moment hits all alike
             seconds[name].append(cpu_seconds(command))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    most = {
-        "fedplug list": 2.0 * medians[BASE], "fedplug show": 4.0 * medians[BASE],
-        "fedplug check": 4.0 * medians[BASE], RUN: 2.66 * medians[TORCH],
-    }  # fmt: skip
+    limits = {"fedplug list": 2.0 * medians[BASE], "fedplug show": 0.3, "fedplug check": 0.3, RUN: 2.5}
     for name, median in medians.items():
-        limit = f"target {most[name]:.3f}: {'met' if median <= most[name] else 'MISSED'}" if name in most else ""
-        print(f"{name:26} {median:7.3f} s  {limit}")
-    return 0 if all(medians[name] <= limit for name, limit in most.items()) else 1
+        ratio = f"{median / medians[BASE]:5.2f} x the first"
+        limit = f"at most {limits[name]:.3f} s: {_judged(median, limits[name])}" if name in limits else ""
+        print(f"{name:26} {median:7.3f} s  {ratio}  {limit}")
+    return 0 if all(medians[name] <= limit for name, limit in limits.items()) else 1
+
+
+def _judged(median: float, limit: float) -> str:
+    return "met" if median <= limit else "MISSED"
 
 
 if __name__ == "__main__":

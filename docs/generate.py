@@ -1,5 +1,5 @@
-"""Writes docs/reference/components.md from the installed components, and the roles of docs/writing-a-plugin.md from the
-code. A test says when they are stale.
+"""Writes docs/reference/components.md from the installed components, and from the code the roles of
+docs/writing-a-plugin.md and the rooms of docs/architecture.md. A test says when they are stale.
 
     python docs/generate.py
 """
@@ -11,17 +11,25 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import effects, roles
+from fedplug.api import effects
+from fedplug.api.base import Component
+from fedplug.api.members import members as members_of
+from fedplug.api.role_records import RECORDS
+from fedplug.api.role_table import ROLES
+from fedplug.api.roles import AccountKeeper, Sealer
 from fedplug.cli.catalog import option_rows
 from fedplug.recipe.catalog import Catalog
 
 TARGET = Path(__file__).parent / "reference" / "components.md"
 PAGE = Path(__file__).parent / "writing-a-plugin.md"
-START, END = "<!-- generated: roles -->\n", "<!-- end of what is generated -->"
+HOUSE = Path(__file__).parent / "architecture.md"
+CORE = Path(__file__).parents[1] / "core/fedplug"
+END = "<!-- end of what is generated -->"
 DISTRIBUTIONS = ("fedplug", "fedplug-std", "fedplug-paraaegis")
 HEAD = """# Components
 
@@ -51,7 +59,7 @@ def reference() -> str:
 
 def options(found: type) -> str:
     """A component's options as a table."""
-    if not issubclass(found, roles.Component):
+    if not issubclass(found, Component):
         return ""
     rows = option_rows(found.Options)
     if not rows:
@@ -63,34 +71,77 @@ def options(found: type) -> str:
 
 def page() -> str:
     """The text of the page on plugins, with its generated part made anew."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
+    return _filled(PAGE, "roles", "\n".join(_roles()))
+
+
+def house() -> str:
+    """The text of the page on the architecture, with its picture of the rooms made anew."""
+    return _filled(HOUSE, "house", "\n".join(_rooms()))
+
+
+def _filled(page: Path, part: str, made: str) -> str:
+    """A page's text with the part between its markers replaced."""
+    start = f"<!-- generated: {part} -->\n"
+    before, _, rest = page.read_text(encoding="utf-8").partition(start)
     _, end, after = rest.partition(END)
-    return before + START + "\n" + "\n".join(_roles()) + "\n" + end + after
+    return before + start + "\n" + made + "\n" + end + after
+
+
+def _rooms() -> Iterator[str]:
+    """The rooms of the core and what each needs when it runs, for mermaid."""
+    needs = {room: _needed(room) for room in sorted(path.parent.name for path in CORE.glob("*/__init__.py"))}
+    reached: dict[str, set[str]] = {}
+    for room in TopologicalSorter(needs).static_order():
+        reached[room] = needs[room].union(*(reached[other] for other in needs[room]))
+    yield "```mermaid\nflowchart TD"
+    for room, others in needs.items():
+        for other in sorted(others):
+            if not any(other in reached[between] for between in others):
+                yield f"    {room} --> {other}"
+    yield "```\n"
+
+
+def _needed(room: str) -> set[str]:
+    """The rooms that a room's modules import, lazily too; not what they import for annotations alone."""
+    found = set()
+    for path in (CORE / room).glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        typing = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and id(node) not in typing:
+                package, _, inside = (node.module or "").partition(".")
+                if package == "fedplug" and inside:
+                    found.add(inside.partition(".")[0])
+    return {other for other in found - {room} if (CORE / other).is_dir()}
 
 
 def _roles() -> Iterator[str]:
     """Each role with its members, then the records and the effects."""
     groups: dict[type, list[str]] = {}
-    for group, role in roles.ROLES.items():
+    for group, role in ROLES.items():
         groups.setdefault(role, []).append(group)
-    served: list[tuple[type, list[str]]] = [(roles.Component, []), *groups.items()]
-    served.insert(6, (roles.Sealer, ["protect", "postprocess"]))
-    served.append((roles.RecordTrainer, ["trainer"]))
+    served: list[tuple[type, list[str]]] = [(Component, []), *groups.items()]
+    served.insert(6, (Sealer, ["protect", "postprocess"]))
+    served.append((AccountKeeper, []))
     for role, its_groups in served:
         named = " and ".join(f"`fedplug.{group}`" for group in its_groups)
         entry = f" (entry-point group {named})" if named else ""
         yield f"**`fedplug.{role.__name__}`**{entry}: {_first(role)}\n"
         yield "| member | |\n| --- | --- |"
-        base = {} if role is roles.Component else roles.members(roles.Component)
-        for name, member in roles.members(role).items():
+        base = {} if role is Component else members_of(Component)
+        for name, member in members_of(role).items():
             if name in base or name in ("Options", "name", "options"):
                 continue
             said = _first(member) if isinstance(member, property) or callable(member) else _below(role, name)
             yield f"| {_signature(name, member)} | {said} |"
         yield ""
     yield "Records that a role declares:\n"
-    for record in dict.fromkeys(roles.RECORDS.values()):
+    for record in dict.fromkeys(RECORDS.values()):
         yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
     yield "\nWhat a link can state (`fedplug.api.effects`):\n"
     for effect in effects.Effect.__args__:  # type: ignore[attr-defined]
@@ -136,4 +187,5 @@ if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(reference(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {TARGET} and the roles of {PAGE}")
+    HOUSE.write_text(house(), encoding="utf-8")
+    print(f"wrote {TARGET}, the roles of {PAGE} and the rooms of {HOUSE}")

@@ -29,15 +29,16 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.errors import MetricError, ViewError
-from fedplug.api.observation import Needs
-from fedplug.api.truth import Truth
-from fedplug.api.views import AttackReport, View
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.steps import needs_key_server
+from fedplug.round.opening import needs_key_server
 from fedplug.runs import run as run_command  # fmt: skip
 from fedplug.runs.settings import Settings
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import View
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget
 from fedplug_attacks.workshop.command import attack, with_attacks

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import Attacker, AttackReport, Context, Dataset, Layout, Meaning, View
-from fedplug.api.observation import all_clear
+from fedplug import Context, Dataset, Layout
 from fedplug.api.torch_model import TorchModel, seeded, to_tensor
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5
 from numpy.typing import NDArray

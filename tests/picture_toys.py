@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, GroundTruth, Plan, Plans, at_client, hookimpl
 from fedplug.api.types import CLEAR, Scores
 from toy_components import Toy
 
@@ -51,16 +51,16 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
         """Sets this client's plan."""
         client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
 
-    def assess(self, server: Any, truth: dict[str, Any]) -> dict[str, float]:
+    def assess(self, server: Any, truth: GroundTruth) -> dict[str, float]:
         """What was handed over, as numbers."""
         if self.options.how == "assess":
             raise ZeroDivisionError("by the toy")
         return {
-            "classes": len(truth["classes"]),
-            "examples": np.float64(sum(map(sum, truth["examples"].values()))),
-            "clients": len(truth["examples"]),
-            "first": min(truth["examples"]),
-            "categories": -1.0 if truth["categories"] is None else sum(truth["categories"]),
+            "classes": len(truth.classes),
+            "examples": np.float64(sum(map(sum, truth.examples.values()))),
+            "clients": len(truth.examples),
+            "first": min(truth.examples),
+            "categories": -1.0 if truth.categories is None else sum(truth.categories),
             "remembered": server.weights[0],
         }
 

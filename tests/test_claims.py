@@ -33,7 +33,7 @@ from fedplug import (
 from fedplug.api.effects import Misplaced
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.links import Link, fold
-from fedplug.recipe.composition import hook_problems
+from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_std.gaussian import CentralGaussian, Gaussian
@@ -175,7 +175,7 @@ def test_a_class_that_does_something_else_states_it_itself() -> None:
     (problem,) = hook_problems(Half, "protect")
     assert problem.startswith("overrides protect of Gaussian and inherits its effects, which says what that one does")
     (problem,) = hook_problems(Bareback, "trainer")
-    assert problem.startswith("overrides train of DpSgd and inherits its record_release")
+    assert problem.startswith("overrides train of DpSgd and inherits its round_release")
     (problem,) = hook_problems(Ten, "aggregate")
     assert "or write sums = Mean.sums if all of it still holds" in problem
     assert hook_problems(TenThatSays, "aggregate") == []
@@ -214,7 +214,7 @@ def test_extensions_look_on(extension: type, toys: Any) -> None:
     except FedplugError as error:
         reasons = [str(error)]
     else:
-        reasons = [reason for row in outcome.rows for reason in row["clients"]["dropped"].values()]
+        reasons = [reason for row in outcome.rows for reason in row.clients.dropped.values()]
     assert any("an extension (toy.odd) changed what std." in reason for reason in reasons)
 
 
@@ -252,7 +252,7 @@ def test_noise_that_is_said_to_be_secret_is_not_drawn_from_the_seed(toys: Any) -
     with pytest.raises(FedplugError, match="it states secure noise, and draws from the recipe's seed"):
         run_protocol(noised(CLIP, {"use": "toy.odd"}))
     toys("protect", Secret)
-    assert run_protocol(noised(CLIP, {"use": "toy.odd"})).rows[-1]["clients"]["dropped"] == {}
+    assert run_protocol(noised(CLIP, {"use": "toy.odd"})).rows[-1].clients.dropped == {}
 
 
 class Leaks(fedplug.Protector):
@@ -346,7 +346,7 @@ class Told(fedplug.Protector):
 def test_bounds_that_everybody_was_told_hold(toys: Any) -> None:
     toys("protect", Told)
     outcome = run_protocol(noised({"use": "toy.odd"}, {"use": "std.gaussian", "noise_multiplier": 1.0}))
-    assert outcome.rows[-1]["clients"]["dropped"] == {}
+    assert outcome.rows[-1].clients.dropped == {}
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
@@ -424,3 +424,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
 def test_norms_are_one_a_layer() -> None:
     with pytest.raises(Misplaced, match="this states norms of 1 layers, and the model has 2"):
         PLAIN.after((Bound((1.0,), per="layer"),))
+
+
+# -- what the model carries --------------------------------------------------------------------------------------------
+
+
+def test_averaged_batch_norm_statistics_are_in_the_released_model() -> None:
+    model = {"use": "std.cnn"}
+    ledger = run_protocol(noised(CLIP, rounds=1, buffers="mean", model=model)).protocol.ledger
+    (shown,) = [each for each in ledger.reveals if each.what == "batch-norm statistics"]
+    assert "released_model" in shown.to

@@ -12,7 +12,8 @@ import pytest
 from fedplug import Block, Bound, Changes, Client, Context, Effects, Known, Reveals, Scales, hookimpl
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Asking
-from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon
+from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog

@@ -24,11 +24,10 @@ BELOW = {
     "testing": ["runs"],
 }
 HANDED = {
-    "api.context -> wire.cohort", "api.hookspecs -> wire.cohort",
-    "api.roles -> wire.cohort", "api.links -> recipe.recipe", "api.roles -> recipe.recipe",
-    "api.scores -> recipe.recipe", "api.links -> recipe.parts", "recipe.sections -> round.protocol",
-    "recipe.sections -> round.world",
-    "recipe.sections -> runs.settings",
+    "api.context -> wire.cohort",
+    "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> wire.key_server_line",
+    "api.base -> recipe.recipe", "recipe.sections -> round.protocol",
+    "recipe.sections -> runs.finished",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""
 
@@ -122,3 +121,16 @@ def test_the_core_names_no_component_of_a_plugin() -> None:
         for match in found.finditer(path.read_text(encoding="utf-8"))
     }
     assert not said
+
+
+@pytest.mark.parametrize("room", sorted(BELOW))
+def test_each_module_has_a_test_module_of_its_name(room: str) -> None:
+    names = {path.stem for path in (CORE / room).glob("*.py")} - {"__init__"}
+    tested = {path.stem.removeprefix("test_") for path in (CORE.parents[1] / "tests" / room).glob("test_*.py")}
+    assert not names - tested
+
+
+@pytest.mark.parametrize("room", sorted(BELOW))
+def test_no_module_is_long(room: str) -> None:
+    lengths = {path.name: path.read_text("utf-8").count("\n") for path in (CORE / room).glob("*.py")}
+    assert not {name: length for name, length in lengths.items() if length > 300}

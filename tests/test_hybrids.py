@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +50,7 @@ def run(name: str, folder: Path, *sets: str) -> tuple[list[dict[str, Any]], dict
     recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [*SMALL, *sets])
     code, run_dir = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True))
     assert code == 0
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    rows = read_rows(run_dir)
     return rows, json.loads((run_dir / "ledger.json").read_text())
 
 
@@ -63,14 +64,14 @@ def test_it_runs_and_is_made_of_what_its_name_says(name: str, tmp_path: Path) ->
     recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml")
     assert parts <= {use.use for use in recipe.components.values()}
     rows, ledger = run(name, tmp_path)
-    assert [row["round"] for row in rows] == [1, 2]
+    assert [row.round for row in rows] == [1, 2]
     for row in rows:
-        assert row["clients"]["answered"] == row["clients"]["asked"] == recipe.clients
-        assert "unopened" not in row
-        assert 0 < row["zones"]["encrypted"] < 1
-        assert sum(share or 0 for share in row["zones"].values()) == pytest.approx(1)
-        assert 0 <= row["accuracy"] <= 1
-    assert rows[0]["epsilon"] < rows[1]["epsilon"] < 20
+        assert row.clients.answered == row.clients.asked == recipe.clients
+        assert not row.unopened
+        assert 0 < row.zones["encrypted"] < 1
+        assert sum(share or 0 for share in row.zones.values()) == pytest.approx(1)
+        assert 0 <= row.accuracy <= 1
+    assert rows[0].epsilon < rows[1].epsilon < 20
     assert ledger["verdict"].startswith("NO end-to-end DP: ")  # some zone of each is released without noise
     assert not any("no accountant" in warning for warning in ledger["warnings"])
 
@@ -80,5 +81,5 @@ def test_one_line_switches_one_part(name: str, line: str, tmp_path: Path) -> Non
     changed = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [line])
     assert changed.digest != load_recipe(ROOT / f"recipes/hybrids/{name}.yaml").digest
     rows, _ = run(name, tmp_path, line)
-    assert rows[-1]["clients"]["answered"] == changed.clients
-    assert "unopened" not in rows[-1]
+    assert rows[-1].clients.answered == changed.clients
+    assert not rows[-1].unopened

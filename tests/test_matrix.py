@@ -231,9 +231,9 @@ def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, seale
         return
     outcome = run_protocol(recipe)
     row = outcome.protocol.rows[-1]
-    assert row["clients"]["dropped"] == {}
-    assert row["clients"]["answered"] == 3
-    assert "unopened" not in row
+    assert row.clients.dropped == {}
+    assert row.clients.answered == 3
+    assert not row.unopened
     assert np.isfinite(outcome.vector).all()
     assert not np.array_equal(outcome.vector, initial_vector(recipe))
 

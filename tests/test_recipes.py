@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.context import Server
+from fedplug.api.rows import Row
 from fedplug.api.types import Layout
 from fedplug.privacy.ledger_setup import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.parties import make_context
+from fedplug.round.contexts import make_context
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.grid import combinations, read_grid
@@ -164,20 +166,21 @@ FEW_DOCUMENTS = [
 """For a U-Net, which takes its time."""
 
 
-def run_small(path: Path, folder: Path, *sets: str) -> tuple[Recipe, list[dict[str, float]]]:
+def run_small(path: Path, folder: Path, *sets: str) -> tuple[Recipe, list[Row]]:
     once = ["train.epochs=1"] if hasattr(load_recipe(path).train.options, "epochs") else []
     recipe = load_recipe(path, ["rounds=2", *once, *sets])
     code, run_folder = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True))
     assert code == 0
-    return recipe, [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    return recipe, read_rows(run_folder)
 
 
-def assert_sound(recipe: Recipe, rows: list[dict[str, float]]) -> None:
-    assert [row["round"] for row in rows] == [1, 2]
+def assert_sound(recipe: Recipe, rows: list[Row]) -> None:
+    assert [row.round for row in rows] == [1, 2]
     for number, row in enumerate(rows):
-        assert row["clients"]["answered"] == row["clients"]["asked"]  # type: ignore[index]
-        assert 0 <= row["accuracy"] <= 1
-        share = row["zones"]["encrypted"]  # type: ignore[index]
+        assert row.clients.answered == row.clients.asked
+        assert row.accuracy is not None
+        assert 0 <= row.accuracy <= 1
+        share = row.zones["encrypted"]
         vote = recipe.components.get("paraaegis.vote")
         if vote is not None:
             expected = vote.options.ratio * vote.options.decay**number  # type: ignore[attr-defined]
@@ -227,7 +230,7 @@ def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
 
 def test_the_task_of_fedre_runs_without_a_data_folder(tmp_path: Path) -> None:
     _, rows = run_small(ROOT / "recipes/paper/fedre/documents.yaml", tmp_path, *FEW_DOCUMENTS[:3])
-    assert set(rows[-1]["segmentation"]) == {"iou", "precision", "recall", "f_score"}  # type: ignore[call-overload]
+    assert list(rows[-1].figures) == ["IoU", "precision", "recall", "F-score"]
 
 
 @pytest.mark.parametrize("path", CATEGORIES, ids=ids)

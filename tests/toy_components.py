@@ -31,7 +31,6 @@ from fedplug import (
     Finds,
     Known,
     Model,
-    Needs,
     Noise,
     Plan,
     Plans,
@@ -44,8 +43,8 @@ from fedplug import (
 )
 from fedplug.api import codec  # fmt: skip
 from fedplug.api.events import Events, RoundClosed
+from fedplug.api.rows import Row
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
-from fedplug.api.views import AttackReport, Message, View, Wire
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
@@ -55,11 +54,15 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
+from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.runs.run import needs_key_server
 from fedplug.testing.world import Notes
+from fedplug.wire.record import Message, Wire
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import View
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits
@@ -464,13 +467,27 @@ class Stripes(Toy, fedplug.DataSource):
 class Pixelwise(Toy, fedplug.ModelSource):
     """One logit a class for each pixel, from that pixel alone."""
 
+    class Options(fedplug.Options):
+        broken: bool = False
+
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """The share of bright pixels that were seen as such."""
+        if self.options.broken:  # type: ignore[attr-defined]
+            raise ValueError("no such count")
+        return {"bright seen": counts["seen"] / counts["bright"]}
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """A 1x1 convolution."""
         import torch
         from fedplug.api.torch_model import TorchModel, seeded
 
         with seeded(seed):
-            return TorchModel(torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1)), device)
+            module = torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1))
+
+        def count(predicted: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
+            return {"bright": int(answers.sum()), "seen": int((predicted & answers).sum())}
+
+        return TorchModel(module, device, count)
 
 
 TOYS: dict[str, dict[str, type]] = {
@@ -562,15 +579,15 @@ class Watched(Protocol):
         return self.books.ledger
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         return self.books.rows
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), **self.books.state()}
+        return {**super().state(), **self.books.state(), "rows": self.rows, "log": self.ledger.log}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.books.restore(state)
+        self.books.restore(state, state["rows"], state["log"])
 
     def after_each_round(self, call: Callable[[int], None]) -> None:
         """Calls with how many rounds are done."""
@@ -588,7 +605,7 @@ class Outcome:
     files: dict[str, bytes]
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The metrics, one a round."""
         return self.protocol.rows
 
@@ -618,11 +635,13 @@ def build(
     composition = Composition(recipe, catalog)
     parties = Recipe.from_plain(plain, catalog)
     key_server = needs_key_server(composition)
-    job = Job(parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog)
-    running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     components = composition.components
     data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+    job = Job(
+        parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout
+    )
+    running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     ledger = ledger_of(recipe, composition, model.layout)
     events = Events()
     watch = Notes(events)

@@ -10,7 +10,8 @@ import pytest
 from fedplug import Adds, Block, Bound, Client, Context, CoversSupport, Effects, Known, Layout, Noise, Scramble, Seal
 from fedplug.api.context import Server
 from fedplug.api.effects import Misplaced
-from fedplug.api.links import Link, fold, misplaced_links, uploaded
+from fedplug.api.folded import uploaded
+from fedplug.api.links import Link, fold, misplaced_links
 
 
 class Says(fedplug.Protector):

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from fedplug.api import pictures
 from fedplug.api.pictures import SERVER, Pictures, checked, take
+from fedplug.api.reports import Reports
+from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows, read_summary
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import reports_problem
 from picture_toys import Draws, Known
 from toy_components import recipe_of, toy_catalog
 
@@ -78,7 +80,8 @@ def panel_of(picture: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_what_is_no_picture_is_refused_wherever_it_comes_from(picture: Any, expected: str) -> None:
     with pytest.raises(ValueError, match=expected.replace(".", r"\.")):
         checked("x", picture)
-    assert expected in reports_problem({"figures": {"x": picture}})
+    with pytest.raises(ValueError, match=expected.replace(".", r"\.")):
+        Reports.from_plain({"pictures": {"x": picture}})
     good, bad = take({"x": picture, "y": a_box()})
     assert list(good) == ["y"]
     assert expected in bad["x"]
@@ -86,12 +89,18 @@ def test_what_is_no_picture_is_refused_wherever_it_comes_from(picture: Any, expe
 
 def test_names_and_numbers_of_pictures_are_bounded() -> None:
     many = {f"p{i}": a_box() for i in range(pictures.MOST_A_REPLY + 1)}
-    assert "not at most 16 pictures" in reports_problem({"figures": many})
-    assert "not at most 16 pictures" in reports_problem({"figures": [a_box()]})
-    for name in ("", "x" * 201, 5):
-        assert "its name must be text" in reports_problem({"figures": {name: a_box()}})
-    assert "not reasons by picture" in reports_problem({"unpictured": {"x": 5}})
-    assert reports_problem({"figures": {"x": checked("x", a_box())}, "unpictured": {"y": "why"}}) == ""
+    for wrong, problem in (
+        ({"pictures": many}, "pictures are 17, not at most 16"),
+        ({"pictures": [a_box()]}, "pictures is a list: input should be a valid dictionary"),
+        ({"pictures": {"": a_box()}}, "its name must be text"),
+        ({"pictures": {"x" * 201: a_box()}}, "its name must be text"),
+        ({"pictures": {5: a_box()}}, "valid string"),
+        ({"unpictured": {"x": 5}}, "unpictured.x is 5: input should be a valid string"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            Reports.from_plain(wrong)
+    plain = {"seconds_total": 0.0, "pictures": {"x": checked("x", a_box())}, "unpictured": {"y": "why"}}
+    assert Reports.from_plain(plain).to_plain() == plain
     good, bad = take(many)
     assert len(good) == pictures.MOST_A_REPLY
     assert bad == {"p16": "a reply carries 16 pictures at most"}
@@ -189,7 +198,7 @@ def test_pictures_logs_and_assessments_reach_the_run_folder(
     report = (run_dir / "report.html").read_text()
     for expected in ("Pictures of components", "From client 1, in round 2.", "From the server, in round 2."):
         assert expected in report
-    first, second = (json.loads(line)["log"] for line in (run_dir / "metrics.jsonl").read_text().splitlines())
+    first, second = (row.log for row in read_rows(run_dir))
     assert first == {"draws.client": 1.5, "draws.both": 1.0, "draws.server": 4.0, "server.draws.both": 2.0}
     assert second == {"draws.client": 1.5, "draws.both": 1.0}, "the server's log is of one round"
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -212,8 +221,8 @@ def test_a_picture_that_cannot_be_used_costs_no_client_its_round(
 ) -> None:
     code, run_dir = run_command.start(drawing(catalog, 1, how="nan"), settings, catalog)
     assert code == 0
-    (row,) = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
-    assert row["clients"] == {"asked": 4, "answered": 4, "dropped": {}}
+    (row,) = read_rows(run_dir)
+    assert row.clients == Attendance(4, 4)
     assert set(json.loads((run_dir / "figures.json").read_text())) == {"draws.update", "draws.server"}
     shown = capsys.readouterr().out
     assert shown.count("the picture 'draws.box' of client") == 1
@@ -225,7 +234,7 @@ def test_an_assessment_that_fails_costs_nothing_else(
 ) -> None:
     code, run_dir = run_command.start(drawing(catalog, 1, how="assess"), settings, catalog)
     assert code == 0
-    assert json.loads((run_dir / "summary.json").read_text())["assessments"] == {}
+    assert read_summary(run_dir).assessments == {}
     assert "the assessment of toy.draws is left out: ZeroDivisionError: by the toy" in capsys.readouterr().out
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Block, Client, Cohort, Context, Effects, Finds, Known, Needs, Plans, Reads, Scoring, Wants, hookimpl
+from fedplug import Block, Client, Cohort, Context, Effects, Finds, Known, Plans, Reads, Scoring, Wants, hookimpl
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.api.roles import ROLES, record_problems
+from fedplug.api.members import record_problems
+from fedplug.api.role_table import ROLES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
+from fedplug_attacks.api.needs import Needs
 
 
 def made(role: type, **members: Any) -> type:
@@ -204,7 +206,7 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
         (fedplug.Negotiation, "effects", "Protector"),
         (fedplug.Aggregator, "public_scores", "Scorer"),
         (fedplug.Opener, "client_weight", "Aggregator"),
-        (fedplug.Trainer, "record_release", "RecordTrainer"),
+        (fedplug.Trainer, "round_release", "AccountKeeper"),
         (fedplug.Extension, "learns", "Trainer"),
         (fedplug.Protector, "add_blocks", "Sealer"),
     ],
@@ -233,7 +235,7 @@ def test_the_members_of_each_role_are_unlike_the_words_that_are_refused() -> Non
     """Every role can be subclassed as it stands, and whoever overrides a member with its own signature passes."""
     import inspect
 
-    from fedplug.api.roles import members
+    from fedplug.api.members import members
 
     for role in ROLES.values():
         made(role)

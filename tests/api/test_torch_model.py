@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.torch_model import TorchModel, as_tensor, resolve_device, seeded, to_tensor, use_one_thread
-from fedplug.api.types import ClientData, Examples
 from torch import nn
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import row_toys
+from display_toys import Clock, look_at_stdout, picture, without_codes
 from fedplug.api import units
+from fedplug.api.rows import Row
 from fedplug.console.choice import make_display
 from fedplug.console.display import PlainDisplay, resume_command, thin_out
 from fedplug.console.live import LiveDisplay, clock_time, rounds_table
@@ -23,45 +26,18 @@ PLAN = [
 FACTS = {"name": "demo [red]x", "clients": 10, "rounds": 4, "engine": "local"}
 
 
-def a_row(round: int, **changes: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "round": round, "accuracy": 0.5 + round / 100, "loss": 1.25, "zones": {"encrypted": 0.3, "noised": 0.7},
-        "clients": {"asked": 10, "answered": 9, "dropped": {"3": "boom"}}, "seconds": {"train": 9.0, "wall": 2.0},
-        "bytes": {"up": {"total": 1_234_567}, "down": {"total": 950}}, "epsilon": 1.5,
+def a_row(round: int, **changes: Any) -> Row:
+    known: dict[str, Any] = {
+        "accuracy": 0.5 + round / 100, "loss": 1.25, "zones": {"encrypted": 0.3, "noised": 0.7}, "epsilon": 1.5,
+        "clients": {"asked": 10, "answered": 9, "dropped": {3: "boom"}},
+        "bytes": {"up": {"total": 1_234_567}, "down": {"total": 950}, "key_server": {}},
     }  # fmt: skip
-    return {**row, **changes}
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def out() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+    return row_toys.a_row(round, **{**known, **changes})
 
 
 @pytest.fixture
 def live(out: io.StringIO, clock: Clock) -> LiveDisplay:
     return LiveDisplay(Console(file=out, force_terminal=True, width=100, height=30), clock, refresh=0)
-
-
-def picture(display: LiveDisplay) -> str:
-    console = Console(file=io.StringIO(), width=100, height=30)
-    console.print(display.picture())
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
-def without_codes(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def test_plain_prints_the_plan_then_one_line_a_round(out: io.StringIO) -> None:
@@ -91,7 +67,7 @@ def test_plain_ends_with_totals_verdict_and_paths(out: io.StringIO) -> None:
 
 def test_personal_models_have_a_number_where_there_are_any(out: io.StringIO) -> None:
     display = PlainDisplay(out)
-    rows = [a_row(1, personal_accuracy={"0": 0.4, "1": 0.8}), a_row(2, personal_accuracy={"0": 0.5, "1": 0.8})]
+    rows = [a_row(1, personal_accuracy={0: 0.4, 1: 0.8}), a_row(2, personal_accuracy={0: 0.5, 1: 0.8})]
     display.round_done(rows[0])
     display.finish(rows, "NO", [Path("r/report.html")], Path("r"))
     assert "accuracy 0.510  personal mean 0.600  loss" in out.getvalue()
@@ -225,12 +201,28 @@ def test_interrupted_before_anything_was_saved(out: io.StringIO) -> None:
     assert out.getvalue() == "Interrupted in the first round. To go on: fedplug resume r\n"
 
 
-def test_live_draws_odd_rows(live: LiveDisplay) -> None:
+def test_live_draws_odd_numbers(live: LiveDisplay) -> None:
     live.start(PLAN, {})
-    for row in ({}, {"round": 1, "bytes": None, "zones": None, "seconds": {"wall": "long"}}, a_row(2, loss=-math.inf)):
+    for row in (a_row(1, zones={}, accuracy=math.nan, wall_seconds=math.inf), a_row(2, loss=-math.inf)):
         live.round_done(row)
     assert "-∞" in picture(live)
     live.close()
+
+
+def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO) -> None:
+    rows = [a_row(1), a_row(2, figures={"hits": 0.25, "Dice": 0.5})]
+    display = PlainDisplay(out)
+    for row in rows:
+        display.round_done(row)
+    display.finish(rows, "NO", [], Path("r"))
+    shown = out.getvalue().splitlines()
+    assert "accuracy 0.510  loss" in shown[0]
+    assert "accuracy 0.520  hits 0.250  Dice 0.500  loss" in shown[1]
+    assert {"hits: 0.250", "Dice: 0.500"} <= set(shown)
+    heads = {width: [column.header for column in rounds_table(rows, [], width).columns] for width in (30, 40, 120)}
+    assert heads[120][:5] == ["round", "accuracy", "hits", "Dice", "loss"]
+    assert heads[40] == ["round", "accuracy", "hits", "Dice", "epsilon"], "the task stays longest"
+    assert heads[30] == ["round", "accuracy", "hits", "Dice"]
 
 
 def test_phase_draws_a_few_times_a_second_only(out: io.StringIO) -> None:
@@ -249,12 +241,7 @@ def test_no_terminal_gives_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_terminal_gives_the_live_display_unless_quiet_or_dumb(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
+    look_at_stdout(monkeypatch)
     assert isinstance(make_display(quiet=False), LiveDisplay)
     assert isinstance(make_display(quiet=True), PlainDisplay)
     monkeypatch.setenv("TERM", "dumb")
@@ -262,8 +249,8 @@ def test_terminal_gives_the_live_display_unless_quiet_or_dumb(monkeypatch: pytes
 
 
 def test_thin_out_keeps_the_ends() -> None:
-    rows = [{"round": i} for i in range(200)]
-    thin = [row["round"] for row in thin_out(rows, 12)]
+    rows = list(range(200))
+    thin = thin_out(rows, 12)
     assert thin[0] == 0
     assert thin[-1] == 199
     assert len(set(thin)) == 12

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fedplug.api.effects import Release, Reveals
+from fedplug.api.effects import Reveals
+from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
 from hypothesis import given, settings
@@ -39,6 +40,9 @@ class FakeAccountant:
     def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
         self.asked.append((releases, delta, adjacency))
         return {"pld": 0.5, "rdp": 0.6}
+
+    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> None:
+        """As an accountant that takes releases one by one."""
 
 
 def ledger_of(**facts: Any) -> Ledger:
@@ -494,7 +498,7 @@ def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
 @pytest.mark.parametrize("release", [LOCAL, CENTRAL])
 def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Release) -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
-    ledger.message_uncovered("odd.groups", "label")
+    ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
     for view in ledger.to_json()["views"]:
         assert "odd.groups asks clients for label" in reason(ledger, view)
     assert ledger.verdict().startswith("NO end-to-end DP: odd.groups asks clients for label, and says nowhere")
@@ -507,7 +511,7 @@ def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
     ledger = ledger_of(num_clients=200, sampling=sampling, accountant=FakeAccountant())
     enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]})
     assert ledger.to_json()["sampling"]["amplified"]
-    ledger.message_uncovered("odd.groups", "label")
+    ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
     assert "odd.groups asks clients for label" in ledger.to_json()["sampling"]["why"]
 
 
@@ -515,3 +519,25 @@ def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
     found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).to_json()["views"]
     assert found["client"]["colluders"] == 1
     assert "one client" in found["client"]["reason"]
+
+
+@pytest.mark.parametrize("to", ["client", "key_holder"])
+def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
+    shown = [Reveals("everybody's counts", (to,), voids=True, note="in the clear")]
+    for holder, both in (("clients", True), ("key_server", False)):
+        ledger = ledger_of(key_holders={"encrypted": holder}, reveals=shown, min_clients=3)
+        enter(ledger, {"encrypted": 10.0}, {"encrypted": [LOCAL]})
+        views = ledger.to_json()["views"]
+        none = {name for name in ("client", "key_holder") if views[name].get("epsilon") == "none"}
+        assert none == ({"client", "key_holder"} if both else {to})
+
+
+def test_what_was_shown_before_stays_listed_where_a_run_goes_on_with_another_version_of_a_plugin() -> None:
+    shown = Reveals("counts", ("released_model",), voids=True, asked=("counts",), note="bare")
+    before = enter(ledger_of(reveals=[shown]), {"noised": 10.0}, {"noised": [LOCAL]}, rounds=1)
+    after = ledger_of(reveals=[])
+    after.restore(before.state())
+    assert after.reveals == [shown]
+    assert after.verdict() == before.verdict()
+    after.restore(after.state())
+    assert after.reveals == [shown]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
+import fedplug
 import pytest
-from fedplug.api.effects import Bound, Known, Noise, Release, Reveals
-from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
+from fedplug import Account
+from fedplug.api.effects import Bound, Noise, Reveals
+from fedplug.api.known import Known
+from fedplug.api.releases import Release
+from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
@@ -174,34 +179,51 @@ def test_secret_shares_are_held_by_nobody() -> None:
 # -- single records ----------------------------------------------------------------------------------------------------
 
 
-class Records:
-    """A trainer's accountant: the number of steps over the multiplier."""
+class Steps(NamedTuple):
+    multiplier: float
+    rate: float
+    steps: float
 
-    def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
-        return {"epsilon_toy": float(np.sum([steps * rate / multiplier for multiplier, rate, steps in releases]))}
+
+class Records(fedplug.AccountKeeper):
+    """Epsilon is the number of steps over the multiplier."""
+
+    account = Account(
+        level="record", release=Steps, unit="one example", terms="single records, local", trust="local", covers="all"
+    )
+
+    def round_release(self, client: Any, ctx: Any) -> Steps:
+        raise NotImplementedError
+
+    def epsilon_of(self, releases: Sequence[Steps], delta: float) -> dict[str, float]:
+        return {"epsilon_toy": float(sum(one.steps * one.rate / one.multiplier for one in releases))}
+
+
+def keepers(kind: type[Records] = Records) -> dict[str, Records]:
+    return {"record": kind(None)}
 
 
 def records_of(told: list[dict[int, tuple[float, float, float]]], **facts: Any) -> Ledger:
-    ledger = ledger_of(record_accountant=Records(), **facts)
+    ledger = ledger_of(keepers=keepers(), **facts)
     for round, records in enumerate(told):
         ledger.record(
             round, charged=[0, 1, 2], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={"clear": 3},
-            weights=dict.fromkeys(records, 1.0), records=records,
+            weights=dict.fromkeys(records, 1.0), accounts={"record": records},
         )  # fmt: skip
     return ledger
 
 
 def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}] * 2)
-    assert ledger.record_epsilon() == pytest.approx(2.0)
+    assert ledger.level_epsilons() == {"record": pytest.approx(2.0)}
     assert ledger.epsilon() is None
     stated = ledger.to_json()
-    assert stated["record_level"]["epsilon_toy"] == pytest.approx(2.0)
+    assert stated["levels"]["record"]["epsilon_toy"] == pytest.approx(2.0)
     assert stated["verdict"].startswith("RECORD-LEVEL DP: ε=2.00")
     assert "NO DP for clients: 100.0%" in stated["verdict"]
-    again = ledger_of(record_accountant=Records())
+    again = ledger_of(keepers=keepers())
     again.restore(ledger.state())
-    assert again.record_epsilon() == ledger.record_epsilon()
+    assert again.level_epsilons() == ledger.level_epsilons()
 
 
 def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> None:
@@ -211,50 +233,34 @@ def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> No
     opening = "NO end-to-end DP: the aggregator sees vectors: without noise; record-level ε=0.50"
     assert ledger.verdict().startswith(opening)
     assert "NO DP for clients: 100.0%" in ledger.verdict()
-    assert "the aggregator sees vectors" in ledger.to_json()["record_level"]["covers"]
+    assert "the aggregator sees vectors" in ledger.to_json()["levels"]["record"]["covers"]
     asked = records_of(told)
-    asked.message_uncovered("odd.vote", "raw")
+    asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
     assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
 
 
 def test_a_client_that_told_nothing_has_no_guarantee() -> None:
     ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20)}])
-    assert ledger.records[2] == [(0.0, 1.0, 1.0)]
+    assert ledger.accounts["record"][2] == {None: 1}
+    assert ledger.level_epsilons() == {"record": math.inf}
 
 
 def test_noise_that_protects_no_record_is_no_dp() -> None:
     class Known(Records):
-        def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
+        def epsilon_of(self, releases: Sequence[Steps], delta: float) -> dict[str, float]:
             return {"epsilon_toy": math.inf}
 
-    ledger = ledger_of(record_accountant=Known())
+    ledger = ledger_of(keepers=keepers(Known))
     ledger.record(
         0, charged=[0], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={}, weights={},
-        records={0: (1.0, 0.1, 5)},
+        accounts={"record": {0: (1.0, 0.1, 5)}},
     )  # fmt: skip
     assert ledger.verdict().startswith("NO DP: the noise does not protect single records")
 
 
-def test_a_repeated_round_is_charged_for_records_too() -> None:
-    recipe = recipe_of(train={"use": "baselines.dp_sgd", "noise_multiplier": 2.0, "clipping_norm": 1.0})
-    protocol, engine, _ = build(recipe)
-    protocol.ledger.record_accountant = protocol.composition.components["baselines.dp_sgd"]
-    protocol.books.charging.ledger = protocol.ledger
-    try:
-        protocol.setup()
-        assert set(protocol.server.remembered.records) == {0, 1, 2, 3}
-        protocol.run()
-        before = protocol.ledger.record_epsilon()
-        assert {client: len(rounds) for client, rounds in protocol.ledger.records.items()} == dict.fromkeys(range(4), 2)
-        protocol.books.charging.lost_round(1, [0, 1, 2, 3])
-    finally:
-        engine.close()
-    assert protocol.ledger.record_epsilon() > before
-
-
 def test_without_such_a_trainer_nothing_is_said_of_records() -> None:
     stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
-    assert stated["record_level"] is None
+    assert stated["levels"] == {}
 
 
 # -- noise that scores scale -------------------------------------------------------------------------------------------
@@ -289,13 +295,13 @@ def test_a_log_of_secret_cohorts_does_not_name_them_by_their_records() -> None:
 
     sampling = {"scheme": "poisson", "rate": 0.9}
     ledger = ledger_of(
-        num_clients=200, sampling=sampling, accountant=FakeAccountant(), record_accountant=Records()
+        num_clients=200, sampling=sampling, accountant=FakeAccountant(), keepers=keepers()
     )
     ledger.record(
         0, charged=[3, 5], zone_sizes={"noised": 1000}, total=1000, releases={"noised": [CENTRAL]},
         contributors={"noised": 2}, weights={3: 1.0, 5: 1.0}, secret_cohort=True,
-        records=dict.fromkeys((3, 5), (2.0, 0.1, 5)),
+        accounts={"record": dict.fromkeys((3, 5), (2.0, 0.1, 5))},
     )  # fmt: skip
     (entry,) = ledger.to_json()["log"]
     assert entry["charged"] == "secret"
-    assert "records" not in entry
+    assert "accounts" not in entry

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import Catalog, source_file
+from fedplug.recipe.catalog import Catalog
 
 RULE = '''"""A module that must not run when it is listed."""
 raise RuntimeError("imported")
@@ -122,16 +122,6 @@ def test_suggestions(fake_catalog: Catalog, group: str | None, name: str, hint: 
     assert hint in fake_catalog.suggest(group, name)
 
 
-def test_every_installed_component_has_a_summary_and_a_source_file() -> None:
-    entries = list(Catalog.discover())
-    assert {"local", "processes"} <= {entry.name for entry in entries if entry.group == "engine"}
-    for entry in entries:
-        path = source_file(entry.module)
-        assert path is not None
-        assert path.is_file(), entry.name
-        assert entry.summary, entry.name
-
-
 def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> None:
     code = (
         "import sys; from fedplug.recipe.catalog import Catalog; names = [e.summary for e in Catalog.discover()]\n"
@@ -152,6 +142,7 @@ def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> 
         for plugin, module, names in line.findall(path.read_text(encoding="utf-8")):
             assert "core" not in path.relative_to(root).parts, f"{path}: the core imports {plugin}"
             if plugin not in path.parts:
-                shared = plugin in ("fedplug_std", "fedplug_lab")  # what others build on; of the rest, nothing
+                # What others build on; of the rest, nothing.
+                shared = plugin in ("fedplug_std", "fedplug_lab", "fedplug_attacks")
                 used = [module, *(names or "").split(", ")] if shared else [f"_{plugin}"]
                 assert not [name for name in used if name.startswith("_")], f"{path}: {plugin} {module} {names}"

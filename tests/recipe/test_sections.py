@@ -21,7 +21,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.schema import recipe_schema
-from fedplug.round.parties import make_context
+from fedplug.round.contexts import make_context
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_sensecrypt.profiles import ProfileSection
 

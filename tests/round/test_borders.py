@@ -38,7 +38,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.borders import block_problem, plan_problem, run, scores_problem, sum_problem
-from fedplug.round.parties import make_context
+from fedplug.round.contexts import make_context
 from toy_components import Outcome, recipe_of, run_protocol
 
 LAYOUT = Layout.of([("a.w", (6,)), ("b.w", (4,))])
@@ -393,8 +393,8 @@ def test_a_link_that_spoils_an_upload_costs_its_client_the_round(monkeypatch: py
     monkeypatch.setattr(Odd, "deed", staticmethod(spoilt))
     monkeypatch.setattr(Odd, "said", (Changes(),))
     outcome = ran(chain=[{"use": "toy.odd"}])
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3]
-    reason = outcome.rows[1]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [4, 3]
+    reason = outcome.rows[1].clients.dropped[1]
     said = "component toy.odd, hook protect, zone clear: it made 650 finite values of 650 NaN or infinite"
     assert reason.startswith(f"fedplug.protect: {said}")
     assert np.isfinite(outcome.vector).all()

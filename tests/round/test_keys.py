@@ -11,45 +11,16 @@ import tenseal as ts
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.context import Context
-from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.api.errors import ProtectionError
 from fedplug.engines.base import Engine
-from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
 from fedplug.wire.calls import Call, Reply, read_reply, request
-from toy_components import Outcome, build, initial_vector, paraaegis, recipe_of, run_protocol
+from key_story import Story, encrypted
+from toy_components import initial_vector, recipe_of, run_protocol
 
 SCHEMES = ("std.bfv", "std.ckks")
 HOLDERS = ("clients", "key_server")
 CASES = [(scheme, holder) for scheme in SCHEMES for holder in HOLDERS]
-
-
-def encrypted(scheme: str, key_holder: str, **changes: Any) -> dict[str, Any]:
-    return recipe_of("encrypted", [{"use": scheme, "key_holder": key_holder, "range": 0.5}], **changes)
-
-
-class Story:
-    """A run whose server and parties are still there to be asked."""
-
-    def __init__(self, plain: dict[str, Any], tmp_path: Path) -> None:
-        self.protocol, self.engine, _ = build(plain)
-        self.checkpoints = Checkpoints(tmp_path)
-
-        def save(rounds: int) -> None:
-            self.folder = self.checkpoints.write(rounds, self.protocol.state(), self.engine)
-
-        self.protocol.after_each_round(save)
-        self.protocol.setup()
-        self.protocol.run()
-
-    def party(self, address: str) -> Any:
-        host = self.engine._hosts[address]  # type: ignore[attr-defined]
-        return host.party if address == "key_server" else host.clients[address]
-
-    def upload(self, client_id: int = 1) -> Block:
-        """The encrypted block of a client's last upload, as the server received it."""
-        messages = [m for m in self.protocol.wire.messages if m.sender == f"client:{client_id}" and m.phase == "upload"]
-        block: Block = messages[-1].decode()["value"]["blocks"]["encrypted"]
-        return block
 
 
 def vector_from(scheme: str, context: Any, block: Block) -> Any:
@@ -201,7 +172,7 @@ def test_the_sum_of_a_group_too_small_for_it_is_skipped_and_the_others_go_on(hol
     plain = encrypted("std.bfv", holder, rounds=3, score_parameters=[fail])
     plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
     outcome = run_protocol(plain)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 3, 4]
+    assert [row.clients.answered for row in outcome.rows] == [4, 3, 4]
     skipped = "round 2: the sum of group even is skipped: 1 clients sent an update; min_clients is 2"
     assert [note for note in outcome.notes if "dropped out" not in note] == [skipped]
     adopted = [
@@ -247,11 +218,11 @@ def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch:
         monkeypatch.setattr(composition, "one", called)
 
     outcome = run_protocol(plain, prepare=prepare)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [4, 4, 4]
+    assert [row.clients.answered for row in outcome.rows] == [4, 4, 4]
     (note,) = outcome.notes
     assert note.startswith("round 2: zone encrypted is skipped: the key server refused fedplug.open: ZeroDivisionError")
-    assert outcome.rows[1]["loss"] == pytest.approx(outcome.rows[0]["loss"])  # the model has not moved
-    assert outcome.rows[2]["loss"] < outcome.rows[1]["loss"]
+    assert outcome.rows[1].loss == pytest.approx(outcome.rows[0].loss)  # the model has not moved
+    assert outcome.rows[2].loss < outcome.rows[1].loss
 
 
 def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> None:
@@ -262,61 +233,3 @@ def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> No
         ((_, answer),) = story.engine.exchange({"key_server": data})
         assert isinstance(answer, bytes)
         assert "may be called at a key_server" in read_reply(answer)[0].error.message
-
-
-# -- the cohort secret -------------------------------------------------------------------------------------------------
-
-
-def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -> None:
-    story = Story(paraaegis(), tmp_path)
-    secrets = {story.party(f"client:{c}").remembered.cohort_secret for c in range(4)}
-    assert len(secrets) == 1
-    (secret,) = secrets
-    assert len(secret) == 32
-    wire = b"".join(message.data for message in story.protocol.wire.messages)
-    assert secret not in wire
-    assert secret not in codec.encode(story.protocol.state())
-    assert secret not in (story.folder / "server.state").read_bytes()
-    assert secret in (story.folder / "client-0.state").read_bytes()  # where it belongs, and readable by its owner alone
-    assert (story.folder / "client-0.state").stat().st_mode & 0o077 == 0
-
-
-def test_every_run_has_a_secret_of_its_own(tmp_path: Path) -> None:
-    first, second = (Story(paraaegis(rounds=1), tmp_path / name) for name in ("a", "b"))
-    of = [story.party("client:0").remembered.cohort_secret for story in (first, second)]
-    assert of[0] != of[1]
-
-
-def test_no_secret_is_agreed_on_where_nobody_needs_one() -> None:
-    def look(protocol: Protocol, engine: Engine) -> None:
-        hosts.append(engine._hosts["client:0"])  # type: ignore[attr-defined]
-
-    hosts: list[Any] = []
-    outcome: Outcome = run_protocol(encrypted("std.bfv", "key_server"), prepare=look)
-    assert hosts[0].clients["client:0"].remembered.cohort_secret is None
-    assert len(outcome.sent("client:0", round=-1)) == 2  # number of examples; the end of the set-up
-
-
-def test_a_server_that_swaps_the_box_is_found_out() -> None:
-    """The locked box of the encryption keys is bound to its terms, and the sealed secrets to recipe and receiver."""
-    for swapped in ("adopt_keys", "take_secret"):
-        protocol, engine, _ = build(paraaegis())
-        exchange = engine.exchange
-
-        def altered(messages: dict[str, bytes], exchange: Any = exchange, swapped: str = swapped) -> Any:
-            changed = {}
-            for address, data in messages.items():
-                body = codec.decode(codec.unframe(data))
-                calls = [codec.decode(call) for call in body["calls"]]
-                for call in calls:
-                    if call[3] == "adopt_keys" == swapped:
-                        call[4][1] = {**call[4][1], "bits": 3}
-                    elif call[3] == "take_secret" == swapped:
-                        call[4][0] = {c: call[4][0][(c + 1) % 4] for c in call[4][0]}
-                body["calls"] = [codec.encode(call) for call in calls]
-                changed[address] = codec.frame(codec.encode(body))
-            return exchange(changed)
-
-        engine.exchange = altered  # type: ignore[method-assign]
-        with pytest.raises(TooFewClients, match=r"do(es)? not open"):
-            protocol.setup()

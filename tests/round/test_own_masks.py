@@ -70,10 +70,10 @@ def test_training_starts_from_the_personal_model_and_its_accuracy_is_reported() 
     outcome, reference = run_protocol(plain), run_protocol(plain | {"postprocess": {}})
     assert not np.array_equal(outcome.vector, reference.vector)
     row = outcome.rows[-1]
-    assert list(row["personal_accuracy"]) == list(row["personal_public_accuracy"]) == ["0", "1", "2", "3"]
-    assert all(0 <= value <= 1 for value in row["personal_accuracy"].values())
-    assert row["personal_accuracy"] != row["client_accuracy"]
-    assert "personal_accuracy" not in reference.rows[-1]
+    assert list(row.personal_accuracy) == list(row.personal_public_accuracy) == [0, 1, 2, 3]
+    assert all(0 <= value <= 1 for value in row.personal_accuracy.values())
+    assert row.personal_accuracy != row.client_accuracy
+    assert not reference.rows[-1].personal_accuracy
 
 
 def test_a_resumed_run_keeps_the_personal_models(tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_only_a_key_server_can_answer_clients() -> None:
 def test_groups_are_formed_before_each_negotiates_for_itself() -> None:
     plain = recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=2)
     outcome = run_protocol(plain)
-    assert sorted(outcome.rows[-1]["groups"]) == ["even", "odd"]
-    assert outcome.rows[-1]["group_members"] == {"even": [0, 2], "odd": [1, 3]}
+    assert sorted(outcome.rows[-1].groups) == ["even", "odd"]
+    assert outcome.rows[-1].group_members == {"even": [0, 2], "odd": [1, 3]}
     assert not np.allclose(outcome.vectors[0], outcome.vectors[1], atol=1e-4)
     assert np.array_equal(outcome.vectors[0], outcome.vectors[2])
 
@@ -283,8 +283,8 @@ def test_each_group_votes_for_itself() -> None:
     )
     outcome = run_protocol(plain)
     assert outcome.notes == []
-    assert outcome.rows[0]["zones"]["encrypted"] == pytest.approx(0.2, abs=1e-3)
-    assert outcome.rows[0]["clients"]["answered"] == 4
+    assert outcome.rows[0].zones["encrypted"] == pytest.approx(0.2, abs=1e-3)
+    assert outcome.rows[0].clients.answered == 4
 
 
 def test_ballots_with_noise_are_paid_for() -> None:

@@ -1,4 +1,4 @@
-"""What the server may use: uploads, public examples, the model as it knows it, clients of a sum. And segmentation."""
+"""What the server may use: the clients of a sum, models of clients' own, and figures of a task."""
 
 from __future__ import annotations
 
@@ -9,61 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.errors import FedplugError
-from fedplug.api.types import CLEAR, NOISED
+from fedplug.api.types import CLEAR
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.metrics import segmentation
-from fedplug.runs.run import resume, start
+from fedplug.runs.files import read_rows
+from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
-from toy_components import AskAgain, Peek, initial_vector, paraaegis, recipe_of, run_protocol, toy_catalog
-
-PEEK = {"use": "toy.peek"}
+from toy_components import AskAgain, Peek, initial_vector, recipe_of, run_protocol, toy_catalog
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     Peek.seen.clear()
     AskAgain.heard.clear()
-
-
-def test_the_server_follows_a_model_that_it_sees_whole() -> None:
-    recipe = recipe_of(aggregate=PEEK, data=recipe_of()["data"] | {"public": 9})
-    outcome = run_protocol(recipe)
-    first, second = Peek.seen
-    assert np.array_equal(first["vector"], initial_vector(recipe))
-    moved = np.mean([block.values for block in first["blocks"].values()], axis=0)
-    assert np.allclose(second["vector"], first["vector"] + moved, atol=1e-6)
-    assert np.allclose(outcome.protocol.server.remembered.vectors["all"], outcome.vector, atol=1e-6)
-    assert len(first["public"].examples) == 9
-    assert first["layout"].size == len(outcome.vector)
-    assert {c: blocks[CLEAR].size for c, blocks in first["uploads"].items()} == dict.fromkeys(range(4), 650)
-
-
-def test_of_encrypted_parts_the_server_keeps_what_it_knew() -> None:
-    recipe = paraaegis(0.5, aggregate=PEEK)
-    run_protocol(recipe)
-    start_at = initial_vector(recipe)
-    last = Peek.seen[-1]["vector"]
-    changed = np.flatnonzero(last != start_at)
-    noised = [seen["blocks"] for seen in Peek.seen if next(iter(seen["blocks"].values())).zone == NOISED]
-    # Only what clients sent outside the encryption, with positions, as the aggregator asked for.
-    assert set(changed) <= set(noised[0][0].positions)
-    assert 0 < len(changed) <= 325
-
-
-def test_without_a_component_that_wants_it_the_server_has_no_model() -> None:
-    outcome = run_protocol(recipe_of())
-    assert outcome.protocol.server.model is None
-    assert outcome.protocol.server.remembered.vectors == {}
-
-
-def test_a_resumed_server_knows_the_same_model(tmp_path: Path) -> None:
-    recipe = Recipe.from_plain(recipe_of(aggregate=PEEK, rounds=3), toy_catalog())
-    settings = Settings(output=tmp_path, engine="local", workers=1, quiet=True)
-    _, whole = start(recipe, settings, toy_catalog(), folder_name="whole")
-    vectors = [seen["vector"] for seen in Peek.seen]
-    Peek.seen.clear()
-    resume(whole, settings, 2, toy_catalog())
-    assert [seen["vector"].tolist() for seen in Peek.seen] == [vector.tolist() for vector in vectors[2:]]
 
 
 def test_the_clients_of_a_sum_can_be_asked_while_it_is_opened() -> None:
@@ -75,10 +32,10 @@ def test_the_clients_of_a_sum_can_be_asked_while_it_is_opened() -> None:
 def test_a_trainer_may_give_clients_models_of_their_own(engine: str) -> None:
     outcome = run_protocol(recipe_of(train={"use": "toy.offset"}), engine)
     assert np.allclose(outcome.vector, initial_vector(recipe_of()) + 2, atol=1e-5)
-    assert set(outcome.protocol.rows[-1]["personal_accuracy"]) == {"0", "1", "2", "3"}
+    assert set(outcome.protocol.rows[-1].personal_accuracy) == {0, 1, 2, 3}
 
 
-# -- segmentation ------------------------------------------------------------------------------------------------------
+# -- tasks that are judged by more than accuracy ----------------------------------------------------------------------
 
 PIXELS: dict[str, Any] = {
     "data": {"use": "toy.stripes", "clients": 3, "partition": {"use": "std.dirichlet", "alpha": 1.0}},
@@ -87,18 +44,30 @@ PIXELS: dict[str, Any] = {
 }
 
 
-def test_a_segmentation_is_trained_and_counted_in_pixels() -> None:
-    row = run_protocol(recipe_of(**PIXELS, rounds=4)).protocol.rows[-1]
-    assert row["accuracy"] > 0.99
-    assert row["segmentation"]["iou"] > 0.97
-    assert row["segmentation"]["f_score"] > 0.98
-    assert set(row["segmentation"]) == {"iou", "precision", "recall", "f_score"}
+def test_a_task_is_judged_by_counts_of_all_clients() -> None:
+    outcome = run_protocol(recipe_of(**PIXELS, rounds=4))
+    row = outcome.protocol.rows[-1]
+    assert row.accuracy is not None
+    assert row.accuracy > 0.99
+    told = [message.decode()["reports"] for message in outcome.sent("server", round=4)]
+    counts = [reports["evaluation"]["task"] for reports in told if "evaluation" in reports]
+    assert len(counts) == 3
+    bright, seen = (sum(count[name] for count in counts) for name in ("bright", "seen"))
+    assert row.figures == {"bright seen": seen / bright}
+    assert row.figures["bright seen"] > 0.98
+
+
+def test_counts_that_a_model_cannot_use_cost_no_round() -> None:
+    """They come from clients, which may send anything."""
+    outcome = run_protocol(recipe_of(**PIXELS | {"model": {"use": "toy.pixelwise", "broken": True}}, rounds=2))
+    assert [row.figures for row in outcome.rows] == [{}, {}]
+    assert any("figures of toy.pixelwise are left out: " in note for note in outcome.notes)
 
 
 def test_class_weights_raise_the_recall() -> None:
     def recall(**train: Any) -> float:
         rows = run_protocol(recipe_of(**PIXELS | {"train": PIXELS["train"] | train}, rounds=1)).protocol.rows
-        return float(rows[-1]["segmentation"]["recall"])
+        return rows[-1].figures["bright seen"]
 
     # A single short epoch, after which bright pixels, the rarer kind, are not yet found.
     short = {"epochs": 1, "lr": 0.1}
@@ -111,28 +80,13 @@ def test_class_weights_must_be_one_a_class() -> None:
         run_protocol(recipe_of(**wrong, rounds=1))
 
 
-def test_segmentation_figures_of_a_worked_example() -> None:
-    counts = [
-        {"true_positives": 3, "false_positives": 1, "false_negatives": 2},
-        {"true_positives": 1, "false_positives": 1, "false_negatives": 0},
-    ]
-    found = segmentation(counts)
-    assert found == pytest.approx({"iou": 4 / 8, "precision": 4 / 6, "recall": 4 / 6, "f_score": 4 / 6})
-
-
-def test_nothing_found_and_nothing_there_is_zero_not_an_error() -> None:
-    empty = {"true_positives": 0, "false_positives": 0, "false_negatives": 0}
-    assert segmentation([empty]) == {"iou": 0.0, "precision": 0.0, "recall": 0.0, "f_score": 0.0}
-
-
 @pytest.mark.usefixtures("reports")
 def test_the_run_folder_names_the_kinds_and_holds_the_figures(tmp_path: Path) -> None:
     recipe = Recipe.from_plain(recipe_of(**PIXELS), toy_catalog())
     _, folder = start(recipe, Settings(output=tmp_path, engine="local", workers=1, quiet=True), toy_catalog())
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["class_distribution"]["classes"] == ["even", "odd"]
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert 0 <= rows[-1]["segmentation"]["iou"] <= 1
+    rows = read_rows(folder)
     report = (folder / "report.html").read_text()
-    assert 'id="figure-segmentation"' in report
-    assert f"IoU {rows[-1]['segmentation']['iou']:.3f}" in report
+    assert 'id="figure-task"' in report
+    assert f"bright seen {rows[-1].figures['bright seen']:.3f}" in report

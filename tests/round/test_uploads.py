@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -10,48 +9,21 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from edited_uploads import LOCAL, buffers_of, edit_replies, run_edited, with_entry
 from fedplug import Block
 from fedplug.api import codec
-from fedplug.api.errors import MessageError
-from fedplug.api.typed import block_problem, shown
+from fedplug.api.typed import block_problem
 from fedplug.api.types import Plan
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
-from fedplug.wire.cohort import Cohort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from toy_components import Outcome, build, recipe_of, run_protocol
+from toy_components import build, recipe_of, run_protocol
 
 UNIFORM = {"use": "std.mean", "weighting": "uniform"}
 CLIP = {"use": "std.clip", "norm": 1.0}
-LOCAL = recipe_of(model={"use": "std.cnn", "hidden": 4})
-MEAN = LOCAL | {"buffers": "mean"}
 PLAIN = recipe_of("noised", [CLIP])
-
-
-def edit_replies(engine: Engine, protocol: Protocol, edit: Any, rounds: tuple[int, ...] | None = (0,)) -> None:
-    """Has the uploads of client 1 edited on their way, in some rounds or all."""
-    exchange = engine.exchange
-
-    def edited(messages: dict[str, bytes]) -> Any:
-        for address, answer in exchange(messages):
-            now = protocol.office.phase == "upload" and (rounds is None or protocol.office.round in rounds)
-            if now and address == "client:1" and isinstance(answer, bytes):
-                reply = codec.decode(codec.unframe(answer))
-                if isinstance(reply.get("value"), dict):  # no answer to a component that opens a sum meanwhile
-                    answer = codec.frame(codec.encode(edit(reply)))
-            yield address, answer
-
-    engine.exchange = edited  # type: ignore[method-assign]
-
-
-def run_edited(plain: dict[str, Any], edit: Any) -> Outcome:
-    return run_protocol(plain, prepare=lambda protocol, engine: edit_replies(engine, protocol, edit))
-
-
-def with_entry(name: Any, value: Any) -> Any:
-    return lambda reply: {**reply, "value": {**reply["value"], name: value}}
 
 
 def raw_fields(block: Block) -> dict[str, Any]:
@@ -109,13 +81,13 @@ FIELDS: dict[str, tuple[str, Any, str]] = {
 def test_a_field_of_another_type_costs_its_sender_the_round_and_names_the_rule(case: str) -> None:
     name, value, said = FIELDS[case]
     outcome = run_edited(PLAIN, with_field(name, value))
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
-    assert said in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert [row.clients.answered for row in outcome.rows] == [3, 4]
+    assert said in outcome.rows[0].clients.dropped[1]
 
 
 def test_a_bare_array_is_no_block() -> None:
     outcome = run_edited(PLAIN, with_entry("blocks", {"noised": ONES}))
-    assert "its zone noised holds a ndarray, not a block" in outcome.rows[0]["clients"]["dropped"]["1"]
+    assert "its zone noised holds a ndarray, not a block" in outcome.rows[0].clients.dropped[1]
 
 
 def test_meta_may_hold_plain_data_however_deep() -> None:
@@ -141,18 +113,11 @@ def test_one_clients_meta_is_not_that_of_the_sum() -> None:
 
     plain["train"] = {"use": "toy.push", "scale": 0.01}
     outcome = run_edited(plain, edit)
-    assert outcome.rows[0]["clients"]["answered"] == 4
+    assert outcome.rows[0].clients.answered == 4
     assert np.array_equal(outcome.vector, run_protocol(plain).vector)
 
 
 # -- batch-norm buffers ------------------------------------------------------------------------------------------------
-
-
-def buffers_of(outcome: Outcome) -> dict[str, Any]:
-    """What clients were told of batch-norm buffers after round 1."""
-    told = [call for message in outcome.sent("client:0", round=1) for call in message.decode()["calls"]]
-    payload = next(payload for *_, name, payload in told if name == "adopt")
-    return payload[1]  # type: ignore[no-any-return]
 
 
 def test_buffers_that_no_setting_asks_for_are_ignored_with_a_note() -> None:
@@ -165,91 +130,13 @@ def test_buffers_that_no_setting_asks_for_are_ignored_with_a_note() -> None:
     ]
     assert buffers_of(outcome) is None
     assert np.array_equal(outcome.vector, plain.vector)
-    assert [row["accuracy"] for row in outcome.rows] == [row["accuracy"] for row in plain.rows]
+    assert [row.accuracy for row in outcome.rows] == [row.accuracy for row in plain.rows]
 
 
 def test_other_things_that_no_recipe_asks_for_are_ignored_too() -> None:
     outcome = run_edited(PLAIN, lambda r: {**r, "value": {**r["value"], "x": 1, 7: 2, 10**30: b"", "y": [], "z": 0}})
     said = "'x', 7, a whole number of 100 bits, ..., which the recipe does not ask for; it is ignored"
     assert outcome.notes == [f"round 1: the upload of client 1 holds {said}"]
-
-
-def changed(name: str, change: Any) -> Any:
-    """Edits one batch-norm buffer of an upload, the first whose name ends so."""
-
-    def edit(reply: dict[str, Any]) -> dict[str, Any]:
-        buffers = dict(reply["value"]["buffers"])
-        full = next(full for full in buffers if full.endswith(name))
-        buffers[full] = change(buffers[full])
-        return {**reply, "value": {**reply["value"], "buffers": buffers}}
-
-    return edit
-
-
-BUFFERS: dict[str, tuple[Any, str]] = {
-    "number": (with_entry("buffers", 3), "its batch-norm buffers are 3, not arrays by name"),
-    "none": (with_entry("buffers", None), "its batch-norm buffers are None, not arrays by name"),
-    "lists": (with_entry("buffers", {"a": [1]}), "its batch-norm buffers are a dict, not arrays by name"),
-    "another": (with_entry("buffers", {5: np.ones(1)}), "and hold 5; they must have the names of the model's"),
-    "missing": (lambda r: {**r, "value": {"blocks": r["value"]["blocks"]}}, "its batch-norm buffers are None"),
-    "longer": (changed("running_mean", lambda b: np.append(b, b)), "the model's is float32["),
-    "2-D": (changed("running_var", lambda b: b[None]), "running_var' is float32[1, "),
-    "float64": (changed("running_mean", lambda b: b.astype(np.float64)), "running_mean' is float64["),
-    "counter": (changed("num_batches_tracked", np.float32), "the model's is int64[]"),
-    "nan": (changed("running_mean", lambda b: b * np.nan), "running_mean' holds NaN or infinity"),
-    "infinite": (changed("running_var", lambda b: b + np.float32(np.inf)), "running_var' holds NaN or infinity"),
-}
-
-
-@pytest.mark.parametrize("case", BUFFERS)
-def test_misshapen_buffers_cost_their_sender_the_round(case: str) -> None:
-    edit, said = BUFFERS[case]
-
-    def as_array(reply: dict[str, Any]) -> dict[str, Any]:
-        found = edit(reply)
-        buffers = found["value"].get("buffers")
-        if isinstance(buffers, dict):  # numpy turns an array of no dimension into a number, which travels as one
-            buffers = {k: np.asarray(v) if isinstance(v, np.generic) else v for k, v in buffers.items()}
-            found["value"] = {**found["value"], "buffers": buffers}
-        return found  # type: ignore[no-any-return]
-
-    outcome = run_edited(MEAN, as_array)
-    assert [row["clients"]["answered"] for row in outcome.rows] == [3, 4]
-    assert said in outcome.rows[0]["clients"]["dropped"]["1"]
-    assert all(np.isfinite(values).all() for values in buffers_of(outcome).values())
-
-
-def test_one_client_of_two_does_not_choose_the_names_of_the_buffers() -> None:
-    """Against the model's own, not against what most clients send: there is no majority of two."""
-    plain = MEAN | {"min_clients": 1, "data": {**MEAN["data"], "clients": 2}}
-    outcome = run_edited(plain, with_entry("buffers", {}))
-    assert list(outcome.rows[0]["clients"]["dropped"]) == ["1"]
-
-
-@pytest.mark.parametrize(
-    ("plain", "handed", "said"),
-    [(LOCAL, {}, "buffers: local keeps those of each client"), (MEAN, None, "batch-norm buffers are None"),
-     (MEAN, {"a": np.ones(1)}, "hold 'a'")],
-    ids=["unasked", "none", "others"],
-)  # fmt: skip
-def test_clients_take_no_buffers_that_cannot_be_the_models(
-    monkeypatch: pytest.MonkeyPatch, plain: dict[str, Any], handed: Any, said: str
-) -> None:
-    def prepare(protocol: Protocol, engine: Engine) -> None:
-        tell = Cohort.tell
-
-        def other(self: Any, method: Any, *payload: Any) -> None:
-            if method == protocol.steps.adopt:
-                payload = (payload[0], handed, *payload[2:])
-            tell(self, method, *payload)
-
-        monkeypatch.setattr(Cohort, "tell", other)
-
-    outcome = run_protocol(plain | {"rounds": 1}, prepare=prepare)
-    (found,) = outcome.rows[0]["unopened"]
-    assert (found["zone"], found["clients"]) == ("batch-norm buffers", [0, 1, 2, 3])
-    assert "cannot take the batch-norm buffers of round" in found["reason"]
-    assert said in found["reason"]
 
 
 @pytest.mark.parametrize(
@@ -262,17 +149,17 @@ def test_clients_take_no_buffers_that_cannot_be_the_models(
 )  # fmt: skip
 def test_clients_add_no_aggregate_that_cannot_be(monkeypatch: pytest.MonkeyPatch, change: Any, said: str) -> None:
     def prepare(protocol: Protocol, engine: Engine) -> None:
-        opened = protocol._open
+        opened = protocol.sums.open
 
         def other(*arguments: Any, **named: Any) -> Any:
             return {zone: change(block) for zone, block in opened(*arguments, **named).items()}
 
-        monkeypatch.setattr(protocol, "_open", other)
+        monkeypatch.setattr(protocol.sums, "open", other)
 
     outcome = run_protocol(PLAIN | {"rounds": 1}, prepare=prepare)
-    (found,) = outcome.rows[0]["unopened"]
-    assert (found["zone"], found["clients"]) == ("noised", [0, 1, 2, 3])
-    assert said in found["reason"]
+    (found,) = outcome.rows[0].unopened
+    assert (found.zone, found.clients) == ("noised", [0, 1, 2, 3])
+    assert said in found.reason
     assert np.isfinite(outcome.vector).all()
 
 
@@ -372,18 +259,3 @@ def test_any_garbage_in_one_field_costs_at_most_its_sender_the_round(
 
 def test_the_fuzzed_runs_do_sum_what_is_right(long_run: LongRun) -> None:
     assert long_run.round(lambda reply: reply) == {}
-
-
-@given(garbage=GARBAGE, name=st.sampled_from(BLOCK_FIELDS[:-1]))
-@settings(max_examples=200, deadline=None)
-def test_a_block_with_any_field_is_judged_and_never_fails(garbage: Any, name: str) -> None:
-    block = Block("clear", 2, np.ones(2, np.float32))
-    assert isinstance(block_problem(block.replace(**{name: garbage})), str)
-    data = codec.encode({"block": raw_block(raw_fields(block) | {name: garbage})})
-    with contextlib.suppress(MessageError):
-        assert block_problem(codec.decode(data)["block"]) == ""
-
-
-@given(GARBAGE)
-def test_whatever_arrives_is_named_in_a_few_words(garbage: Any) -> None:
-    assert 0 < len(shown(garbage)) <= 60

@@ -6,8 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
+import toy_components
+from fedplug import Client, Context, hookimpl
+from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
@@ -17,7 +21,7 @@ from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
-from toy_components import recipe_of, toy_catalog
+from toy_components import recipe_of, run_protocol, toy_catalog
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "leakage.yaml"
 
@@ -79,3 +83,31 @@ def test_clients_of_a_given_world_have_the_data_of_a_world_of_their_own() -> Non
         assert np.array_equal(client.data.train.inputs, other.data.train.inputs)
         assert np.array_equal(client.data.own_test.labels, other.data.own_test.labels)
         assert np.array_equal(client.vector, other.vector)
+
+
+class Writes(fedplug.Scorer):
+    """Change the public examples in place, as if to normalise them."""
+
+    class Options(fedplug.Options):
+        """What is written to."""
+
+        what: str = "public"
+
+    @hookimpl
+    def score_parameters(self, client: Client, ctx: Context) -> Any:
+        assert ctx.public is not None
+        shared = {
+            "public": ctx.public.examples.inputs, "test": client.data.shared_test.labels, "vector": client.vector
+        }  # fmt: skip
+        shared[self.options.what].flat[0] = client.client_id
+        return np.zeros(ctx.layout.size, np.float32)
+
+
+@pytest.mark.parametrize("what", ["public", "test", "vector"])
+def test_nobody_can_write_to_what_all_share(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = toy_components.TOYS["score_parameters"]
+    monkeypatch.setitem(toy_components.TOYS, "score_parameters", {**there, "toy.writes": Writes})
+    plain = recipe_of(score_parameters=[{"use": "toy.writes", "what": what}], rounds=1)
+    plain["data"] = plain["data"] | {"public": 8}
+    with pytest.raises(TooFewClients, match="read-only"):
+        run_protocol(plain)

@@ -79,10 +79,28 @@ class Rewriter(Ear):
         if isinstance(event, ZoneOpened) and event.block.values is not None:
             event.block.values[:] = 7.0
         if isinstance(event, ReplyArrived):
-            event.reports.clear()
+            event.reports.seconds.clear()
+            event.reports.evaluation = None
         if isinstance(event, RowMade | RowComplete):
-            dict(event.row).clear()
-            event.row["accuracy"] = 1.0  # type: ignore[index]
+            event.row.accuracy = 1.0
+            event.row.bytes.up.zones.clear()
+
+
+class Shows(Ear):
+    """Show something."""
+
+    def reveals(self, ctx: fedplug.Context) -> list[fedplug.Reveals]:
+        return [fedplug.Reveals("losses on a web page", ("released_model",), voids=True, note="everybody reads them")]
+
+
+class Sulky(Ear):
+    """Stop the run, and raise at its end as well."""
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, Asking):
+            raise FedplugError("the real reason")
+        if isinstance(event, RunStopped):
+            raise FedplugError("another reason")
 
 
 class Rows(Ear):
@@ -113,7 +131,7 @@ class Wraps(Ear):
 
 EARS: dict[str, type] = {
     "ear.one": Ear, "ear.every": Everywhere, "ear.clumsy": Clumsy, "ear.budget": Budget, "ear.wraps": Wraps,
-    "ear.rewriter": Rewriter, "ear.rows": Rows,
+    "ear.rewriter": Rewriter, "ear.rows": Rows, "ear.shows": Shows, "ear.sulky": Sulky,
 }  # fmt: skip
 
 
@@ -147,7 +165,7 @@ def test_events_come_in_order_and_once(catalog: Catalog) -> None:
     assert kinds[0] is RunStarted
     assert kinds[-1] is RunFinished
     assert [event.round for event in Ear.log if isinstance(event, RoundStarted)] == [0, 1]
-    assert [event.row["round"] for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
+    assert [event.row.round for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
     finished = Ear.log[-1]
     assert isinstance(finished, RunFinished)
     assert finished.folder == folder
@@ -156,7 +174,7 @@ def test_events_come_in_order_and_once(catalog: Catalog) -> None:
 def test_what_an_extension_does_to_an_event_does_not_reach_the_run(catalog: Catalog) -> None:
     rows = [read_rows(run(catalog, *names)) for names in ((), ("ear.rewriter",))]
     assert any(isinstance(event, ZoneOpened) for event in Rewriter.log)
-    told = [[{key: row[key] for key in ("accuracy", "loss", "train_loss", "bytes")} for row in found] for found in rows]
+    told = [[(row.accuracy, row.loss, row.train_loss, row.bytes) for row in found] for found in rows]
     assert told[0] == told[1]
 
 
@@ -192,6 +210,7 @@ def test_one_for_every_run_hears_it_unless_it_is_sent_away(catalog: Catalog) -> 
         (["{use: "], [], "this is no YAML"),
         (["[ear.one]"], [], r"write the name of an extension, or {use: NAME, option: value}"),
         (["ear.wraps"], [], r"write extensions: \[ear.wraps\] into the recipe"),
+        (["ear.shows"], [], r"it shows something.*write extensions: \[ear.shows\] into the recipe"),
         ([], ["ear.evry"], "--without ear.evry: there is no such extension; did you mean ear.every"),
     ],
 )
@@ -212,10 +231,25 @@ def test_one_that_fails_is_noted_once_and_the_run_goes_on(
     folder = run(catalog, "ear.clumsy", "ear.one")
     shown = capsys.readouterr().out
     assert shown.count("extension ear.clumsy hears no more: ValueError: no space left") == 1
-    assert [event.row["round"] for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
+    assert [event.row.round for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
     log = (folder / "errors.log").read_text()
     assert "-- extension ear.clumsy, RowComplete" in log
     assert log.count("ValueError: no space left") == 1
+
+
+def test_one_that_nobody_asked_for_and_that_is_broken_disturbs_no_run(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog.groups["extension"]["ear.broken"] = Entry("ear.broken", "extension", "there.is:None", "broken", "0")
+    run(catalog, rounds=1)
+    assert "extension component ear.broken (there.is:None) cannot be imported" in capsys.readouterr().out
+    with pytest.raises(FedplugError, match="cannot be imported"):
+        run(catalog, "ear.broken", rounds=1)
+
+
+def test_the_end_of_a_run_is_not_hidden_by_what_hears_it(catalog: Catalog) -> None:
+    with pytest.raises(FedplugError, match="the real reason"):
+        run(catalog, "ear.sulky")
 
 
 @pytest.mark.parametrize("by", ["listener", "recipe"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import subprocess
@@ -16,6 +17,7 @@ import torch
 from fedplug import FedplugError, RecipeError, Settings
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.runs.files import read_rows
+from fedplug.runs.result import LedgerView
 
 PLAIN: dict[str, Any] = {
     "name": "small",
@@ -70,20 +72,25 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
     assert done.recipe.rounds == 3
     assert done.recipe.protect["noised"][0].options.model_dump()["norm"] == 0.2
     assert [row.round for row in done.metrics] == [1, 2, 3]
-    last, line = done.metrics[-1], read_rows(done.folder)[-1]
-    assert dict(last) == line
+    last, line = done.metrics[-1], json.loads((done.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last == read_rows(done.folder)[-1]
     assert last.accuracy == line["accuracy"]
-    assert last.bytes_up == line["bytes"]["up"]["total"]
-    assert last.bytes_down == line["bytes"]["down"]["total"]
-    assert last.seconds == line["seconds"]["wall"]
+    assert last.bytes.up.total == line["bytes"]["up"]["total"]
+    assert last.bytes.down.total == line["bytes"]["down"]["total"]
+    assert last.wall_seconds == line["wall_seconds"]
     assert last.zones["encrypted"] == pytest.approx(0.2, abs=0.01)
-    assert last.clients["answered"] == 4
+    assert last.clients.answered == 4
     assert last.epsilon == done.ledger.epsilon == pytest.approx(8)
     assert done.ledger.verdict.startswith("NO end-to-end DP")
     assert done.ledger.data["delta"] == done.ledger.delta == 1e-5
-    assert done.summary["digest"] == done.recipe.digest
-    assert done.summary["command"] == ""  # nobody typed one
+    assert done.summary.digest == done.recipe.digest
+    assert done.summary.command == ""  # nobody typed one
     assert [row.round for row in done.metrics[1:]] == [2, 3]
+
+
+def test_a_ledger_without_noise_has_no_epsilon() -> None:
+    assert LedgerView({"verdict": "NO DP", "epsilon": None}).epsilon is None
+    assert LedgerView({}).epsilon is None  # of a run that stopped before anything could be said
 
 
 def test_a_run_can_be_opened_again(done: fedplug.Run) -> None:
@@ -112,7 +119,7 @@ def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedpl
 
 
 def test_groups_have_a_model_each(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedplug.round.parties import HostedClient
+    from fedplug.round.hosted import HostedClient
 
     load = HostedClient.load
 
@@ -132,7 +139,7 @@ def test_a_notebook_shows_it_escaped(done: fedplug.Run, monkeypatch: pytest.Monk
     assert done.recipe.digest[:12] in shown
     assert html.escape(done.ledger.verdict) in shown
     assert shown.count("<tr>") == 4 + 1 + 3  # facts, the head, rounds
-    assert "IoU" not in shown  # no column that is empty
+    assert "personal mean" not in shown  # no column that is empty
     again = fedplug.open_run(done.folder)
     monkeypatch.setattr(type(again.ledger), "verdict", "<script>alert(1)</script>")
     assert "<script>" not in again._repr_html_()
@@ -162,7 +169,7 @@ def test_pandas_is_asked_for_only_where_it_is_used(done: fedplug.Run, monkeypatc
     pandas: Any = types.ModuleType("pandas")
     pandas.json_normalize = lambda rows: rows
     monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert done.metrics.to_pandas() == read_rows(done.folder)
+    assert done.metrics.to_pandas() == [row.to_plain() for row in done.metrics]
 
 
 @pytest.mark.usefixtures("reports")
@@ -269,3 +276,9 @@ def test_components_are_records() -> None:
     assert len(fedplug.components()) > len(fedplug.components("protect"))
     with pytest.raises(PluginError, match="did you mean protect"):
         fedplug.components("protekt")
+
+
+def test_a_recipe_that_was_changed_is_checked_again() -> None:
+    changed = dataclasses.replace(fedplug.check(PLAIN), min_clients=99)
+    with pytest.raises(RecipeError, match="min_clients=99 must be <="):
+        fedplug.check(changed)

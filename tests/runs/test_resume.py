@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import signal
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, read_saved, toy_catalog
 
@@ -54,18 +57,18 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def results(folder: Path) -> tuple[list[dict[str, Any]], list[np.ndarray], list[Any]]:
+def results(folder: Path) -> tuple[list[Row], list[np.ndarray], list[Any]]:
     """What a run has ended with: its metrics without times and bytes, its models, what its ledger has recorded."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"], row["bytes"]
+    rows = read_rows(folder)
+    nothing = Traffic(Sent(), Sent(), Sent())
+    rows = [dataclasses.replace(row, seconds={}, wall_seconds=0.0, bytes=nothing) for row in rows]
     models = list(read_saved(Checkpoints(folder).path(ROUNDS))[0].values())
     return rows, models, json.loads((folder / "ledger.json").read_text())["log"]
 
 
 def assert_equal_ends(folder: Path, reference: Path) -> None:
     (rows, models, log), (other_rows, other_models, other_log) = results(folder), results(reference)
-    assert [row["round"] for row in rows] == list(range(1, ROUNDS + 1))
+    assert [row.round for row in rows] == list(range(1, ROUNDS + 1))
     assert rows == other_rows  # the loss of the last row is a fingerprint of the final model
     assert all(np.array_equal(one, other) for one, other in zip(models, other_models, strict=True))
     assert log == other_log

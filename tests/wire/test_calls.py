@@ -9,10 +9,11 @@ import pytest
 from fedplug import at_client, at_key_server
 from fedplug.api import codec
 from fedplug.api.context import KeyServer
-from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError, describe
 from fedplug.api.party_memory import KeyServerMemory
+from fedplug.api.reports import Reports
 from fedplug.api.types import Block
-from fedplug.wire.calls import Call, Receiver, Reply, describe, read_reply, request
+from fedplug.wire.calls import Call, Receiver, Reply, read_reply, request
 
 
 class Component:
@@ -51,8 +52,8 @@ class Component:
 class Reporter(KeyServer):
     """A party that reports nothing."""
 
-    def collect_reports(self) -> dict[str, Any]:
-        return {}
+    def collect_reports(self) -> Reports:
+        return Reports()
 
 
 class Site:

@@ -1,7 +1,7 @@
 """The one codec through which everything between parties passes: msgpack, plus arrays, big integers, blocks and plans.
 
 Inside one process a message may stay `Packed`: what `encode` gives, except that large arrays and ciphertexts lie beside
-it as they are. It counts as many bytes as if it had been sent, and reads as if it had arrived.
+it, where nobody can change them. It counts as many bytes as if it had been sent, and reads as if it had arrived.
 
 No pickle: decoding bytes from another party never runs code. A message is a frame of 16 bytes (magic, length, CRC-32)
 and a body; whatever was cut off or damaged on the way is refused before it is read. A checksum is no authentication:
@@ -21,12 +21,12 @@ from typing import Any, overload
 
 import msgpack
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug.api.errors import MessageError
 from fedplug.api.positions import pack_positions, unpack_positions
 from fedplug.api.typed import block_problem, shown
 from fedplug.api.types import Block, Plan
+from fedplug.api.unchangeable import unchangeable
 
 _FRAME = struct.Struct(">4sQI")
 _MAGIC = b"FPM1"
@@ -42,7 +42,7 @@ class Packed:
 
     Attributes:
         body: the encoded value, with a number in place of everything that lies beside it.
-        beside: arrays that nobody can write to, ciphertexts, and values that were packed before.
+        beside: arrays that nobody can change, ciphertexts, and values that were packed before.
         size: bytes that `encode` gives of the value, and that its frame takes.
         zones: how many of them each zone's blocks take.
         framed: whether it has a frame.
@@ -72,7 +72,7 @@ Message = bytes | Packed
 
 
 def pack(value: Any) -> Packed:
-    """Like `encode`, for a reader in the same process. Large arrays are not copied where nobody can write to them.
+    """Like `encode`, for a reader in the same process. Large arrays that nobody can change are not copied.
 
     Raises:
         MessageError: the value holds something that may not travel.
@@ -141,6 +141,11 @@ def frame(body: Message) -> Message:
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
+def framed_size(data: bytes | memoryview) -> int:
+    """How many bytes the frame takes that these begin with; all of them where they begin with none."""
+    return _FRAME.size + _FRAME.unpack_from(data)[1] if len(data) >= _FRAME.size else len(data)
+
+
 @overload
 def unframe(data: bytes) -> bytes: ...
 @overload
@@ -188,13 +193,16 @@ class _Writer:
                 raise MessageError(f"an array of {item.dtype} cannot travel; send bool, integer or float arrays")
             if self.beside is not None and item.nbytes >= _LARGE:
                 described = len(msgpack.packb([item.dtype.str, list(item.shape)]))
-                return self._put_beside(_still(item), _extension_size(described + _bytes_size(item.nbytes)))
+                return self._put_beside(unchangeable(item), _extension_size(described + _bytes_size(item.nbytes)))
             contiguous = np.ascontiguousarray(item)
             return msgpack.ExtType(_ARRAY, msgpack.packb([contiguous.dtype.str, list(item.shape), contiguous.data]))
         if isinstance(item, Block):
             fields = _block_fields(item)
             if self.beside is not None and item.ciphertexts:
-                fields["ciphertexts"] = [_Bytes(part) if len(part) >= _LARGE else part for part in item.ciphertexts]
+                fields["ciphertexts"] = [
+                    _Bytes(part) if isinstance(part, bytes) and len(part) >= _LARGE else part
+                    for part in item.ciphertexts
+                ]
             body, size = self._nested(fields)
             if self.zones is not None:
                 self.zones[item.zone] += size
@@ -233,18 +241,6 @@ class _Bytes:
     """Bytes that are to lie beside a message."""
 
     data: bytes
-
-
-def _still(array: NDArray[Any]) -> NDArray[Any]:
-    """The array itself where nobody can write to it, else a copy; contiguous and read-only."""
-    below: Any = array
-    while isinstance(below, np.ndarray) and not below.flags.writeable:
-        below = below.base
-    if (below is None or isinstance(below, bytes)) and array.flags.c_contiguous:
-        return array
-    copied = np.array(array, order="C", subok=False)
-    copied.flags.writeable = False
-    return copied
 
 
 def _bytes_size(length: int) -> int:

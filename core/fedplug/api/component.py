@@ -1,8 +1,9 @@
 """How a component is written: typed options, and markers for methods that run elsewhere.
 
-A component is a subclass of its role (`fedplug.api.roles`) with a one-line summary as the first line of its docstring,
-a nested `Options` class and, where the role has a hook, a method marked `@hookimpl` (see `fedplug.api.hookspecs`). The
-run gives each component instance a `name` attribute, under which recipes, messages and state refer to it.
+A component is a subclass of its role (`fedplug.api.roles`, `fedplug.api.outer_roles`) with a one-line summary as the
+first line of its docstring, a nested `Options` class and, where the role has a hook, a method of its name marked
+`@hookimpl`. The run gives each component instance a `name` attribute, under which recipes, messages and state refer to
+it.
 
 Modules that define components must not import torch, tenseal or other heavy libraries at the top: `fedplug check` and
 `fedplug show` import them. Import heavy libraries inside the methods that use them.
@@ -62,3 +63,19 @@ def at_key_server(method: F) -> F:
     """Marks `method(self, key_server, *payload)` as one that the server may run at the key server."""
     method.__fedplug_site__ = "key_server"  # type: ignore[attr-defined]
     return method
+
+
+def named(method: Callable[..., Any]) -> tuple[Any, str]:
+    """The component that a bound method belongs to, or None, and the method's name."""
+    return getattr(method, "__self__", None), getattr(method, "__name__", str(method))
+
+
+def site_of(method: Any) -> str | None:
+    """The party at which a method is marked to run; None where it is not marked."""
+    return getattr(method, "__fedplug_site__", None)
+
+
+def remote_method(component: Any, name: str, site: str) -> Callable[..., Any] | None:
+    """The method that a message names, if the component has it and has marked it for that site."""
+    method = getattr(component, name, None)
+    return method if site_of(method) == site else None

@@ -3,63 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
-import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.api import streams
 from fedplug.api.errors import ProtectionError
 from fedplug.api.openings import Openings
 from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
+from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
-    from fedplug.api.effects import Known
+    from fedplug.api.data import ClientData, PublicData
+    from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
     from fedplug.api.model import Model
-    from fedplug.api.types import Block, ClientData, Layout, Plan, PublicData
+    from fedplug.api.types import Block, Layout, Plan
     from fedplug.wire.cohort import Cohort
-
-
-def stream(seed: int, *purpose: object) -> np.random.Generator:
-    """A reproducible random stream of its own for each purpose.
-
-    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
-    run. Not a source of secret randomness.
-    """
-    text = "\x1f".join([str(seed), *map(str, purpose)])
-    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    made = np.random.Generator(np.random.Philox(key=key))
-    if (watched := _watched.get()) is not None:
-        watched.append(made)
-    return made
-
-
-_watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
-
-
-@contextlib.contextmanager
-def watch_streams() -> Iterator[Callable[[], bool]]:
-    """Inside, notes reproducible streams; gives what tells whether any of them was drawn from."""
-    made: list[np.random.Generator] = []
-    token = _watched.set(made)
-    fresh = np.random.Philox(key=0).state
-
-    def drawn() -> bool:
-        states = [generator.bit_generator.state for generator in made]
-        return any(
-            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
-            for state in states
-        )
-
-    try:
-        yield drawn
-    finally:
-        _watched.reset(token)
 
 
 @dataclasses.dataclass(eq=False)
@@ -133,7 +97,7 @@ class Server(Party):
     Attributes:
         uploads: what arrived in this round, by client and zone; from before `aggregate` on.
         cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
-        model: a model to try vectors with, where a component of the recipe has `needs_model_at_server`.
+        model: a model to try vectors with, where a component needs one (`Wants.model`, `Reads.at_server`).
         vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one
             is public; later ones move by what the server sees of opened sums and knows the positions of.
     """
@@ -165,19 +129,6 @@ class KeyServer(Party):
 
     remembered: KeyServerMemory = dataclasses.field(default_factory=KeyServerMemory)
     openings: Openings = dataclasses.field(default_factory=Openings)
-
-
-@dataclasses.dataclass(eq=False)
-class Attacker(Party):
-    """Who runs an attack: outside every party of the run, with a view and the public facts.
-
-    Attributes:
-        device: torch device to compute on.
-        progress: told `(done, total, loss)` as an attack goes on; the loss is its objective, or None.
-    """
-
-    device: str = "cpu"
-    progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None
 
 
 @dataclasses.dataclass(eq=False)
@@ -328,8 +279,5 @@ class Context:
 
     def public_rng(self, *purpose: object) -> np.random.Generator:
         """The same for what hides nothing: a link with secret noise may draw rotations or samples from it."""
-        token = _watched.set(None)
-        try:
+        with streams.unwatched():
             return self.rng("public", *purpose)
-        finally:
-            _watched.reset(token)

@@ -103,6 +103,11 @@ def cause_of(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"
 
 
+def describe(error: BaseException) -> str:
+    """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
+    return str(error) if isinstance(error, FedplugError) else cause_of(error)
+
+
 @contextlib.contextmanager
 def of_component(name: str, what: str) -> Iterator[None]:
     """Inside, an error that is not fedplug's own becomes one that names the component and what it was to do."""
@@ -125,6 +130,7 @@ def log_error(run_dir: Path | None, whose: str, error: BaseException) -> None:
     if run_dir is None or not run_dir.is_dir():
         return
     text = "".join(traceback.format_exception(error))
-    handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(handle, "a", encoding="utf-8") as file:
-        file.write(f"-- {whose}\n{text}\n")
+    with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+        handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
+            file.write(f"-- {whose}\n{text}\n")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
+    from fedplug.api.reports import Reports
+    from fedplug.api.rows import Row
     from fedplug.api.types import Block
 
 
@@ -68,14 +70,14 @@ class ReplyArrived(Event):
 
     Attributes:
         phase: `setup`, `negotiate`, `upload`, `finish`.
-        reports: what came with the reply for the report: seconds, losses, logs, pictures; empty where it failed.
+        reports: what came with the reply; empty where it failed.
         answered, asked: how many have answered this question, of how many.
     """
 
     round: int
     phase: str
     client_id: int
-    reports: dict[str, Any]
+    reports: Reports
     answered: int
     asked: int
 
@@ -124,10 +126,15 @@ class SumWithheld(Event):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessageUncovered(Event):
-    """A component had clients answer a question of which it says nowhere what the answer shows."""
+    """A component had clients, or the key server, answer a question of which it says nowhere what the answer shows.
+
+    Attributes:
+        what: of the question, as a sentence without its subject.
+    """
 
     component: str
     method: str
+    what: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,17 +190,17 @@ class ModelDelivered(Event):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowMade(Event):
-    """A round has numbers; its accuracy is still to come. A listener may add to the row.
+    """A round has numbers; its accuracy is still to come. A section may add to the row; extensions get a copy.
 
     Attributes:
-        row: of the metrics.
+        row: of the metrics; what a listener adds goes to `row.added`.
         reports: (client, what came with a reply of it) since the last one.
         seconds: of the server's own work.
     """
 
     round: int
-    row: dict[str, Any]
-    reports: Sequence[tuple[int, Mapping[str, Any]]]
+    row: Row
+    reports: Sequence[tuple[int, Reports]]
     seconds: float
 
 
@@ -201,14 +208,14 @@ class RowMade(Event):
 class RowsRestored(Event):
     """A run goes on from a checkpoint, with these rows behind it; the last may wait for its accuracy."""
 
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[Row]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowComplete(Event):
     """The numbers of a round, its accuracy included; may come after the next round's first replies."""
 
-    row: Mapping[str, Any]
+    row: Row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -235,7 +242,7 @@ class RunFinished(Event):
         folder: of the run.
     """
 
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
     verdict: str
     folder: Path
 
@@ -259,17 +266,20 @@ E = TypeVar("E", bound=Event)
 
 
 class Events:
-    """Who hears what. Listeners of one event are called in the order in which they subscribed."""
+    """Who hears what. Listeners of one event are called in the order in which they subscribed, `first` ones before."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[type[Event], Callable[[Any], None]]] = []
+        self._first = 0
 
-    def subscribe(self, kind: type[E], listener: Callable[[E], None]) -> None:
+    def subscribe(self, kind: type[E], listener: Callable[[E], None], *, first: bool = False) -> None:
         """From here on, calls `listener` with every event of this kind; `Event` stands for all.
 
-        What a listener raises stops the run.
+        What a listener raises stops the run, and those behind it do not hear the event: whoever must hear of what has
+        happened already subscribes as `first`.
         """
-        self._listeners.append((kind, listener))
+        self._listeners.insert(self._first if first else len(self._listeners), (kind, listener))
+        self._first += first
 
     def tell(self, event: Event) -> None:
         """Calls whoever subscribed to events of this kind."""

@@ -7,15 +7,13 @@ with the same folded effects. Nobody else works out who comes after whom.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api.effects import (
     Adds,
     CoversSupport,
     Effects,
-    Known,
     Misplaced,
     Noise,
     Opens,
@@ -25,13 +23,12 @@ from fedplug.api.effects import (
     as_effects,
 )
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.roles import Aggregator, Component, Opener, Protector, Site
-from fedplug.api.types import RETAINED
+from fedplug.api.folded import uploaded
+from fedplug.api.known import Known
+from fedplug.api.role_records import Site
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
-    from fedplug.recipe.parts import Sampling, Use
-    from fedplug.recipe.recipe import Recipe
 
 Hook = Literal["protect", "aggregate", "postprocess"]
 
@@ -88,41 +85,6 @@ class Step:
     before: Known
     effects: Effects | None
     after: Known
-
-
-Chains = Mapping[str, tuple[Link, ...]]
-
-
-def chains(recipe: Recipe, components: Mapping[str, Component]) -> dict[str, tuple[Link, ...]]:
-    """The links of every zone that is sent, in the order in which its values pass them."""
-    return {
-        zone: chain(zone, recipe.protect[zone], recipe.aggregate, recipe.postprocess.get(zone, ()), components)
-        for zone in recipe.zones
-        if zone in recipe.protect and zone != RETAINED
-    }
-
-
-def chain(
-    zone: str,
-    protect: Iterable[Use],
-    aggregate: Use | None,
-    postprocess: Iterable[Use],
-    components: Mapping[str, Component],
-) -> tuple[Link, ...]:
-    """The links of one zone; components that are missing, or of another role, are left out (a check says so)."""
-    found = [
-        Link(zone, "protect", use.name, part, "client", use.path)
-        for use in protect
-        if isinstance(part := components.get(use.name), Protector)
-    ]
-    if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
-        found.append(Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path))
-    found += [
-        Link(zone, "postprocess", use.name, opener, opener.site, use.path)
-        for use in postprocess
-        if isinstance(opener := components.get(use.name), Opener)
-    ]
-    return tuple(found)
 
 
 def fold(
@@ -263,80 +225,3 @@ def _noise_everywhere(known: Known) -> bool:
         else scale > 0
         for release, scale in zip(known.releases, known.scales, strict=True)
     )  # fmt: skip
-
-
-def locked(steps: Iterable[Step]) -> bool:
-    """Whether the key server tells the opened sum to the clients alone; the server then relays what it cannot read."""
-    return any(
-        isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
-        for step in steps
-        if step.link.site == "key_server" and Opens() in (step.effects or ()) and step.before.sealed
-    )
-
-
-def seal_of(steps: Iterable[Step]) -> tuple[str, Seal] | None:
-    """The encryption of a zone's uploads, with the name of the component; None where they are not encrypted."""
-    for step in steps:
-        for effect in step.effects or ():
-            if step.link.hook == "protect" and isinstance(effect, Seal):
-                return step.link.name, effect
-    return None
-
-
-def closers(steps: Iterable[Step]) -> list[str]:
-    """Names of the components whose seal or scramble lies on a zone's uploads, the outermost last."""
-    return [
-        step.link.name
-        for step in steps
-        if step.link.hook == "protect" and any(isinstance(effect, Seal | Scramble) for effect in step.effects or ())
-    ]
-
-
-def uploaded(steps: Iterable[Step]) -> Known | None:
-    """What is known of a zone as the server receives it; None where the zone has no link at all."""
-    found = None
-    for step in steps:
-        if step.link.hook == "protect":
-            found = step.after
-        elif found is None:
-            found = step.before
-    return found
-
-
-def stated_bounds(steps: Iterable[Step]) -> bytes:
-    """A fingerprint of the bounds and the noise that a zone's uploads are promised to have.
-
-    Statements may follow from what a party keeps. A client that goes by others than the server would not have the
-    privacy that the ledger claims for it.
-    """
-    known = uploaded(steps)
-    assert known is not None  # a zone that is sent has an aggregator
-    stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
-    for release, scale in zip(known.releases, known.scales, strict=True):
-        # Scales that follow from scores, or that differ between clients, are not known to all.
-        same = [] if release.scored or scale is None else [scale, release.noise_multiplier]
-        stated.append([release.link, release.clipping_norm, *same])
-    return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
-
-
-def _rounded(found: Any) -> Any:
-    """With numbers as text of nine digits: those of other types, or of another machine, may differ in the last bits."""
-    if isinstance(found, list | tuple):
-        return [_rounded(one) for one in found]
-    return found if isinstance(found, str) else f"{float(found):.9g}"
-
-
-def released(steps: Iterable[Step]) -> Known | None:
-    """What is known of a zone's sum as clients adopt it."""
-    found = None
-    for step in steps:
-        found = step.after
-    return found
-
-
-def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
-    """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
-    if sampling is None or sampling.scheme != "poisson":
-        return set()
-    behind = {zone: released(ctx.steps(zone)) for zone in ctx.links}
-    return {zone for zone, known in behind.items() if known and any(r.trust == "central" for r in known.releases)}

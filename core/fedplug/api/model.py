@@ -6,31 +6,31 @@ The core never imports torch; `fedplug.api.torch_model.TorchModel` implements th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.types import ClientData, Examples, Layout
+from fedplug.api.data import ClientData, Examples
+from fedplug.api.types import Layout
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Counts of one evaluation: `correct` and `count` of examples, or of pixels, and their summed `loss` (nats).
+    """Counts of one evaluation; those of several clients add up.
 
     Attributes:
-        correct, count, loss: as said.
-        pixels: of a segmentation, how many pixels were rightly and wrongly taken for foreground (any class but the
-            first), and how many of it were missed: `true_positives`, `false_positives`, `false_negatives`.
-        sure: int8 (n,), for each example 1 if it was predicted rightly, 0 if wrongly, and -1 where the answer hangs on
-            how numbers are rounded, which differs with the examples that are evaluated together. None: not told.
+        correct: answers that are right.
+        count: of answers: one an example, or one a position of it where the model labels positions.
+        loss: summed over the answers, in nats.
+        task: whatever else a task is judged by, by name; `ModelSource.figures` makes figures of the sums.
     """
 
     correct: int
     count: int
     loss: float
-    pixels: dict[str, int] = dataclasses.field(default_factory=dict)
-    sure: NDArray[np.int8] | None = None
+    task: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Model(Protocol):

@@ -7,77 +7,45 @@ its checksum does not tell, is refused before a round is run with it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
 from dataclasses import field
-from typing import Any, Self
+from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 
-from fedplug.api.typed import is_count, is_number, shown
+from fedplug.api.typed import MOST, shown
 from fedplug.api.types import RETAINED, Block
 
 
-def _rule(rule: Callable[[Any], bool], what: str) -> dict[str, Any]:
-    """What must hold of a field's value, and how to say so."""
-    return {"rule": rule, "what": what}
+def _array(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise ValueError("an array")
+    return value
 
 
-def _by(key: type, rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether something is a dictionary with such keys and values."""
-    return lambda value: isinstance(value, dict) and all(type(k) is key and rule(v) for k, v in value.items())
+def _vector(value: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.ndim != 1:
+        raise ValueError("a vector of float32")
+    return value
 
 
-def _list_of(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(rule, value))
+def _retained(value: Any) -> Any:
+    if not isinstance(value, Block) or value.zone != RETAINED or value.values is None or value.positions is None:
+        raise ValueError("a block of the retained zone, with values and positions")
+    return value
 
 
-def _maybe(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or rule(value)
-
-
-def _is_round(value: Any) -> bool:
-    return value == -1 or is_count(value)
-
-
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, float) and 0 < value <= 1
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, bytes) and len(value) == 32
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def _is_vector(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == 1
-
-
-def _is_retained(value: Any) -> bool:
-    if not isinstance(value, Block) or value.zone != RETAINED:
-        return False
-    return value.values is not None and value.positions is not None
-
-
-_are_releases = _list_of(_list_of(lambda n: isinstance(n, float) and n >= 0))
-
-_CALL = _rule(is_count, "the number of a call")
-_SUMS = _rule(is_count, "a number of sums")
-_ROUND = _rule(_is_round, "a round")
-_WEIGHT = _rule(_is_weight, "a number in (0, 1]")
-_BUFFERS = _rule(_by(str, _is_array), "arrays by name")
-_BLOCK = _rule(_maybe(_is_retained), "a block of the retained zone")
-_RECORDS = _rule(_maybe(_are_releases), "numbers for each round")
-_KEY = _rule(_maybe(_is_key), "32 bytes")
-_WEIGHTS = _rule(_by(int, _is_weight), "weights by client")
-_RECORDS_BY_CLIENT = _rule(_by(int, _are_releases), "numbers by client and round")
-_GROUPS = _rule(_by(str, _list_of(is_count)), "clients by group")
-_SIZES = _rule(_by(str, is_number), "sizes by zone")
-_FLAG = _rule(_maybe(lambda value: isinstance(value, bool)), "true or false")
-_VECTORS = _rule(_by(str, _is_vector), "vectors by group")
+_Count = Annotated[int, Field(ge=0, lt=MOST)]
+_Round = Annotated[int, Field(ge=-1, lt=MOST)]
+_Weight = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+_Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Key = Annotated[bytes, Field(min_length=32, max_length=32)]
+_Releases = list[list[Annotated[float, Field(ge=0)]]]
+_Buffers = dict[str, Annotated[NDArray[Any], PlainValidator(_array)]]
+_Vectors = dict[str, Annotated[NDArray[np.float32], PlainValidator(_vector)]]
+_Retained = Annotated[Block, PlainValidator(_retained)]
 
 
 @dataclasses.dataclass(eq=False)
@@ -95,14 +63,23 @@ class PartyMemory:
         Raises:
             ValueError: it is no record of this kind; names the field and its rule.
         """
-        fields = dataclasses.fields(cls)
-        if not isinstance(plain, dict) or plain.keys() != {each.name for each in fields}:
+        if not isinstance(plain, dict) or plain.keys() != {each.name for each in dataclasses.fields(cls)}:
             raise ValueError(f"{shown(plain)} does not have the fields of a {cls.__name__}")
-        for each in fields:
-            value = plain[each.name]
-            if not each.metadata["rule"](value):
-                raise ValueError(f"{each.name} is {shown(value)}, not {each.metadata['what']}")
-        return cls(**plain)
+        kind: type = cls
+        try:
+            return cls(**dict(_checks(kind).model_validate(plain)))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name, rule = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{name} is {shown(plain[name])}, not {rule.removeprefix('Input should be ')}") from None
+
+
+@functools.cache
+def _checks(kind: type[PartyMemory]) -> type[BaseModel]:
+    """A model of the same fields: strict validation makes none of these records out of a dictionary."""
+    hints = get_type_hints(kind, include_extras=True)
+    fields: dict[str, Any] = {each.name: (hints[each.name], ...) for each in dataclasses.fields(kind)}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields)
 
 
 @dataclasses.dataclass(eq=False)
@@ -116,10 +93,10 @@ class CalledMemory(PartyMemory):
         opened: how many sums it had opened when it was last saved.
     """
 
-    done: int = field(default=0, metadata=_CALL)
-    saved: int = field(default=0, metadata=_CALL)
-    round: int = field(default=-1, metadata=_ROUND)
-    opened: int = field(default=0, metadata=_SUMS)
+    done: _Count = 0
+    saved: _Count = 0
+    round: _Round = -1
+    opened: _Count = 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -131,20 +108,20 @@ class ClientMemory(CalledMemory):
         weight: the aggregator's weight of this client, in (0, 1]; 1 unless it was told otherwise.
         buffers: the batch-norm statistics of its model, by name.
         retained: the zone it kept to itself in the last round, where the recipe makes a model of its own of it.
-        records: what training does for single records, as it told before round 1: for each round the noise multiplier,
-            the sampling rate and the steps. None where it was not asked.
+        accounts: by level, what a component that keeps an account there said before round 1 that each round releases;
+            empty where none does.
         cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
         answer_key: 32 bytes under which the key server answers to the clients alone; None where it does not.
     """
 
-    trained: int = field(default=-1, metadata=_ROUND)
-    protected: int = field(default=-1, metadata=_ROUND)
-    weight: float = field(default=1.0, metadata=_WEIGHT)
-    buffers: dict[str, NDArray[Any]] = field(default_factory=dict, metadata=_BUFFERS)
-    retained: Block | None = field(default=None, metadata=_BLOCK)
-    records: list[list[float]] | None = field(default=None, metadata=_RECORDS)
-    cohort_secret: bytes | None = field(default=None, metadata=_KEY)
-    answer_key: bytes | None = field(default=None, metadata=_KEY)
+    trained: _Round = -1
+    protected: _Round = -1
+    weight: _Weight = 1.0
+    buffers: _Buffers = field(default_factory=dict)
+    retained: _Retained | None = None
+    accounts: dict[str, _Releases] = field(default_factory=dict)
+    cohort_secret: _Key | None = None
+    answer_key: _Key | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -155,7 +132,7 @@ class KeyServerMemory(CalledMemory):
         answer_key: 32 bytes under which it answers to the clients alone; None where it answers to the server.
     """
 
-    answer_key: bytes | None = field(default=None, metadata=_KEY)
+    answer_key: _Key | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -164,17 +141,16 @@ class ServerMemory(PartyMemory):
 
     Attributes:
         weights: the aggregator's weight of each client; empty before the set-up.
-        records: what training does for single records of each client, as `ClientMemory.records`; empty where no trainer
-            protects any.
+        accounts: by client, what it stated as `ClientMemory.accounts`; empty where no component keeps an account.
         groups: group -> all its clients, ascending; empty where all clients are one group.
         zone_sizes: scalars of each zone in the last round that was charged, mean over the uploads; empty before.
         secret_cohort: whether nothing in that round showed who took part; None before.
         vectors: float32 (P,), the global model of each group as far as the server knows it; empty where it has none.
     """
 
-    weights: dict[int, float] = field(default_factory=dict, metadata=_WEIGHTS)
-    records: dict[int, list[list[float]]] = field(default_factory=dict, metadata=_RECORDS_BY_CLIENT)
-    groups: dict[str, list[int]] = field(default_factory=dict, metadata=_GROUPS)
-    zone_sizes: dict[str, float] = field(default_factory=dict, metadata=_SIZES)
-    secret_cohort: bool | None = field(default=None, metadata=_FLAG)
-    vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict, metadata=_VECTORS)
+    weights: dict[int, _Weight] = field(default_factory=dict)
+    accounts: dict[int, dict[str, _Releases]] = field(default_factory=dict)
+    groups: dict[str, list[_Count]] = field(default_factory=dict)
+    zone_sizes: dict[str, _Size] = field(default_factory=dict)
+    secret_cohort: bool | None = None
+    vectors: _Vectors = field(default_factory=dict)

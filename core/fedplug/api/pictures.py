@@ -36,6 +36,11 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class _Picture(_Part):
+    title: _Text
+    note: _Text = ""
+
+
 class _HistogramPanel(_Part):
     title: _Text = ""
     edges: list[_Number] = Field(min_length=2, max_length=401)
@@ -51,10 +56,8 @@ class _HistogramPanel(_Part):
         return self
 
 
-class _Histogram(_Part):
+class _Histogram(_Picture):
     kind: Literal["histogram"]
-    title: _Text
-    note: _Text = ""
     x_label: _Text = ""
     mark_label: _Text = "mark"
     log_y: bool = False
@@ -76,10 +79,8 @@ class _BoxPanel(_Part):
         return self
 
 
-class _Boxes(_Part):
+class _Boxes(_Picture):
     kind: Literal["box"]
-    title: _Text
-    note: _Text = ""
     y_label: _Text = ""
     panels: list[_BoxPanel] = Field(min_length=1, max_length=8)
 

@@ -9,26 +9,26 @@ random numbers inside torch come from a generator that is seeded on entry and re
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.model import Evaluation
-from fedplug.api.types import ClientData, Examples, Layout
+from fedplug.api.types import Layout
 
 # Evaluation takes as many examples at once as hold this many input values: large enough for speed, small enough that
 # the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.
 _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
-# Two logits are told apart for sure where they differ by more than this, relative: far more than rounding moves them.
-_SURE = 1e-3
 _MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
 """Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
+
+Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
 
 def use_one_thread() -> None:
@@ -123,8 +123,10 @@ class TorchModel:
     On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
 
     Args:
-        module: takes float32 (n, C, ...) and gives logits (n, classes); moved to `device`.
+        module: takes float32 (n, C, ...) and gives logits (n, classes, ...); moved to `device`.
         device: as `resolve_device` gives it.
+        count: of predicted classes and answers of a batch, int64 alike in shape, the counts by which the task is judged
+            beside accuracy, by name; summed into `Evaluation.task`.
 
     Raises:
         ValueError: the module has no trainable parameter, or one that is not float32.
@@ -136,8 +138,9 @@ class TorchModel:
         layout: where they live in the flat vector.
     """
 
-    def __init__(self, module: torch.nn.Module, device: str = "cpu") -> None:
+    def __init__(self, module: torch.nn.Module, device: str = "cpu", count: Count | None = None) -> None:
         use_one_thread()
+        self._count = count
         self.device = torch.device(device)
         if self.device.type == "cuda":
             torch.backends.cudnn.deterministic = True
@@ -154,10 +157,6 @@ class TorchModel:
         persistent = module.state_dict().keys()
         self._buffers = {name: tensor for name, tensor in module.named_buffers() if name in persistent}
         self._flat = torch.empty(0)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TorchModel:
-        """A model of one's own; its parameters are views of a vector of its own."""
-        return TorchModel(copy.deepcopy(self.module, memo), str(self.device))
 
     @property
     def flat(self) -> torch.Tensor:
@@ -208,7 +207,7 @@ class TorchModel:
             tensor.copy_(as_tensor(values).view(tensor.shape))
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode: of examples, or of pixels where the examples have targets.
+        """Counts correct predictions in evaluation mode: of examples, or of positions where the examples have targets.
 
         Args:
             examples: what to evaluate on; may be empty.
@@ -219,41 +218,24 @@ class TorchModel:
         """
         use_one_thread()
         count, answered = len(examples), 0
-        pixels = dict.fromkeys(("true_positives", "false_positives", "false_negatives"), 0)
+        task: dict[str, float] = {}
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
-        toggled = self.module.training and not all(type(part) in _MODELESS for part in self.module.modules())
+        was_training = self.module.training
+        toggled = not all(type(part) in _MODELESS for part in self.module.modules())
         if toggled:
             self.module.eval()
         correct, loss = 0, 0.0
-        sure: list[torch.Tensor] = []
         with torch.no_grad():
             for start in range(0, count, step):
                 batch = examples.take(slice(start, start + step))
                 answers = as_tensor(batch.answers).to(self.device)
                 logits = self.module(to_tensor(batch.inputs, data.mean, data.std, self.device))
                 predicted = logits.argmax(1)
-                right = predicted == answers
-                correct += int(right.sum())
-                if batch.targets is None:
-                    sure.append(torch.where(_apart(logits), right.to(torch.int8), -1))
+                correct += int((predicted == answers).sum())
                 answered += answers.numel()
                 loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
-                if batch.targets is not None:
-                    found, there = predicted > 0, answers > 0
-                    pixels["true_positives"] += int((found & there).sum())
-                    pixels["false_positives"] += int((found & ~there).sum())
-                    pixels["false_negatives"] += int((there & ~found).sum())
+                for name, number in self._count(predicted, answers).items() if self._count else ():
+                    task[name] = task.get(name, 0) + number
         if toggled:
-            self.module.train()
-        if examples.targets is not None:
-            return Evaluation(correct, answered, loss, pixels)
-        told = torch.cat(sure).cpu().numpy() if sure else np.empty(0, np.int8)
-        return Evaluation(correct, answered, loss, sure=told)
-
-
-def _apart(logits: torch.Tensor) -> torch.Tensor:
-    """Whether the largest logit of each example, (n, classes), is surely the largest; not where one is NaN."""
-    if logits.shape[1] == 1:
-        return torch.ones(len(logits), dtype=torch.bool, device=logits.device)
-    highest = logits.topk(2, 1).values
-    return highest[:, 0] - highest[:, 1] > _SURE * logits.abs().amax(1)
+            self.module.train(was_training)
+        return Evaluation(correct, answered, loss, task)

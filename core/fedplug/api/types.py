@@ -1,4 +1,4 @@
-"""The data that travels between hooks: layout, plan, block, scores, data sets.
+"""The data that travels between hooks: layout, plan, block, scores.
 
 Everything here is plain: numpy arrays, numbers, strings. No torch, no keys, no behaviour beyond what keeps the data
 consistent. The words are those of `docs/architecture.md`.
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedplug.api.unchangeable import unchangeable
 
 ENCRYPTED, NOISED, RETAINED, CLEAR = "encrypted", "noised", "retained", "clear"
 BASE_ZONES: tuple[str, ...] = (ENCRYPTED, NOISED, RETAINED, CLEAR)
@@ -123,9 +125,8 @@ class Plan:
     @classmethod
     @functools.lru_cache(maxsize=4)
     def single(cls, zone: str, size: int, zones: tuple[str, ...]) -> Plan:
-        """The whole model in one zone; the clients of a process share it."""
-        labels = np.full(size, zones.index(zone), np.uint8)
-        labels.flags.writeable = False
+        """The whole model in one zone; the clients of a process share it, and nobody can change it."""
+        labels = unchangeable(np.full(size, zones.index(zone), np.uint8))
         return cls(labels, zones, frozenset(zones))
 
     @classmethod
@@ -159,10 +160,6 @@ class Plan:
 
     def sizes(self) -> dict[str, int]:
         """Number of scalars in each zone."""
-        return dict(self._sizes)
-
-    @functools.cached_property
-    def _sizes(self) -> dict[str, int]:
         return {zone: int(np.count_nonzero(self.labels == label)) for label, zone in enumerate(self.zones)}
 
 
@@ -224,121 +221,3 @@ class Block:
         divisor = np.asarray(self.divisor, np.float64)
         with np.errstate(over="ignore"):  # whoever uses a mean looks whether it is finite
             return np.divide(total, divisor, out=np.zeros_like(total), where=divisor > 0).astype(np.float32)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Examples:
-    """Labelled examples as stored.
-
-    Attributes:
-        inputs: images as uint8 or float32 (n, C, H, W).
-        labels: int64 (n,), one class an example; partitions go by it.
-        targets: uint8 (n, H, W), the class of every pixel, where the task is segmentation; `labels` then say what kind
-            of image it is.
-        regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows: 0 none, else 1 + its place in the data
-            set's `region_names`.
-
-    Raises:
-        ValueError: the arrays are of different lengths.
-    """
-
-    inputs: NDArray[Any]
-    labels: NDArray[np.int64]
-    targets: NDArray[np.uint8] | None = None
-    regions: NDArray[np.uint8] | None = None
-
-    def __post_init__(self) -> None:
-        lengths = {len(array) for array in (self.inputs, self.labels, self.targets, self.regions) if array is not None}
-        if len(lengths) > 1:
-            raise ValueError(f"inputs, labels, targets and regions of {sorted(lengths)} examples must be equally many")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def answers(self) -> NDArray[Any]:
-        """What a model is to predict: int64 (n,) classes, or (n, H, W) classes of pixels."""
-        return self.labels if self.targets is None else self.targets.astype(np.int64)
-
-    def take(self, indices: NDArray[Any] | slice) -> Examples:
-        """The examples at these places."""
-        rest = (None if array is None else array[indices] for array in (self.targets, self.regions))
-        return Examples(self.inputs[indices], self.labels[indices], *rest)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
-    """A data set in memory, with what a model needs to know about it.
-
-    Attributes:
-        train, test: the two splits.
-        classes: class names; their number is the number of outputs.
-        mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
-            become tensors. uint8 inputs are divided by 255 first.
-        kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
-        region_names: names of the privacy-sensitive fields that `Examples.regions` marks.
-    """
-
-    train: Examples
-    test: Examples
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    kinds: tuple[str, ...] = ()
-    region_names: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one example: (C, H, W)."""
-        return tuple(self.train.inputs.shape[1:])
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """What the labels are called."""
-        return self.kinds or self.classes
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PublicData:
-    """Labelled examples that everybody has, the servers too: nobody's private data.
-
-    Attributes:
-        examples: the examples.
-        classes, mean, std, kinds, region_names: as in `Dataset`.
-    """
-
-    examples: Examples
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    kinds: tuple[str, ...] = ()
-    region_names: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.examples.inputs.shape[1:])
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ClientData:
-    """What one client holds.
-
-    Attributes:
-        train: its own training examples.
-        own_test: test examples with the class mix of its training examples.
-        classes, mean, std, kinds, region_names: as in `Dataset`.
-        shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate.
-    """
-
-    train: Examples
-    own_test: Examples
-    shared_test: Examples
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    kinds: tuple[str, ...] = ()
-    region_names: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.train.inputs.shape[1:])

@@ -1,7 +1,6 @@
-"""Numbers as people read them, and reading numbers out of a metrics row whatever it holds.
+"""Numbers as people read them, and what is left of many once those that are missing or not finite are taken out.
 
-A diverged round has a loss of NaN, an interrupted one lacks fields, a run without noise has no epsilon. What shows
-numbers (`fedplug.console.display`, reports) goes through here, so that no such row can break it.
+A diverged round has a loss of NaN, a run without noise has no epsilon.
 """
 
 from __future__ import annotations
@@ -13,14 +12,10 @@ from typing import Any
 NOTHING = "–"
 """Shown where there is no number."""
 
-SEGMENTATION = (("IoU", "iou"), ("precision", "precision"), ("recall", "recall"), ("F-score", "f_score"))
-"""What is said of how well the foreground of a segmentation is found: title, and key in the row."""
-
-
 def as_float(value: Any) -> float:
-    """The value as a float; NaN for None and for anything that is no number."""
+    """The value as a float; NaN for None and for anything that is no number. JSON has infinity as the text `inf`."""
     if isinstance(value, str):
-        return math.nan
+        return {"inf": math.inf, "-inf": -math.inf}.get(value, math.nan)
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -54,24 +49,26 @@ def names(rows: Iterable[Mapping[str, Any]], *path: str) -> list[str]:
     return list(found)
 
 
-def total(rows: Iterable[Mapping[str, Any]], *path: str) -> float:
-    """Sum over the rows of the finite numbers under `path`."""
-    return math.fsum(value for value in (read(row, *path) for row in rows) if math.isfinite(value))
+def total(values: Iterable[float | None]) -> float:
+    """Sum of the finite numbers among them."""
+    return math.fsum(finite(values))
 
 
-def last(rows: Iterable[Mapping[str, Any]], *path: str) -> float:
-    """The last number under `path` that is not NaN; NaN where there is none."""
-    found = math.nan
-    for row in rows:
-        value = read(row, *path)
-        found = found if math.isnan(value) else value
-    return found
+def last(values: Iterable[float | None]) -> float | None:
+    """The last of them that is a number, infinite ones too; None where there is none."""
+    known = [x for x in values if x is not None and not math.isnan(x)]
+    return known[-1] if known else None
 
 
-def spread(row: Mapping[str, Any], key: str) -> tuple[float, float, float] | None:
-    """Lowest, mean and highest of the finite numbers in the mapping under `key`; None where there is none."""
-    values = [x for x in map(as_float, mapping(row, key).values()) if math.isfinite(x)]
-    return (min(values), math.fsum(values) / len(values), max(values)) if values else None
+def finite(values: Iterable[float | None]) -> list[float]:
+    """Those that are finite."""
+    return [x for x in values if x is not None and math.isfinite(x)]
+
+
+def spread(values: Mapping[int, float]) -> tuple[float, float, float] | None:
+    """Lowest, mean and highest of the finite numbers in a mapping; None where there is none."""
+    known = finite(values.values())
+    return (min(known), math.fsum(known) / len(known), max(known)) if known else None
 
 
 def number(value: Any, digits: int = 3) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
+import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs.functions import components
+from fedplug.runs.functions import ComponentRecord, components
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,20 +39,27 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
     if as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
     else:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE if sys.stdout.isatty() else None, pad_edge=False)
-        for heading in ("hook", "component", "plugin", "version", "summary"):
-            table.add_column(heading, no_wrap=heading != "summary")
-        for index, entry in enumerate(entries):
-            last_of_group = index + 1 == len(entries) or entries[index + 1].group != entry.group
-            # Text: a summary may hold brackets, which rich would read as markup.
-            cells = (entry.group, entry.name, entry.plugin, entry.version, entry.summary)
-            table.add_row(*map(Text, cells), end_section=last_of_group)
-        console().print(table)
+        print("\n".join(_lines([("hook", "component", "plugin", "version", "summary"), *map(_cells, entries)])))
     return _verify(catalog) if verify else 0
+
+
+def _cells(entry: ComponentRecord) -> tuple[str, ...]:
+    return entry.group, entry.name, entry.plugin, entry.version, entry.summary
+
+
+def _lines(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """Columns, the last as wide as the terminal leaves room; whole lines where the output is no terminal.
+
+    Not by rich, which takes longer for this table than everything else in `fedplug list`.
+    """
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    indent = sum(widths) + 2 * len(widths)
+    for *cells, last in rows:
+        line = "".join(f"{cell:<{width + 2}}" for cell, width in zip(cells, widths, strict=True)) + last
+        yield line.rstrip() if len(line) <= columns else textwrap.fill(
+            line, columns, subsequent_indent=" " * min(indent, columns // 2), break_on_hyphens=False
+        )
 
 
 def _verify(catalog: Catalog) -> int:
@@ -99,7 +109,7 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedplug.api.roles import Component
+    from fedplug.api.base import Component
 
     out = console()
     out.print(Text.assemble((name, "bold"), f"  ({', '.join(groups)})"))
@@ -123,18 +133,19 @@ def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
 
 def _declared(found: type) -> list[tuple[str, str]]:
     """What a class declares in its roles, as far as that does not depend on options."""
-    from fedplug.api import roles
+    from fedplug.api.role_records import RECORDS, Finds, Measures, Plans
+    from fedplug.api.role_table import ROLES
 
     facts: list[tuple[str, str]] = []
-    served = [role.__name__ for role in roles.ROLES.values() if issubclass(found, role)]
+    served = [role.__name__ for role in ROLES.values() if issubclass(found, role)]
     if served:
         facts.append(("roles", ", ".join(served)))
-    for record in map(vars(found).get, roles.RECORDS):
-        if isinstance(record, roles.Plans):
+    for record in map(vars(found).get, RECORDS):
+        if isinstance(record, Plans):
             facts.append(("zones", ", ".join(sorted(record.zones))))
-        elif isinstance(record, roles.Finds):
+        elif isinstance(record, Finds):
             facts.append(("needs of a view", record.needs.describe()))
-        elif isinstance(record, roles.Measures):
+        elif isinstance(record, Measures):
             facts.append(("conventions", record.conventions))
     if isinstance(site := vars(found).get("site"), str):
         facts.append(("opens at", site))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import COMMAND, source_file
+from fedplug.recipe.catalog import COMMAND
+from fedplug.recipe.summaries import summary_of
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
@@ -47,7 +47,8 @@ class Commands(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in found():
             return own
-        return TyperCommand(cmd_name, help=_summary(found()[cmd_name]))  # for the list; `resolve_command` loads it
+        point = found()[cmd_name]
+        return TyperCommand(cmd_name, help=summary_of(point.module, point.attr))  # for the list, which imports nothing
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -67,14 +68,3 @@ def _loaded(point: EntryPoint) -> Any:
                       pretty_exceptions_enable=False)  # fmt: skip
     app.command(point.name, **getattr(function, "__fedplug_command__", {}))(function)
     return typer.main.get_command(app)
-
-
-def _summary(point: EntryPoint) -> str:
-    """The first line of the function's docstring, read from its source."""
-    file = source_file(point.module)
-    if file is None:
-        return ""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == point.attr:
-            return next(iter((ast.get_docstring(node) or "").splitlines()), "")
-    return ""

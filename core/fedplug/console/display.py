@@ -6,15 +6,16 @@ live one is in `fedplug.console.live`.
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from fedplug.api import units
 from fedplug.api.events import Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
+from fedplug.api.rows import Row
 
-Row = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -96,8 +97,7 @@ class PlainDisplay:
     def round_done(self, row: Row) -> None:
         if not self._quiet:
             of = f"/{self._rounds}" if self._rounds else ""
-            cells = [f"{title} {cell(row)}" for title, cell in COLUMNS.items() if cell(row) != units.NOTHING]
-            self._print("  ".join([f"round {row.get('round', '?')}{of}", *cells]))
+            self._print("  ".join([f"round {row.round}{of}", *filled(row)]))
 
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
@@ -117,41 +117,53 @@ class PlainDisplay:
         self._stream.flush()
 
     def _print(self, line: str) -> None:
-        # A log in another encoding than UTF-8 must not end the run at a sign it cannot hold.
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
+        say(self._stream, line)
+
+
+def say(stream: TextIO, text: str, end: str = "\n") -> None:
+    """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
 
 
 # ---- rows as text, for both displays
 
-COLUMNS: dict[str, Callable[[Row], str]] = {
-    "accuracy": lambda row: units.number(row.get("accuracy")),
-    "IoU": lambda row: units.number(units.mapping(row, "segmentation").get("iou")),
-    "personal mean": lambda row: units.number(found[1] if (found := units.spread(row, "personal_accuracy")) else None),
-    "loss": lambda row: units.number(row.get("loss")),
-    "HE": lambda row: units.percent(units.read(row, "zones", "encrypted")),
-    "up": lambda row: units.size(units.read(row, "bytes", "up", "total")),
-    "down": lambda row: units.size(units.read(row, "bytes", "down", "total")),
-    "epsilon": lambda row: _epsilon(row),
-    "clients": lambda row: _clients(row),
-    "time": lambda row: units.duration(units.read(row, "seconds", "wall")),
-    "simulated": lambda row: units.duration(units.read(row, "simulated", "seconds")),
-}
-"""Title and text of each column of a row."""
+def columns(row: Row) -> dict[str, str]:
+    """Title and text of each column of a row; a dash where the row has no number."""
+    attended = row.clients
+    personal = units.spread(row.personal_accuracy)
+    part = f" ({row.epsilon_prices})" if row.epsilon_prices else ""
+    return {
+        "accuracy": units.number(row.accuracy),
+        **{title: units.number(value) for title, value in row.figures.items()},
+        "personal mean": units.number(personal[1] if personal else None),
+        "loss": units.number(row.loss),
+        "HE": units.percent(row.zones.get("encrypted")),
+        "up": units.size(row.bytes.up.total),
+        "down": units.size(row.bytes.down.total),
+        # With the zones that it prices, where that is not everything that was released.
+        "epsilon": units.number(row.epsilon) + part,
+        "clients": f"{attended.answered}/{attended.asked}",
+        "time": units.duration(row.wall_seconds),
+        "simulated": units.duration(row.simulated.seconds if row.simulated else None),
+    }
+
+
+def filled(row: Row) -> list[str]:
+    """Title and text of each column in which a row has a number."""
+    return [f"{title} {text}" for title, text in columns(row).items() if text != units.NOTHING]
+
+
+def cells(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Title -> a text for each row, in the order of the columns; a dash where a row has no number."""
+    given = [columns(row) for row in rows]
+    # A round that nobody evaluated has no figures; they stand where other rounds have them.
+    titles = dict.fromkeys(title for found in sorted(given, key=len, reverse=True) for title in found)
+    return {title: [found.get(title, units.NOTHING) for found in given] for title in titles}
+
 
 OPTIONAL = {"personal mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
-
-
-def _epsilon(row: Row) -> str:
-    """With the zones that it prices, where that is not everything that was released."""
-    part = row.get("epsilon_prices")
-    return units.number(row.get("epsilon")) + (f" ({part})" if isinstance(part, str) else "")
-
-
-def _clients(row: Row) -> str:
-    asked, answered = units.read(row, "clients", "asked"), units.read(row, "clients", "answered")
-    return units.NOTHING if asked != asked or answered != answered else f"{answered:.0f}/{asked:.0f}"
 
 
 def thin_out(rows: Sequence[T], most: int) -> list[T]:
@@ -163,32 +175,32 @@ def thin_out(rows: Sequence[T], most: int) -> list[T]:
 
 def totals(rows: Sequence[Row]) -> dict[str, str]:
     """What a whole run came to: accuracy, bytes, epsilon, time."""
-    measured = [(accuracy, row) for row in rows if (accuracy := units.read(row, "accuracy")) == accuracy]
     result = {"rounds": str(len(rows))}
-    if measured:
-        best, row = max(measured, key=lambda pair: pair[0])
-        final = units.number(measured[-1][0])
-        result["accuracy"] = f"{final} (best {units.number(best)} after round {row.get('round')})"
-    if pixels := next((units.mapping(row, "segmentation") for row in reversed(rows) if row.get("segmentation")), None):
-        result["foreground"] = ", ".join(f"{name} {units.number(pixels.get(key))}" for name, key in units.SEGMENTATION)
-    if personal := [found for row in rows if (found := units.spread(row, "personal_accuracy"))]:
+    if measured := [row for row in rows if row.accuracy is not None and not math.isnan(row.accuracy)]:
+        best, final = max(measured, key=lambda row: row.accuracy or 0.0), units.number(measured[-1].accuracy)
+        result["accuracy"] = f"{final} (best {units.number(best.accuracy)} after round {best.round})"
+    for title, value in next((row.figures for row in reversed(rows) if row.figures), {}).items():
+        result[title] = units.number(value)
+    if personal := [found for row in rows if (found := units.spread(row.personal_accuracy))]:
         low, mean, high = map(units.number, personal[-1])
         result["personal mean"] = f"{mean} ({low} to {high})"
-    result["bytes"] = f"{units.size(units.total(rows, 'bytes', 'up', 'total'))} up, " \
-                      f"{units.size(units.total(rows, 'bytes', 'down', 'total'))} down"  # fmt: skip
-    epsilon = units.last(rows, "epsilon")
-    if epsilon == epsilon:
-        part = next((row["epsilon_prices"] for row in reversed(rows) if row.get("epsilon_prices")), None)
+    result["bytes"] = sent(rows)
+    if (epsilon := units.last(row.epsilon for row in rows)) is not None:
+        part = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
         alone = f" for the {part} zone alone; the verdict says what else was released" if part else ""
         result["epsilon"] = units.number(epsilon) + alone
-    records = units.last(rows, "record_epsilon")
-    if records == records:
-        result["epsilon of a record"] = units.number(records)
-    result["time"] = units.duration(units.total(rows, "seconds", "wall"))
-    if units.names(rows, "simulated"):
-        seconds = units.duration(units.total(rows, "simulated", "seconds"))
-        result["simulated time"] = f"{seconds} on the devices of the recipe's profiles"
+    for level, epsilon in next((row.level_epsilons for row in reversed(rows) if row.level_epsilons), {}).items():
+        result[f"epsilon of a {level}"] = units.number(epsilon)
+    result["time"] = units.duration(units.total(row.wall_seconds for row in rows))
+    if simulated := [row.simulated.seconds for row in rows if row.simulated]:
+        result["simulated time"] = f"{units.duration(units.total(simulated))} on the devices of the recipe's profiles"
     return result
+
+
+def sent(rows: Sequence[Row]) -> str:
+    """Bytes of all rounds, up and down."""
+    up, down = sum(row.bytes.up.total for row in rows), sum(row.bytes.down.total for row in rows)
+    return f"{units.size(up)} up, {units.size(down)} down"
 
 
 def interruption(round: int) -> str:

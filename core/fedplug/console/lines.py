@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.console.display import PlainDisplay, Row, interruption
+from fedplug.api.rows import Row
+from fedplug.console.display import PlainDisplay, interruption
 
 
 class LinesDisplay(PlainDisplay):

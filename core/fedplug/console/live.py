@@ -24,12 +24,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedplug.api import units
-from fedplug.console.display import COLUMNS, OPTIONAL, Row, interruption, resume_command, thin_out, totals
+from fedplug.api.rows import Row
+from fedplug.console.display import OPTIONAL, cells, interruption, resume_command, thin_out, totals
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
-_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean", "IoU")
-"""What a narrow terminal does without, in this order."""
+_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean")
+"""What a narrow terminal does without, in this order, and then figures of the task."""
 
 
 @dataclasses.dataclass
@@ -127,7 +128,7 @@ class LiveDisplay:
         parts: list[RenderableType] = [self._progress(now, rows)]
         # Leave room for the progress, the head of the table and the prompt in a low terminal.
         room = max(1, min(8, self._console.height - 9))
-        known = {row.get("round") for row in rows}
+        known = {row.round for row in rows}
         waiting = [round for round in sorted(self._starts) if round < now.round and round not in known]
         if rows or waiting:
             parts += [Text(), rounds_table(rows[-room:], waiting[-2:], self._console.width)]
@@ -184,14 +185,14 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
 
     What does not fit into `width` characters is left out, column by column, the least important first.
     """
-    cells = {"round": [str(row.get("round", "?")) for row in rows] + [str(round) for round in waiting]}
-    cells |= {title: [cell(row) for row in rows] for title, cell in COLUMNS.items()}
-    cells = {title: texts for title, texts in cells.items() if title not in OPTIONAL or {*texts} - {units.NOTHING}}
-    cells["accuracy"] += [_WAITING] * len(waiting)
-    wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in cells.items()}
-    # Columns that say nothing go before any that do.
-    droppable = [title for title in _LEAST_FIRST if title in cells]
-    for title in sorted(droppable, key=lambda title: bool(set(cells[title]) - {units.NOTHING})):
+    shown = {"round": [str(row.round) for row in rows] + [str(round) for round in waiting]} | cells(rows)
+    shown = {title: texts for title, texts in shown.items() if title not in OPTIONAL or {*texts} - {units.NOTHING}}
+    shown.setdefault("accuracy", []).extend([_WAITING] * len(waiting))
+    wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in shown.items()}
+    # Columns that say nothing go before any that do; of the task's figures the first stays longest.
+    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", "accuracy")]
+    droppable = [title for title in (*_LEAST_FIRST, *figures) if title in shown]
+    for title in sorted(droppable, key=lambda title: bool(set(shown[title]) - {units.NOTHING})):
         if width is not None and sum(wide.values()) - _GAP > width:
             del wide[title]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
@@ -199,7 +200,7 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
         table.add_column(title, justify="right", no_wrap=True)
     for index in range(len(rows) + len(waiting)):
         style = "dim" if index >= len(rows) else ""
-        table.add_row(*(Text(cells[title][index], style) if index < len(cells[title]) else "" for title in wide))
+        table.add_row(*(Text(shown[title][index], style) if index < len(shown[title]) else "" for title in wide))
     return table
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedplug.api.types import Layout
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -26,6 +27,7 @@ class Job:
         catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
         run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
         world: of the recipe, for clients in this very process; it travels to no other.
+        layout: of the model, for the key server, which has none: what is known of a sum follows from it.
     """
 
     recipe: dict[str, Any]
@@ -36,6 +38,7 @@ class Job:
     catalog: Catalog | None = None
     run_dir: Path | None = None
     world: World | None = None
+    layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

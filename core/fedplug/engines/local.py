@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedplug.api.codec import Message
-from fedplug.api.views import KEY_SERVER
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.wire.record import KEY_SERVER
 
 
 class LocalEngine:
@@ -28,7 +28,7 @@ class LocalEngine:
             self._hosts[address] = clients
         if job.key_server:
             # Its own copy of the components, so that nothing the key server caches is in reach of the others.
-            key_server = KeyServerHost(*job.build(), job.run_dir)
+            key_server = KeyServerHost(*job.build(), clients.model.layout, job.run_dir)
             self._hosts[KEY_SERVER] = key_server
             self.hosts.append(key_server)
 

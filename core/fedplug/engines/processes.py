@@ -25,14 +25,16 @@ from pathlib import Path
 import numpy as np
 
 from fedplug.api import codec
-from fedplug.api.errors import FedplugError, PartyLost, SetupError
-from fedplug.api.views import KEY_SERVER, client_address
+from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
-from fedplug.wire.calls import describe
+from fedplug.wire.record import KEY_SERVER, client_address
 
 KEY_SERVER_WORKER = -1
 _CLOSE_SECONDS = 2.0
+_REVIVALS = 3
+"""How often in a row a worker may die while it is being restored."""
+_MEMORY = "is there enough memory? try --workers 1 or --engine local"
 _LIBRARIES = ("fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets")
 """What workers take seconds to import; those that this process needed, they will."""
 
@@ -126,7 +128,7 @@ class ProcessEngine:
         try:
             worker.expect_done(command)
         except PartyLost as error:
-            raise SetupError(f"{error}; is there enough memory? try --workers 1 or --engine local") from error
+            raise SetupError(f"{error}; {_MEMORY}") from error
 
     def _everywhere(self, command: str, argument: str) -> None:
         """Has every worker run a command; if one ends meanwhile, starts it again and has all of them repeat it."""
@@ -151,18 +153,32 @@ class ProcessEngine:
                 raise failure
             if lost is None:
                 return
-        raise SetupError(f"{lost}; is there enough memory? try --workers 1 or --engine local")
+        raise SetupError(f"{lost}; {_MEMORY}")
 
     def _revive(self) -> None:
-        """Starts dead workers again from the last checkpoint."""
-        dead = [number for number, worker in self._workers.items() if not worker.process.is_alive()]
-        if not dead:
-            return
-        self._start(dead)
-        for number in dead:
-            if self._saved is not None:
-                self._workers[number].send("load", str(self._saved), b"")
-                self._finished(self._workers[number], "load")
+        """Starts dead workers again from the last checkpoint; those that die of that, a few times.
+
+        Raises:
+            SetupError: one dies every time, or cannot load its state.
+        """
+        lost: PartyLost | None = None
+        for _ in range(_REVIVALS):
+            dead = [number for number, worker in self._workers.items() if not worker.process.is_alive()]
+            if not dead:
+                return
+            for number in dead:
+                self._workers[number].pipe.close()
+                self._workers[number] = Worker(self._job, number, self._members[number])
+            for number in dead:
+                try:
+                    self._workers[number].expect_done("start")
+                    if self._saved is not None:
+                        self._workers[number].send("load", str(self._saved), b"")
+                        self._workers[number].expect_done("load")
+                except (PartyLost, OSError):
+                    lost = self._lost(number)
+        if lost is not None and any(not worker.process.is_alive() for worker in self._workers.values()):
+            raise SetupError(f"{lost}, {_REVIVALS} times while it was being restored; {_MEMORY}")
 
     def _lost(self, number: int) -> PartyLost:
         process = self._workers[number].process
@@ -245,7 +261,7 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
     try:
         recipe, composition = job.build()
         if number == KEY_SERVER_WORKER:
-            host = KeyServerHost(recipe, composition, job.run_dir)
+            host = KeyServerHost(recipe, composition, job.layout, job.run_dir)
         else:
             host = ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.run_dir)
         pipe.send_bytes(codec.encode(""))

@@ -1,4 +1,4 @@
-"""Privacy loss of Gaussian noise: exact curves, calibration and composition; and Renyi DP of Laplace noise.
+"""Privacy loss of Gaussian noise: exact curves, calibration and composition.
 
 A noise multiplier is the standard deviation of the noise over the clipping norm. The clipping norm is the L2
 sensitivity under zero-out adjacency (one client's contribution replaced by zero); replacing one contribution by another
@@ -6,20 +6,16 @@ has twice that sensitivity, so its multiplier is half as large. Multiplier 0 mea
 multiplier infinity means that nothing was released (epsilon is 0).
 
 Sources: B. Balle and Y.-X. Wang, Improving the Gaussian mechanism for differential privacy, ICML 2018 (analytic
-Gaussian); J. Dong, A. Roth and W. Su, Gaussian differential privacy, 2019 (composition); B. Balle et al., Hypothesis
-testing interpretations and Renyi differential privacy, AISTATS 2020 (RDP to epsilon).
+Gaussian); J. Dong, A. Roth and W. Su, Gaussian differential privacy, 2019 (composition). `renyi` has Renyi DP, and what
+composes Gaussian noise with other mechanisms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from fedplug.api.effects import Curve
 
 _BISECTIONS = 100
 """Halvings of a bracket: more than float64 can resolve, so that solutions are exact to the last bits."""
@@ -41,7 +37,7 @@ def gaussian_delta(epsilon: float, noise_multiplier: float) -> float:
     Raises:
         ValueError: epsilon or noise_multiplier out of range.
     """
-    _check_multiplier(noise_multiplier)
+    check_multiplier(noise_multiplier)
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon} must be >= 0")
     if math.isinf(noise_multiplier) or math.isinf(epsilon):
@@ -67,15 +63,16 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     Raises:
         ValueError: an argument out of range.
     """
-    _check_multiplier(noise_multiplier)
-    _check_delta(delta)
+    check_multiplier(noise_multiplier)
+    check_delta(delta)
     if noise_multiplier < 1e-150:
         return math.inf
     if gaussian_delta(0.0, noise_multiplier) <= delta:
         return 0.0
     # Concentrated DP gives a bound above the solution, so the bracket needs no search.
     bound = 1 / (2 * noise_multiplier**2) + math.sqrt(2 * math.log(1 / delta)) / noise_multiplier
-    return _first(lambda epsilon: gaussian_delta(epsilon, noise_multiplier) <= delta, 0.0, 1.001 * bound + 1e-300)
+    bound = 1.001 * bound + 1e-300
+    return first_that_holds(lambda epsilon: gaussian_delta(epsilon, noise_multiplier) <= delta, 0.0, bound)
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
@@ -90,7 +87,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     Raises:
         ValueError: an argument out of range.
     """
-    _check_delta(delta)
+    check_delta(delta)
     if not epsilon > 0:
         raise ValueError(f"epsilon={epsilon} must be > 0; for no noise use epsilon=inf")
     if math.isinf(epsilon):
@@ -100,7 +97,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
         enough *= 2
     while enough > 1e-150 and gaussian_delta(epsilon, enough / 2) <= delta:
         enough /= 2
-    return _first(lambda multiplier: gaussian_delta(epsilon, multiplier) <= delta, enough / 2, enough)
+    return first_that_holds(lambda multiplier: gaussian_delta(epsilon, multiplier) <= delta, enough / 2, enough)
 
 
 def epsilon_with_slack(epsilon_at: Callable[[float], float], delta: float, slack: float) -> float:
@@ -132,7 +129,7 @@ def epsilon_with_slack(epsilon_at: Callable[[float], float], delta: float, slack
     first = next((float(epsilon) for epsilon in grid if holds(float(epsilon))), None)
     if first is None:
         return math.inf
-    return _first(holds, max(0.0, first - float(grid[1])), first) if first > 0 else 0.0
+    return first_that_holds(holds, max(0.0, first - float(grid[1])), first) if first > 0 else 0.0
 
 
 def effective_multiplier(multipliers: Iterable[float]) -> float:
@@ -160,7 +157,7 @@ def geometric_schedule(total_multiplier: float, rounds: int, decay: float) -> li
     Raises:
         ValueError: an argument out of range, or a schedule that float64 cannot hold.
     """
-    _check_multiplier(total_multiplier)
+    check_multiplier(total_multiplier)
     if rounds < 1 or not 0 < decay < math.inf:
         raise ValueError(f"rounds={rounds} must be >= 1 and decay={decay} must be > 0 and finite")
     # Relative to the smallest multiplier of the schedule, every term of the sum is at most 1.
@@ -177,104 +174,6 @@ def replace_one_multiplier(noise_multiplier: float) -> float:
     return noise_multiplier / 2
 
 
-def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
-    """Epsilon that Renyi DP of one order gives: rdp + log((a-1)/a) - (log delta + log a)/(a-1).
-
-    Balle et al. 2020, Theorem 21; the formula of Opacus and of SelectiveShield's Lemma 2. May be negative for large
-    noise, where 0 holds as well.
-    """
-    return rdp + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-
-
-def gaussian_rdp_epsilon(noise_multiplier: float, delta: float) -> float:
-    """Epsilon of one Gaussian release by Renyi DP, at the best of all real orders: an upper bound on the exact value.
-
-    For T equal releases pass multiplier / sqrt(T); the RDP of order a is then T a / (2 s^2) (SelectiveShield, Lemma 2).
-
-    Raises:
-        ValueError: an argument out of range.
-    """
-    _check_multiplier(noise_multiplier)
-    _check_delta(delta)
-    if noise_multiplier < 1e-150:
-        return math.inf
-    slope = 1 / (2 * noise_multiplier**2)
-    # The derivative in the order a vanishes where slope * (a-1)^2 = -log(a * delta); the left side grows, the right
-    # side falls, so there is one minimum, and it lies between 1 and 1/delta. Every order gives a valid epsilon, so an
-    # order that float64 cannot tell from 1 may be replaced by a slightly larger one.
-    best = _first(lambda excess: slope * excess**2 + math.log1p(excess) >= -math.log(delta), 1e-6, 1 / delta)
-    return max(0.0, rdp_to_epsilon(1 + best, slope * (1 + best), delta))
-
-
-def laplace_rdp(order: Any, noise_multiplier: float) -> Any:
-    """Renyi DP of one Laplace release (Mironov 2017, Proposition 6), for one order > 1 or an array of them.
-
-    It holds for vectors with a bounded L1 norm too: the overlap of two log-concave densities is log-concave in the
-    shift between them (Prekopa), so that every divergence is largest where the whole norm lies in one coordinate.
-
-    Args:
-        order: Renyi order or orders, > 1.
-        noise_multiplier: scale over L1 sensitivity, > 0.
-    """
-    a, loss = np.asarray(order, np.float64), 1 / noise_multiplier
-    up = np.log(a / (2 * a - 1)) + (a - 1) * loss
-    down = np.log((a - 1) / (2 * a - 1)) - a * loss
-    return np.logaddexp(up, down) / (a - 1)
-
-
-def pure_rdp(order: Any, epsilon: float) -> Any:
-    """The largest Renyi divergence of any (epsilon, 0)-DP mechanism: that of randomised response.
-
-    Args:
-        order: Renyi order or orders, > 1.
-        epsilon: privacy loss, >= 0.
-    """
-    a = np.asarray(order, np.float64)
-    stay, leave = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)
-    return np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay) / (a - 1)
-
-
-def composed_epsilon(
-    gaussian: float,
-    others: Iterable[tuple[str, float, int]],
-    delta: float,
-    curves: Mapping[str, Curve] | None = None,
-) -> float:
-    """Epsilon of Gaussian, Laplace and pure releases together: Renyi DP at the best order, or the plain sum if smaller.
-
-    Args:
-        gaussian: sum of 1 / noise_multiplier^2 of the Gaussian releases.
-        others: (mechanism, noise_multiplier, count), the mechanism `laplace`, `pure`, or one of `curves`.
-        delta: failure probability, 0 < delta < 1.
-        curves: Renyi DP of further mechanisms, by name.
-
-    Raises:
-        ValueError: an unknown mechanism, or an argument out of range.
-    """
-    _check_delta(delta)
-    orders = 1 + np.logspace(-4, 6, 2001)
-    rdp, plain = orders * gaussian / 2, 0.0
-    for mechanism, multiplier, count in others:
-        if mechanism not in ("laplace", "pure", *(curves or ())):
-            raise ValueError(f"mechanism={mechanism!r} must be laplace or pure, or have a curve")
-        if multiplier < 1e-150 or math.isinf(gaussian):
-            return math.inf
-        if curves and mechanism in curves:
-            # A curve is of Renyi DP alone: there is no epsilon without delta to add up.
-            one, most = np.asarray(curves[mechanism].rdp(orders, multiplier), np.float64), math.inf
-        else:
-            most = 1 / multiplier
-            one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, most)
-        rdp, plain = rdp + count * one, plain + count * most
-    if math.isinf(gaussian):
-        return math.inf
-    found = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
-    if np.isnan(found).all():
-        return math.inf
-    exact = gaussian_epsilon(math.inf if gaussian == 0 else 1 / math.sqrt(gaussian), delta)
-    return max(0.0, min(float(np.nanmin(found)), plain + exact))
-
-
 def _mills(x: float) -> float:
     """Phi(-x) / phi(x) for x >= 0."""
     if x < 6:
@@ -286,7 +185,7 @@ def _mills(x: float) -> float:
     return 1 / (x + tail)
 
 
-def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
+def first_that_holds(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The least x in [low, high] for which a condition that stays true once true holds; errs upwards."""
     for _ in range(_BISECTIONS):
         # The geometric mean finds small solutions in a wide bracket as fast as the arithmetic one finds large ones.
@@ -297,11 +196,11 @@ def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
     return high
 
 
-def _check_multiplier(noise_multiplier: float) -> None:
+def check_multiplier(noise_multiplier: float) -> None:
     if not noise_multiplier >= 0:
         raise ValueError(f"noise_multiplier={noise_multiplier} must be >= 0")
 
 
-def _check_delta(delta: float) -> None:
+def check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta} must lie between 0 and 1; choose it below 1 / number of clients")

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
-from fedplug.api.effects import Effects, Known, Misplaced, Noise, Release, Reveals
+from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
 from fedplug.api.errors import of_component
 from fedplug.api.events import Asking, Events, MessageUncovered, Released, RoundStarted, SumWithheld
-from fedplug.api.links import amplified, released
+from fedplug.api.folded import released
+from fedplug.api.known import Known
+from fedplug.api.releases import Release
 from fedplug.api.roles import Groups, Negotiation
+from fedplug.recipe.chains import amplified
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.curves import curve_problems, stated_in
 from fedplug.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
+    from fedplug.api.base import Component
     from fedplug.api.context import Context
-    from fedplug.api.roles import Component
     from fedplug.privacy.ledger import Ledger
 
 
@@ -44,12 +47,19 @@ class Charging:
         self.owed: tuple[int, list[int]] | None = None
 
     def subscribe(self, events: Events) -> None:
-        """From here on, enters what happens into the ledger."""
+        """From here on, enters what happens into the ledger.
+
+        Others may refuse what is about to be asked, and hear of that before it is charged. What was answered and
+        released is entered before anybody can stop the run because of it.
+        """
         events.subscribe(RoundStarted, self._check)
         events.subscribe(Asking, self._asking)
-        events.subscribe(Released, self._released)
-        events.subscribe(MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.method))
-        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone))
+        events.subscribe(Released, self._released, first=True)
+        events.subscribe(MessageUncovered, self._uncovered, first=True)
+        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone), first=True)
+
+    def _uncovered(self, event: MessageUncovered) -> None:
+        self.ledger.message_uncovered(event.component, event.what)
 
     def _asking(self, event: Asking) -> None:
         """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
@@ -73,7 +83,7 @@ class Charging:
             contributors=event.contributors,
             weights=event.weights,
             secret_cohort=secret,
-            records=self.records(event.round, event.charged),
+            accounts=self.accounts(event.round, event.charged),
             unstated=self.unstated(event.round),
         )
         self.owed = None
@@ -120,7 +130,7 @@ class Charging:
         """
         releases = self.releases(round)
         noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
-        if noise_is_new or self.records(round, charged):
+        if noise_is_new or self.accounts(round, charged):
             self._unseen(self.ledger, round, charged, releases)
 
     def ledger_at_failure(self) -> Ledger:
@@ -153,14 +163,17 @@ class Charging:
             contributors={},
             weights={},
             secret_cohort=set(self.recipe.protect) <= self.amplified(round) if secret is None else secret,
-            records=self.records(round, charged),
+            accounts=self.accounts(round, charged),
             unstated=self.unstated(round),
         )
 
-    def records(self, round: int, charged: Iterable[int]) -> dict[int, Any]:
-        """What a round's training does for single records of these clients; empty where no trainer protects any."""
-        told = self.server.remembered.records
-        return {client_id: told[client_id][round] for client_id in charged if client_id in told}
+    def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
+        """What a round releases of these clients at levels of which components keep account, by level and client."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for client_id in charged:
+            for level, releases in self.server.remembered.accounts.get(client_id, {}).items():
+                found.setdefault(level, {})[client_id] = releases[round]
+        return found
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""

@@ -1,69 +1,34 @@
 """The privacy ledger: what a run has released, what that cost each client, and what every kind of adversary may know.
 
 Each round appends one entry to a log of plain data: who was asked to upload, how large each zone was, and the noise
-multipliers. Everything else is recomputed from that log, so that a resumed run equals an uninterrupted one, and anybody
-can check the printed epsilon. Gaussian releases compose exactly by adding up 1/multiplier^2
-(`fedplug.privacy.accounting`). `ledger_views` turns the sums into guarantees, `ledger_report` into JSON and one verdict
-line.
+multipliers. Everything else follows from that log, so that a resumed run equals an uninterrupted one, and anybody can
+check the printed epsilon; sums and facts (`so_far`) are kept up entry by entry, so that a round of a long run costs no
+more than one of a short run. Gaussian releases compose exactly by adding up 1/multiplier^2
+(`fedplug.privacy.accounting`). `ledger_epsilons` and `ledger_views` turn the sums into epsilons and guarantees,
+`ledger_report` into JSON and one verdict line.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.effects import GAUSSIAN, Curve, Release, Reveals
+from fedplug.api.effects import Curve, Reveals
+from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
-from fedplug.privacy.spent import Spent
+from fedplug.privacy.credit import noise_of_others, strongest, strongest_other, uncredited
+from fedplug.privacy.so_far import SoFar
+from fedplug.privacy.spent import Spent, ZoneCost
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Accountant, RecordTrainer
-
-_OTHERS = ("laplace", "pure")
-_TAILS = 9.0
-"""Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
-with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
-delta."""
-_STEPS_PER_STD = 2.0
-"""Grid steps in a standard deviation from which on a sum of rounded values is as private as the sum of the exact ones:
-it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
-
-
-@dataclasses.dataclass(eq=False)
-class ZoneCost:
-    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
-
-    Attributes:
-        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
-        total: toward whoever sees the sums only.
-        peer: toward another client, who subtracts its own upload from the sums.
-        others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
-            everybody, since the noise of other clients earns no credit there.
-        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.Noise`.
-        releases: in how many rounds noise was added.
-        bare: in how many rounds the zone was released without noise.
-        central: in how many rounds the noise was added to the sum only.
-        largest: largest mean size of a round, in scalars.
-    """
-
-    own: NDArray[np.float64]
-    total: NDArray[np.float64]
-    peer: NDArray[np.float64]
-    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
-    slack: float = 0.0
-    releases: int = 0
-    bare: int = 0
-    central: int = 0
-    largest: float = 0.0
-
-    @classmethod
-    def zero(cls, num_clients: int) -> ZoneCost:
-        return cls(np.zeros(num_clients), np.zeros(num_clients), np.zeros(num_clients))
+    from fedplug.api.outer_roles import Accountant
+    from fedplug.api.roles import AccountKeeper
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,7 +50,7 @@ class Ledger:
             the key server opens, since it answers the aggregation server.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        record_accountant: a trainer that protects single records, or None.
+        keepers: the components that keep an account of a level of their own, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         cautions: further warnings, about the recipe.
@@ -101,7 +66,7 @@ class Ledger:
     schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     published: Iterable[str] | None = None
     accountant: Accountant | None = None
-    record_accountant: RecordTrainer | None = None
+    keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
     cautions: list[str] = dataclasses.field(default_factory=list)
@@ -121,7 +86,9 @@ class Ledger:
         self.costs: dict[str, ZoneCost] = {}
         # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
         self.feedback = Spent(np.zeros(self.num_clients))
-        self.records: dict[int, list[tuple[float, float, float]]] = {}
+        self.so_far = SoFar()
+        # By level and client, how often it has made which release; None: one of which nobody knows.
+        self.accounts: dict[str, dict[int, Counter[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
@@ -139,7 +106,7 @@ class Ledger:
         contributors: Mapping[str, int],
         weights: Mapping[int, float],
         secret_cohort: bool = False,
-        records: Mapping[int, tuple[float, float, float]] | None = None,
+        accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None,
         unstated: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
@@ -156,8 +123,8 @@ class Ledger:
             weights: of the clients whose uploads arrived, in (0, 1]; a charged client that is missing counts as 1.
             secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
                 earns credit only then.
-            records: by client, what its training in this round does for single records: (noise multiplier, sampling
-                rate, steps). Clients tell it for all rounds before round 1, so that every charged client is there.
+            accounts: by level and client, what this round releases at levels of which components keep account. Clients
+                tell it for all rounds before round 1, so that every charged client is there.
             unstated: for each zone, the links that state no effect.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
@@ -166,30 +133,38 @@ class Ledger:
             if zone == RETAINED or not size > 0:
                 continue
             found = releases.get(zone, [])
-            alone, others = _noise_of_others(contributors.get(zone, 0), paying, weights)
-            uncredited = _uncredited(zone, found, min(weights.values(), default=1.0))
-            if uncredited:
+            alone, others = noise_of_others(contributors.get(zone, 0), paying, weights)
+            why = uncredited(zone, found, min(weights.values(), default=1.0))
+            if why:
                 alone = others = 1.0
             zones[zone] = {
                 "size": float(size),
-                "local": _strongest(release for release in found if release.trust != "central"),
-                "central": _strongest(release for release in found if release.trust == "central"),
-                "other": self._strongest_other(found),
+                "local": strongest(release for release in found if release.trust != "central"),
+                "central": strongest(release for release in found if release.trust == "central"),
+                "other": strongest_other(found, self.curves),
                 "sum_factor": alone,
                 "peer_factor": others,
-                "uncredited": uncredited,
+                "uncredited": why,
                 "slack": max((release.slack for release in found), default=0.0),
                 "unstated": list((unstated or {}).get(zone, ())),
                 "releases": [dataclasses.asdict(release) for release in found],
             }
         everyone = paying == list(range(self.num_clients))
         entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
-        told = {"records": {str(c): list(map(float, release)) for c, release in records.items()}} if records else {}
-        self._enter({**entry, "total": int(total), "zones": zones, **told})
+        told = {
+            level: {str(client_id): list(map(float, release)) for client_id, release in by_client.items()}
+            for level, by_client in (accounts or {}).items()
+        }
+        self._enter({**entry, "total": int(total), "zones": zones, **({"accounts": told} if told else {})})
 
-    def message_uncovered(self, component: str, method: str) -> None:
-        """Enters that clients sent the server something that no effect and no statement of the component covers."""
-        note = f"{component} asks clients for {method}, and says nowhere what the answers show"
+    def message_uncovered(self, component: str, what: str) -> None:
+        """Enters that the server was sent something that no effect and no statement of the component covers.
+
+        Args:
+            component: that asked for it.
+            what: `asks clients for counts, and says nowhere what the answers show`.
+        """
+        note = f"{component} {what}"
         if note not in self.uncovered:
             self.uncovered.append(note)
 
@@ -201,6 +176,7 @@ class Ledger:
     def _enter(self, entry: dict[str, Any]) -> None:
         """Appends an entry of the log and adds its cost to the running sums."""
         self.log.append(entry)
+        self.so_far.enter(entry)
         charged = np.zeros(self.num_clients, bool)
         charged[slice(None) if entry["charged"] == "all" else entry["charged"]] = True
         visible, un_noised_feedback = 0.0, False
@@ -234,12 +210,11 @@ class Ledger:
             )
         if un_noised_feedback:
             self._fed_back |= charged
-        if self.record_accountant is not None:
-            told = entry.get("records", {})
+        for level, kept in self.accounts.items():
+            told = entry.get("accounts", {}).get(level, {})
             for client_id in map(int, np.flatnonzero(charged)):
-                # Without noise, if nobody knows better.
-                multiplier, rate, steps = told.get(str(client_id), (0.0, 1.0, 1.0))
-                self.records.setdefault(client_id, []).append((multiplier, rate, steps))
+                release = told.get(str(client_id))
+                kept.setdefault(client_id, Counter())[None if release is None else tuple(release)] += 1
 
     def _enter_other(
         self, cost: ZoneCost, mechanism: str, multiplier: float, charged: NDArray[np.bool_], visible: bool
@@ -260,7 +235,7 @@ class Ledger:
         Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
         central, with the credit for sampling that `accountant` grants.
         """
-        from fedplug.privacy.ledger_views import headline
+        from fedplug.privacy.ledger_epsilons import headline
 
         return headline(self)
 
@@ -270,12 +245,11 @@ class Ledger:
 
         return priced_part(self)
 
-    def record_epsilon(self) -> float | None:
-        """Epsilon so far of single training records, at the worst client; None where no trainer protects records."""
-        from fedplug.privacy.ledger_views import record_level
+    def level_epsilons(self) -> dict[str, float]:
+        """Epsilon so far, at the worst client, of each level of which a component keeps account."""
+        from fedplug.privacy.ledger_epsilons import levels
 
-        stated = record_level(self)
-        return None if stated is None else next(iter(stated.values()))
+        return {level: next(iter(stated.values())) for level, stated in levels(self).items()}
 
     def to_json(self) -> dict[str, Any]:
         """The whole ledger as JSON-ready data; infinite numbers are the text `inf`."""
@@ -291,83 +265,19 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
-        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened}
+        shown = [{**dataclasses.asdict(each), "to": list(each.to), "asked": list(each.asked)} for each in self.reveals]
+        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
+        """Inverse of `state`. What was shown before stays listed, though a plugin of another version may show less."""
         self._reset()
+        plain = ({**each, "to": tuple(each["to"]), "asked": tuple(each["asked"])} for each in state["reveals"])
+        before = [Reveals(**each) for each in plain]
+        self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
         self.uncovered = list(state["uncovered"])
         for entry in state["log"]:
             self._enter(dict(entry))
         self.unopened = [list(place) for place in state["unopened"]]
-
-    def _strongest_other(self, releases: Iterable[Release]) -> list[Any] | None:
-        """The largest multiplier of local noise that is not Gaussian, with its mechanism.
-
-        None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
-        """
-        found = list(releases)
-        if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in found):
-            return None
-        known = {*_OTHERS, *self.curves}
-        others = [r for r in found if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
-        if not others:
-            return None
-        strongest = max(others, key=lambda release: release.noise_multiplier)
-        return [strongest.mechanism, float(strongest.noise_multiplier)]
-
-
-def _uncredited(zone: str, releases: list[Release], lightest: float) -> str:
-    """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none.
-
-    The sum of several clients' noise hides one of them as far as it is really in the sum: values that saturated, or
-    were rounded to a grid that is coarse beside the noise of one, carry less of it than its size says.
-    """
-    local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
-    if why := next((release.uncredited for release in releases if release.uncredited), ""):
-        return f"zone {zone}: {why}"
-    local = [release for release in local if release.mechanism in GAUSSIAN]
-    if not local:
-        return ""
-    largest, step = min(release.range for release in local), max(release.step for release in local)
-    std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
-    needed = max(release.clipping_norm for release in local) + _TAILS * std
-    if not math.isfinite(needed):  # NaN where no bound is one number
-        if math.isinf(largest) and step == 0:
-            return ""
-        return f"zone {zone}: the noise names no single clipping norm, so others' noise earns no credit"
-    if largest < needed:
-        return (
-            f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
-            f"earns credit from range: {math.ceil(needed)} on"
-        )
-    if _STEPS_PER_STD * step > lightest * std:
-        return (
-            f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
-            "others' noise earns no credit"
-        )
-    return ""
-
-
-def _strongest(releases: Iterable[Release]) -> float | None:
-    """The largest multiplier: noise that a link adds after another is post-processing of the other and cannot harm.
-
-    None where there is no release. A mechanism that nothing here accounts for counts as no noise.
-    """
-    return max((r.noise_multiplier if r.mechanism in GAUSSIAN else 0.0 for r in releases), default=None)
-
-
-def _noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:
-    """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for another contributor.
-
-    sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. Another contributor knows its own
-    noise. Never below 1, since the sum is computed from the upload. The maximum goes over all charged clients and the
-    sum over the `count` smallest weights, so that a client that drops out never lowers the cost.
-    """
-    squares = sorted(weight * weight for weight in weights.values())[:count]
-    heaviest = max((weights.get(client_id, 1.0) for client_id in charged), default=1.0)
-    total, without_largest = math.fsum(squares), math.fsum(squares[:-1])
-    return max(1.0, math.sqrt(total) / heaviest), max(1.0, math.sqrt(without_largest) / heaviest)
 
 
 def _inverse_square(multiplier: float) -> float:

@@ -7,23 +7,18 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from fedplug.privacy.ledger_views import (
-    SEED_IS_KNOWN,
-    headline_voided,
-    is_reproducible,
-    priced_part,
-    record_level,
-    toward_aggregator,
-    views,
-    why_not_amplified,
-    zone_epsilons,
-)  # fmt: skip
+from fedplug.api.plain import json_ready
+from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
+from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
+from fedplug.privacy.ledger_zones import is_reproducible
+from fedplug.privacy.sampling_credit import why_not_amplified
 from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:
+    from fedplug.api.role_records import Account
     from fedplug.privacy.ledger import Ledger
 
-SCHEMA = 2
+SCHEMA = 3
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
 e^20 = 5e8: whoever guessed one client in a million knows. A documented convention (docs/sharp_edges.md), no theorem."""
@@ -54,7 +49,7 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "trust": _trust(ledger),
         "epsilon": joint,
         "epsilon_prices": priced_part(ledger) or "everything released of the updates",
-        "record_level": _record_level(ledger),
+        "levels": {level: _level(ledger, level, stated) for level, stated in levels(ledger).items()},
         "views": views(ledger),
         "zones": {zone: _zone(ledger, zone) for zone in ledger.costs},
         "sampling": {**ledger.sampling, "amplified": why is None, "why": why or "clients are sampled by secret coins"},
@@ -73,7 +68,7 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "never_covered": list(NEVER_COVERED),
         "log": [_published(entry) for entry in ledger.log] if why is None else ledger.log,
     }
-    return _plain(plain)  # type: ignore[no-any-return]
+    return json_ready(plain)  # type: ignore[no-any-return]
 
 
 def verdict(ledger: Ledger) -> str:
@@ -81,17 +76,9 @@ def verdict(ledger: Ledger) -> str:
     if not ledger.log:
         return "NO DP STATEMENT: no round was recorded."
     joint, bare = zone_epsilons(ledger), _bare_share(ledger)
-    voided = headline_voided(ledger, records=joint is None)
-    if joint is None and (records := record_level(ledger)):
-        epsilon, delta = next(iter(records.values())), f"δ={ledger.delta:g}"
-        if math.isinf(epsilon):
-            why = "the noise does not protect single records, or anyone who knows the seed can subtract it"
-            return f"NO DP: {why}; {bare}."
-        opening = f"NO end-to-end DP: {voided}; record-level" if voided else "RECORD-LEVEL DP:"
-        return (
-            f"{opening} ε={_number(epsilon)}, {delta} (single records, local, add-remove) for the updates; "
-            f"NO DP for clients: {bare}{_unaccounted(ledger)}."
-        )
+    voided = headline_voided(ledger, of_level=joint is None)
+    if joint is None and ledger.level_epsilons():
+        return _of_levels(ledger, voided, bare)
     if joint is None:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
         return f"NO DP: {bare or 'no coordinate was released'}{how}."
@@ -117,6 +104,32 @@ def verdict(ledger: Ledger) -> str:
         f"{opening}: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
         f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{aggregator}{given}."
     )
+
+
+def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
+    """The verdict where the only noise protects what components keep an account of their own of."""
+    accounts = {level: keeper.account for level, keeper in ledger.keepers.items()}
+    found = ledger.level_epsilons()
+    held = {level: epsilon for level, epsilon in found.items() if math.isfinite(epsilon)}
+    lost = "".join(
+        f"the noise does not protect {_unit(accounts[level])}, or anyone who knows the seed can subtract it; "
+        for level in found
+        if level not in held
+    )
+    if not held:
+        return f"NO DP: {lost}{bare}."
+    stated = (
+        f"{level if voided else level.upper()}-{'level' if voided else 'LEVEL DP:'} ε={_number(epsilon)}, "
+        f"δ={ledger.delta:g} ({accounts[level].terms}) for the updates"
+        for level, epsilon in held.items()
+    )
+    opening = f"NO end-to-end DP: {voided}; " if voided else ""
+    return f"{opening}{'; '.join(stated)}; {lost}NO DP for clients: {bare}{_unaccounted(ledger)}."
+
+
+def _unit(account: Account) -> str:
+    """What an account protects, in the plural: the first of its terms."""
+    return account.terms.partition(",")[0]
 
 
 def warnings(ledger: Ledger) -> list[str]:
@@ -203,16 +216,14 @@ def _std(release: dict[str, Any]) -> float | None:
     return math.sqrt(2) * scale if release["mechanism"] == "laplace" else scale
 
 
-def _record_level(ledger: Ledger) -> dict[str, Any] | None:
-    """What holds for single training records, where a trainer protects them; apart from all that holds for clients."""
-    stated = record_level(ledger)
-    if stated is None:
-        return None
+def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> dict[str, Any]:
+    """What holds at a level of which a component keeps account; apart from all that holds for clients."""
+    account = ledger.keepers[level].account
     return {
-        "unit": "record: one training example of a client, added or removed",
-        "trust": "local: the noise is added at the client, during training",
-        "covers": "the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics"
-        + (f"; no guarantee beside it: {voided}" if (voided := headline_voided(ledger, records=True)) else ""),
+        "unit": f"{level}: {account.unit}",
+        "trust": account.trust,
+        "covers": account.covers
+        + (f"; no guarantee beside it: {voided}" if (voided := headline_voided(ledger, of_level=True)) else ""),
         "delta": ledger.delta,
         **stated,
     }
@@ -222,7 +233,7 @@ def _published(entry: dict[str, Any]) -> dict[str, Any]:
     """An entry of a log whose cohorts must stay secret: without who took part, and what follows from how many did."""
     hidden = ("sum_factor", "peer_factor")
     zones = {z: {key: value for key, value in f.items() if key not in hidden} for z, f in entry["zones"].items()}
-    kept = {key: value for key, value in entry.items() if key != "records"}  # by client: they would name the cohort
+    kept = {key: value for key, value in entry.items() if key != "accounts"}  # by client: they would name the cohort
     return {**kept, "charged": "secret", "zones": zones}
 
 
@@ -275,14 +286,3 @@ def _number(epsilon: float) -> str:
     if epsilon == 0:
         return "0"
     return f"{epsilon:.2f}" if 0.005 <= epsilon < 10_000 else f"{epsilon:.2e}"
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return "inf" if math.isinf(value) else None if math.isnan(value) else float(value)
-    return value

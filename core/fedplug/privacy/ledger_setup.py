@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
 from fedplug.api.effects import Misplaced, Party, Reveals
-from fedplug.api.links import locked, seal_of
-from fedplug.api.roles import Accountant, RecordTrainer
+from fedplug.api.folded import locked, seal_of
+from fedplug.api.outer_roles import Accountant
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.curves import curve_problems, curves_of, stated_in
-from fedplug.round.parties import make_context
+from fedplug.round.contexts import make_context
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
@@ -35,7 +35,6 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     curves = curves_of(stated)
     for _, problem in curve_problems(stated, curves):
         raise Misplaced(problem)
-    trainer = composition.trainer
     return Ledger(
         recipe_name=recipe.name,
         num_clients=recipe.data.clients,
@@ -47,7 +46,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         schemes={zone: {"component": name, "parameters": seal.scheme} for zone, (name, seal) in seals.items()},
         published=[zone for zone in seals if {"server", "key_server"} & sites[zone] and not locked(steps[zone])],
         accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
-        record_accountant=trainer if isinstance(trainer, RecordTrainer) else None,
+        keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, ctx),
         curves=curves,
     )
@@ -63,7 +62,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
-        found.append(Reveals("batch-norm statistics", ("aggregator", "client"), note=note))
+        found.append(Reveals("batch-norm statistics", ("aggregator", "client", "released_model"), note=note))
     return found
 
 

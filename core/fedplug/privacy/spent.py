@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.privacy.accounting import composed_epsilon, epsilon_with_slack, gaussian_epsilon, gaussian_rdp_epsilon
+from fedplug.privacy.accounting import epsilon_with_slack, gaussian_epsilon
+from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Curve
-    from fedplug.api.roles import Accountant
+    from fedplug.api.outer_roles import Accountant
 
 _LARGEST_COMPOSED = 100.0
 """Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
@@ -113,3 +114,35 @@ class Spent:
             releases.append(("gaussian", 1 / math.sqrt(gaussian), 1.0, 1))
         tight = accountant.compose(releases, delta, "zero_out")
         return stated if tight is None else {"epsilon_pld": tight["pld"], **stated}
+
+
+@dataclasses.dataclass(eq=False)
+class ZoneCost:
+    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
+
+    Attributes:
+        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
+        total: toward whoever sees the sums only.
+        peer: toward another client, who subtracts its own upload from the sums.
+        others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
+            everybody, since the noise of other clients earns no credit there.
+        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.Noise`.
+        releases: in how many rounds noise was added.
+        bare: in how many rounds the zone was released without noise.
+        central: in how many rounds the noise was added to the sum only.
+        largest: largest mean size of a round, in scalars.
+    """
+
+    own: NDArray[np.float64]
+    total: NDArray[np.float64]
+    peer: NDArray[np.float64]
+    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    slack: float = 0.0
+    releases: int = 0
+    bare: int = 0
+    central: int = 0
+    largest: float = 0.0
+
+    @classmethod
+    def zero(cls, num_clients: int) -> ZoneCost:
+        return cls(np.zeros(num_clients), np.zeros(num_clients), np.zeros(num_clients))

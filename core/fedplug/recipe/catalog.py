@@ -11,13 +11,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import importlib.util
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import PluginError
+from fedplug.recipe.summaries import summary_of
 
 HOOK_GROUPS: tuple[str, ...] = (
     "score_parameters", "negotiate_mask", "protect", "aggregate", "postprocess", "attack",
@@ -33,6 +31,9 @@ COMMAND = "command"
 """The entry-point group of commands."""
 REPORT = "report"
 """The entry-point group of what draws the report of a run: a function from the run folder to the path of the report."""
+KIT = "kit"
+"""The entry-point group of further checks of the kit: a group of components, and a function that takes one and says in
+sentences what is wrong with it."""
 SECTION = "section"
 """The entry-point group of sections of recipes."""
 
@@ -77,7 +78,7 @@ class Entry:
         """First line of the class's docstring; empty where no source file is found. Imports nothing."""
         if self._class is not None:
             return next(iter((self._class.__doc__ or "").strip().splitlines()), "").strip()
-        return _summary(self.module, self.qualname)
+        return summary_of(self.module, self.qualname)
 
     def load(self) -> type:
         """Imports the class.
@@ -210,17 +211,13 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
     """Entry points by group and name, sorted, and those in groups that fedplug does not know."""
     groups: dict[str, dict[str, Entry]] = {}
     strays, clashes = [], []
-    named: dict[int, tuple[str, str]] = {}
     for point in points:
         if not point.group.startswith(_PREFIX):
             continue
         group = point.group.removeprefix(_PREFIX)
-        dist: Any = point.dist
-        if id(dist) not in named:  # both properties parse the whole METADATA file
-            named[id(dist)] = (dist.name, dist.version) if dist else ("unknown", "unknown")
-        distribution, version = named[id(dist)]
-        if group in (COMMAND, REPORT):  # `fedplug.cli.commands` and `fedplug.runs.result` read those
+        if group in (COMMAND, REPORT, KIT):  # whoever uses those reads them
             continue
+        distribution, version = _named(point.dist)
         if group not in (*GROUPS, SECTION):
             strays.append(f"{point.group} {point.name} ({distribution})")
             continue
@@ -237,73 +234,19 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
 
 
 @functools.cache
+def _named(dist: Any) -> tuple[str, str]:
+    """Name and version of a distribution.
+
+    The first lines of METADATA say both. `dist.name` and `dist.version` each parse all of it, as an e-mail.
+    """
+    header = (dist.read_text("METADATA") or "").partition("\n\n")[0] if dist else ""
+    fields = dict(line.split(": ", 1) for line in header.splitlines() if line.startswith(("Name: ", "Version: ")))
+    return fields.get("Name", "unknown"), fields.get("Version", "unknown")
+
+
+@functools.cache
 def _installed_sections() -> dict[str, Entry]:
     """The installed sections, for catalogs that were made by hand; read once, and only when one is asked for."""
     from importlib_metadata import entry_points
 
     return _offered(entry_points(group=_PREFIX + SECTION))[0].get(SECTION, {})
-
-
-def _summary(module: str, qualname: str, depth: int = 0) -> str:
-    """First docstring line of a class, read from its source file."""
-    path = source_file(module)
-    if path is None or depth > 4:
-        return ""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    # Most classes match this pattern; parsing every file would double the time that `fedplug list` takes.
-    header = rf"^class[ \t]+{re.escape(qualname)}\b[^\n:(]*(?:\([^)]*\))?\s*:[^\n\"']*\n"
-    pattern = header + r"\s*[rR]?(\"\"\"|''')\s*([^\n]*)"
-    if match := re.search(pattern, text, re.MULTILINE):
-        return match[2].partition(match[1])[0].strip()
-    return _summary_by_parsing(text, module, qualname, path, depth)
-
-
-def _summary_by_parsing(text: str, module: str, qualname: str, path: Path, depth: int) -> str:
-    """The same for what the pattern misses: nested classes, one-line strings, names imported from a sibling module."""
-    import ast
-
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        return ""
-    outer, _, inner = qualname.partition(".")
-    for node in body:
-        if isinstance(node, ast.ClassDef) and node.name == outer:
-            while inner:
-                outer, _, inner = inner.partition(".")
-                nested = [n for n in node.body if isinstance(n, ast.ClassDef) and n.name == outer]
-                if not nested:
-                    return ""
-                node = nested[0]
-            return next(iter((ast.get_docstring(node) or "").splitlines()), "").strip()
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if (alias.asname or alias.name) == outer:
-                    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-                    base = package[: len(package) - node.level + 1] if node.level else []
-                    origin = ".".join([*base, *filter(None, [node.module])])
-                    return _summary(origin, ".".join(filter(None, [alias.name, inner])), depth + 1)
-    return ""
-
-
-def source_file(module: str) -> Path | None:
-    """The source file of a module, found without importing it or a package around it; None where there is none."""
-    top, *rest = module.split(".")
-    try:
-        # For a name without dots, find_spec only asks the finders; for one with dots it would import the parents.
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    if not rest:
-        return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
-    for folder in spec.submodule_search_locations or ():
-        base = Path(folder, *rest)
-        for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
-            if path.is_file():
-                return path
-    return None

@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
 from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
-from fedplug.api.links import Link, chain, fold, misplaced_links
-from fedplug.api.roles import Component, Groups, Negotiation, Opener, Protector, Reads, Scorer, Sealer, record_problems
+from fedplug.api.links import Link, fold, misplaced_links
+from fedplug.api.members import record_problems
+from fedplug.api.role_records import Reads
+from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
-from fedplug.recipe.composition import hook_problems, instantiate
+from fedplug.recipe.chains import chain
+from fedplug.recipe.composition import instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
+from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.sections import Around
 
@@ -34,7 +39,7 @@ def find_problems(draft: Draft) -> list[Complaint]:
     rules = _Rules(draft)
     found = [
         *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
-        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.sections(),
+        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
     ]  # fmt: skip
     if not found and not rules.failed:
         found += rules.own_checks()
@@ -251,6 +256,17 @@ class _Rules:
             other = "scalar" if reads.per == "layer" else "layer"
             message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
             yield use.path, f"{message}; {remedy}"
+
+    def levels(self) -> Iterator[Complaint]:
+        """One component at most keeps account of a level: nobody composes what two of them say."""
+        kept: dict[str, str] = {}
+        for use in self.draft.uses:
+            part = self.part(use)
+            if use.is_reference or not isinstance(part, AccountKeeper):
+                continue
+            if (other := kept.setdefault(part.account.level, use.name)) != use.name:
+                level = f"the level {part.account.level}, as {other} does"
+                yield use.path, f"{use.name} keeps account of {level}; nobody adds the two up: leave one out"
 
     def sections(self) -> Iterator[Complaint]:
         """What plugins' sections say of the recipe around them."""

@@ -5,35 +5,22 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import inspect
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
-from fedplug.api import codec, hookspecs
-from fedplug.api.component import hookimpl
+from fedplug.api.base import Component
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.links import Link, chains
-from fedplug.api.roles import (
-    ROLES,
-    Aggregator,
-    Component,
-    Extension,
-    Groups,
-    Negotiation,
-    Trainer,
-    stale_statements,
-    undecided,
-)  # fmt: skip
-from fedplug.recipe.catalog import HOOK_GROUPS, Catalog
+from fedplug.api.links import Link
+from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Trainer
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.chains import chains
+from fedplug.recipe.implementations import Hooks, marked_methods
+from fedplug.recipe.witness import Witness
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
     from fedplug.api.effects import Effects
-    from fedplug.api.types import Block
     from fedplug.recipe.parts import Use
     from fedplug.recipe.recipe import Recipe
 
@@ -67,7 +54,7 @@ class Composition:
         self._callers: dict[tuple[str, str], Any] = {}
         uses = recipe.components
         self._extensions = {name for name, use in uses.items() if use.group == "extension"}
-        self._witness = _Witness()
+        self._witness = Witness()
         if self._extensions:
             self._manager.register(self._witness)
         # Extensions last: of several wrappers, pluggy makes the one registered last the outermost.
@@ -103,6 +90,12 @@ class Composition:
         """The recipe's aggregator."""
         return self.part(self.recipe.aggregate.name, Aggregator)
 
+    @property
+    def keepers(self) -> dict[str, AccountKeeper]:
+        """The components that keep an account of a level of their own, by level."""
+        found = (part for part in self.components.values() if isinstance(part, AccountKeeper))
+        return {keeper.account.level: keeper for keeper in found}
+
     def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
         """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""
         found = []
@@ -136,7 +129,7 @@ class Composition:
             target = self.components[name]
             others = [c for n, c in self.components.items() if c is not target and n not in self._extensions]
             caller = self._callers[hook, name] = self._manager.subset_hook_caller(hook, others)
-        handed = _Witness.digest(arguments) if self._extensions else b""
+        handed = Witness.digest(arguments) if self._extensions else b""
         try:
             result = caller(**arguments)
         except FedplugError:
@@ -155,51 +148,6 @@ class Composition:
         return result
 
 
-class _Witness:
-    """The innermost wrapper: notes what a component was handed and what it gave, before any extension can change it."""
-
-    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess")
-
-    def __init__(self) -> None:
-        self.handed = self.given = b""
-
-    @staticmethod
-    def digest(found: Any) -> bytes:
-        """Of blocks and arrays; of hook arguments those that a component works on."""
-        if isinstance(found, dict):
-            found = [found.get("block"), found.get("blocks"), found.get("weights")]
-        try:
-            return hashlib.blake2b(codec.encode(found), digest_size=16).digest()
-        except FedplugError:  # what cannot travel is refused at the border
-            return b""
-
-    def _note(self, *handed: Any) -> Generator[None, Any, Any]:
-        before = self.digest(dict(zip(("block", "blocks", "weights"), handed, strict=False)))
-        result = yield
-        self.handed, self.given = before, self.digest(result)
-        return result
-
-    @hookimpl(wrapper=True)
-    def score_parameters(self) -> Generator[None, Any, Any]:
-        """The scores."""
-        return (yield from self._note())
-
-    @hookimpl(wrapper=True)
-    def protect(self, block: Block) -> Generator[None, Any, Any]:
-        """One client's block."""
-        return (yield from self._note(block))
-
-    @hookimpl(wrapper=True)
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float]) -> Generator[None, Any, Any]:
-        """The blocks and the sum."""
-        return (yield from self._note(None, blocks, weights))
-
-    @hookimpl(wrapper=True)
-    def postprocess(self, block: Block) -> Generator[None, Any, Any]:
-        """The sum."""
-        return (yield from self._note(block))
-
-
 class _Manager(pluggy.PluginManager):
     """Looks for marked methods once for each class; pluggy looks through every attribute of every object, 6 ms each."""
 
@@ -213,7 +161,7 @@ class _Manager(pluggy.PluginManager):
 def new_manager() -> pluggy.PluginManager:
     """A plugin manager that knows the six hooks and no component."""
     manager = _Manager("fedplug")
-    manager.add_hookspecs(hookspecs)
+    manager.add_hookspecs(Hooks)
     return manager
 
 
@@ -260,61 +208,3 @@ def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
     except (TypeError, ValueError) as error:
         # pluggy keeps components in sets; a dataclass with eq=True has no hash, and equals its twin.
         raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
-
-
-@functools.cache
-def hook_problems(component_class: type, group: str) -> list[str]:
-    """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
-    role = ROLES.get(group)
-    if role is None:  # engines are no components
-        return []
-    if not issubclass(component_class, role):
-        return [f"is no {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})"]
-    problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
-    hooks = implemented_hooks(component_class)
-    for hook, options in hooks.items():
-        if hook not in vars(hookspecs):
-            there_is = ", ".join(HOOK_GROUPS)
-            problems.append(f"marks {hook} with @hookimpl, but there is no such hook; there is {there_is}")
-            continue
-        wanted = list(inspect.signature(vars(hookspecs)[hook]).parameters)
-        given = list(inspect.signature(vars_of(component_class)[hook]).parameters.values())[1:]
-        shown = f"{hook}({', '.join(wanted)})"
-        if wrong := [p.name for p in given if p.name not in wanted]:
-            problems.append(f"implements {hook} with the argument {', '.join(wrong)}; the hook is {shown}")
-        # pluggy never passes an argument to a parameter that has a default.
-        if fixed := [p.name for p in given if p.name in wanted and p.default is not p.empty]:
-            problems.append(f"implements {hook} with a default for {', '.join(fixed)}, which then never gets a value")
-        if (group == "extension") != bool(options.get("wrapper") or options.get("hookwrapper")):
-            rule = "must be" if group == "extension" else "must not be"
-            problems.append(f"implements {hook}, which in the group {group} {rule} a wrapper: @hookimpl(wrapper=True)")
-    problems += stale_statements(component_class)
-    if group in HOOK_GROUPS and group not in hooks and not problems:
-        problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
-    elif group == "extension" and not hooks and vars_of(component_class)["observe"] is Extension.observe:
-        problems.append("hears nothing and wraps no hook; define observe, or mark a method @hookimpl(wrapper=True)")
-    return problems
-
-
-def _a(role: type) -> str:
-    return f"{'an' if role.__name__[0] in 'AEIO' else 'a'} {role.__name__}"
-
-
-def vars_of(component_class: type) -> dict[str, Any]:
-    """What a class and its bases have under each name."""
-    bases = [base for base in reversed(component_class.__mro__) if base is not object]
-    return {name: value for base in bases for name, value in vars(base).items()}
-
-
-@functools.cache
-def implemented_hooks(component_class: type) -> dict[str, dict[str, Any]]:
-    """The hooks for which a class has a method marked `@hookimpl`, with the marker's options."""
-    marked = marked_methods(component_class)
-    return {options.get("specname") or name: options for name, options in marked.items()}
-
-
-@functools.cache
-def marked_methods(component_class: type) -> dict[str, dict[str, Any]]:
-    """The methods marked `@hookimpl`, with the marker's options."""
-    options = {name: getattr(method, "fedplug_impl", None) for name, method in vars_of(component_class).items()}
-    return {name: given for name, given in options.items() if isinstance(given, dict)}

@@ -15,6 +15,7 @@ _RULES = {
     "less_than": "< {lt}",
     "less_than_equal": "<= {le}",
     "multiple_of": "a multiple of {multiple_of}",
+    "int_type": "a whole number",
     "literal_error": "{expected}",
     "enum": "{expected}",
     "string_pattern_mismatch": "text of the form {pattern}",

@@ -25,6 +25,17 @@ CHAINS = ("protect", "postprocess")
 """Sections that hold a list, and sections that hold one list a zone. The others hold one component."""
 
 
+REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
+"""Keys that no recipe can do without, beside those of `General`."""
+
+
+class Split(Options):
+    """The keys of `data` that are the recipe's own, whatever the data set."""
+
+    clients: int = Field(ge=1, strict=True, description="among how many clients it is split")
+    public: int = Field(0, ge=0, strict=True, description="how many training examples are set aside as public ones")
+
+
 class Sampling(Options):
     """Which clients take part in a round."""
 

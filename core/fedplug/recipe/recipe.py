@@ -26,7 +26,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import layers, yaml_source
+from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import find_problems
 from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, Sampling, Use, zone_order
@@ -72,7 +72,7 @@ class Recipe:
         data: Mapping[str, Any],
         catalog: Catalog | None = None,
         origin: str = "recipe",
-        sets: Sequence[layers.Change] = (),
+        sets: Sequence[overlay.Change] = (),
     ) -> Recipe:
         """Validates plain data, such as `to_plain` gives, with the changes of `sets`, as in `load_recipe`.
 
@@ -82,7 +82,7 @@ class Recipe:
         source = Source(origin, data)
         if sets:
             source.data = copy.deepcopy(data)
-            layers.override(source, sets)
+            overlay.override(source, sets)
         return _finish(source, catalog)
 
     def to_plain(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Recipe:
         return {use.name: use for use in self.uses() if not use.is_reference}
 
 
-def load_recipe(path: Path | str, sets: Sequence[layers.Change] = (), catalog: Catalog | None = None) -> Recipe:
+def load_recipe(path: Path | str, sets: Sequence[overlay.Change] = (), catalog: Catalog | None = None) -> Recipe:
     """Reads, extends, overrides and checks a recipe file.
 
     Args:
@@ -159,7 +159,7 @@ def load_recipe(path: Path | str, sets: Sequence[layers.Change] = (), catalog: C
     source = yaml_source.read(Path(path))
     if isinstance(source.data, dict) and "extends" in source.data:
         source = _extended(source, Path(path).parent)
-    layers.override(source, sets)
+    overlay.override(source, sets)
     return _finish(source, catalog)
 
 
@@ -182,7 +182,7 @@ def _extended(source: Source, folder: Path) -> Source:
         elif not source.problems:
             source.complain(("extends",), f"{name} is no recipe: it must be a mapping of keys")
         raise RecipeError(_in_order(source))
-    source = layers.extend(parent, source)
+    source = overlay.extend(parent, source)
     del source.data["extends"]
     return source
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
-from fedplug.api.roles import Component
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, General
-from fedplug.recipe.reader import REQUIRED
+from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, General, Split
 from fedplug.recipe.sections import Section, list_model, load
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -89,10 +88,7 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     }
     required = ["use", *options.get("required", [])]
     if entry.group == "dataset":
-        properties["clients"] = {"type": "integer", "minimum": 1, "description": "among how many clients it is split"}
-        properties["public"] = {
-            "type": "integer", "minimum": 0, "description": "how many training examples are set aside as public ones"
-        }  # fmt: skip
+        properties |= _options(Split, "split", definitions)["properties"]
         properties["partition"] = {"$ref": "#/$defs/partition"}
     return {
         "type": "object",

@@ -21,17 +21,14 @@ from fedplug.recipe.catalog import GROUPS
 from fedplug.recipe.option_errors import closest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from fedplug.api.base import Component
     from fedplug.api.effects import Reveals
-    from fedplug.api.roles import Component
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.parts import Use
     from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
     from fedplug.round.protocol import Protocol
-    from fedplug.round.world import World
-    from fedplug.runs.settings import Settings
+    from fedplug.runs.finished import FinishedRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,27 +44,6 @@ class Around:
     clients: int | None
     recipe: Recipe | None
     parts: Mapping[str, Component]
-
-
-@dataclasses.dataclass(frozen=True)
-class FinishedRun:
-    """A run that is complete, for sections that do something with it.
-
-    Attributes:
-        recipe: of the run.
-        folder: where it was written.
-        settings: of this machine.
-        catalog: the components on offer; None where they are those installed.
-        in_sweep: whether somebody else shows how it goes, so that nothing but warnings is to be printed.
-        world: the data and the initial model, which need not be built again.
-    """
-
-    recipe: Recipe
-    folder: Path
-    settings: Settings
-    catalog: Catalog | None
-    in_sweep: bool
-    world: World
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.context import watch_streams
-from fedplug.api.effects import Adds, CoversSupport, Known, Noise
+from fedplug.api.effects import Adds, CoversSupport, Noise
 from fedplug.api.errors import ProtectionError
+from fedplug.api.known import Known
+from fedplug.api.streams import watch_streams
 from fedplug.api.typed import block_problem as fields_problem
 from fedplug.api.types import RETAINED, Block, Plan
 

@@ -42,8 +42,21 @@ class Checkpoints:
         self.folder, self.kept = run_dir / "checkpoint", kept
 
     def rounds(self) -> list[int]:
-        """Rounds that have a complete checkpoint, ascending: 7 means that 7 rounds are done."""
-        return sorted(int(path.name[6:]) for path in self.folder.glob("round-[0-9]*") if path.suffix != ".tmp")
+        """Rounds that have a complete checkpoint, ascending: 7 means that 7 rounds are done.
+
+        Raises:
+            CheckpointError: the folder is there and cannot be read: a run must not begin anew because of that.
+        """
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.folder} cannot be read ({error.strerror or error}); nothing in it was touched: make it "
+                f"readable, and go on: fedplug resume {self.folder.parent}"
+            ) from error
+        return sorted(int(name[6:]) for name in names if name.startswith("round-") and name[6:].isdigit())
 
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}"
@@ -56,16 +69,26 @@ class Checkpoints:
         draft.mkdir(parents=True)
         engine.save(draft)
         write_file(draft / "server.state", codec.encode(server_state))
-        if final.exists():  # left by a run that was killed after the rename and resumed from an earlier round
-            stale = final.with_suffix(".old.tmp")  # so that a kill leaves no half of it behind
-            shutil.rmtree(stale, ignore_errors=True)
-            os.replace(final, stale)
-            shutil.rmtree(stale)
+        if final.exists():
+            self._forget(round)
         os.replace(draft, final)
         engine.saved(final)
         for old in self.rounds()[: -self.kept] if self.kept else ():
             shutil.rmtree(self.path(old), ignore_errors=True)
         return final
+
+    def forget_after(self, round: int) -> None:
+        """Forgets the checkpoints of later rounds, the latest first: a run goes on from this one."""
+        for later in reversed(self.rounds()):
+            if later > round:
+                self._forget(later)
+
+    def _forget(self, round: int) -> None:
+        final = self.path(round)
+        stale = final.with_suffix(".old.tmp")  # so that a kill leaves no half of it behind
+        shutil.rmtree(stale, ignore_errors=True)
+        os.replace(final, stale)
+        shutil.rmtree(stale)
 
     def read(self, round: int | None = None) -> tuple[int, dict[str, Any], Path] | None:
         """A checkpoint (the last one by default): its round, the server's state, its folder. None if there is none.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.context import stream
+from fedplug.api.data import ClientData, Dataset, Examples, PublicData
 from fedplug.api.errors import DataError, of_component
-from fedplug.api.types import ClientData, Dataset, Examples, PublicData
+from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
@@ -38,9 +38,11 @@ def client_data(
     if len(assignment) != num_clients or not 0 <= client_id < num_clients:
         raise ValueError(f"client {client_id} of {num_clients} has no share in an assignment to {len(assignment)}")
     train = dataset.train.take(assignment[client_id])
+    rng = stream(seed, "own_test", client_id)
+    own = matched_test(train.labels, dataset.test.labels, own_test_size(len(dataset.test), num_clients), rng)
     return ClientData(
         train=train,
-        own_test=dataset.test.take(own_test_of(dataset, train.labels, client_id, num_clients, seed)),
+        own_test=dataset.test.take(own),
         shared_test=dataset.test,
         classes=dataset.classes,
         mean=dataset.mean,
@@ -48,14 +50,6 @@ def client_data(
         kinds=dataset.kinds,
         region_names=dataset.region_names,
     )
-
-
-def own_test_of(
-    dataset: Dataset, labels: NDArray[np.int64], client_id: int, num_clients: int, seed: int
-) -> NDArray[np.int64]:
-    """Which test examples are a client's own, ascending; `labels` are those of its training examples."""
-    rng = stream(seed, "own_test", client_id)
-    return matched_test(labels, dataset.test.labels, own_test_size(len(dataset.test), num_clients), rng)
 
 
 def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -> tuple[Dataset, PublicData | None]:

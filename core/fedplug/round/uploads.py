@@ -28,12 +28,12 @@ class Hello:
     """What a client says before round 1; None of what it was not asked.
 
     Attributes:
-        records: what training does for single records, for each round: noise multiplier, sampling rate, steps.
+        accounts: by level, what each round releases, as the component says that keeps an account of that level.
         num_examples: of its training data, > 0.
         public_key: 32 bytes, under which secrets are sealed for it.
     """
 
-    records: list[list[float]] | None = None
+    accounts: dict[str, list[list[float]]] | None = None
     num_examples: int | None = None
     public_key: bytes | None = None
 
@@ -65,46 +65,55 @@ class Upload:
         return plain if self.buffers is None else {**plain, "buffers": dict(self.buffers)}
 
 
-def read_hello(hello: Any, wants_secret: bool, wants_size: bool, record_rounds: int | None = None) -> Hello:
+def read_hello(
+    hello: Any, wants_secret: bool, wants_size: bool, levels: Mapping[str, int] | None = None, rounds: int = 0
+) -> Hello:
     """A client's hello as it arrived.
 
     Args:
         hello: what the client sent.
         wants_secret, wants_size: whether it must hold a public key, and the number of examples.
-        record_rounds: for how many rounds it must say what training does for single records; None: for none.
+        levels: how many numbers a release has at each level of which a component keeps an account.
+        rounds: for how many rounds it must say what these release.
 
     Raises:
         MessageError: it lacks what it must hold.
     """
     if not isinstance(hello, dict):
         raise MessageError(f"its hello is {shown(hello)}, not a dictionary")
-    size, key, records = hello.get("num_examples"), hello.get("public_key"), hello.get("records")
+    size, key, accounts = hello.get("num_examples"), hello.get("public_key"), hello.get("accounts")
     if wants_size and (type(size) is not int or size < 1):
         raise MessageError(f"num_examples is {shown(size)}, not a whole number > 0")
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
         raise MessageError(f"public_key is {shown(key)}, not 32 bytes")
-    if record_rounds is not None:
-        if not isinstance(records, list) or len(records) != record_rounds:
-            raise MessageError(f"records is {shown(records)}, not one statement for each of {record_rounds} rounds")
-        for told in records:
-            if not isinstance(told, list) or len(told) != 3 or not all(type(n) is float and n >= 0 for n in told):
-                raise MessageError(f"records holds {shown(told)}, not noise multiplier, sampling rate and steps")
-    return Hello(
-        records if record_rounds is not None else None, size if wants_size else None, key if wants_secret else None
-    )
+    said = accounts if isinstance(accounts, dict) else {}
+    kept = {level: _releases(level, said.get(level), count, rounds) for level, count in (levels or {}).items()}
+    return Hello(kept or None, size if wants_size else None, key if wants_secret else None)
 
 
-def read_dealt(dealt: Any, client_ids: list[int]) -> dict[int, bytes]:
-    """The sealed copies of the cohort secret as they arrived, one a client.
+def _releases(level: str, said: Any, count: int, rounds: int) -> list[list[float]]:
+    """What each round releases at a level, as a client said it: `count` numbers a round."""
+    if not isinstance(said, list) or len(said) != rounds:
+        raise MessageError(f"its account of level {level} is {shown(said)}, not a release for each of {rounds} rounds")
+    for numbers in said:
+        if not isinstance(numbers, list) or len(numbers) != count:
+            raise MessageError(f"its account of level {level} holds {shown(numbers)}, not {count} numbers")
+        if not all(type(number) is float and number >= 0 for number in numbers):
+            raise MessageError(f"its account of level {level} holds {shown(numbers)}, not numbers >= 0")
+    return said
+
+
+def read_dealt(dealt: Any, client_ids: list[int], what: str = "cohort secret") -> dict[int, bytes]:
+    """The sealed copies of a secret as they arrived, one a client.
 
     Raises:
         MessageError: they are something else.
     """
     if not isinstance(dealt, dict) or any(type(key) is not int for key in dealt) or set(dealt) != set(client_ids):
-        raise MessageError(f"the cohort secret came as {shown(dealt)}, not one copy a client")
+        raise MessageError(f"the {what} came as {shown(dealt)}, not one copy a client")
     wrong = [client_id for client_id in client_ids if not isinstance(dealt.get(client_id), bytes)]
     if wrong:
-        raise MessageError(f"the copy of the cohort secret for client {wrong[0]} is not bytes")
+        raise MessageError(f"the copy of the {what} for client {wrong[0]} is not bytes")
     return dealt
 
 

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from fedplug.api.errors import FedplugError, SetupError, cause_of, log_error
-from fedplug.api.events import Event, Events
+from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error
+from fedplug.api.events import Event, Events, ResultsWritten, RunFinished, RunStopped
+from fedplug.api.outer_roles import Extension, ModelSource
+from fedplug.api.rows import Row
 from fedplug.privacy.charging import Charging
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.composition import instantiate
+from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
 from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from fedplug.api.roles import Extension
     from fedplug.privacy.ledger import Ledger
     from fedplug.recipe.catalog import Catalog
     from fedplug.round.protocol import Protocol
@@ -41,25 +43,35 @@ class Bookkeeping:
     def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
         recipe, events = protocol.recipe, protocol.events
         self.protocol, self.ledger = protocol, ledger
+        model = protocol.composition.part(recipe.model.name, ModelSource)
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
-        self.metrics = Metrics(recipe, protocol.office, ledger, protocol.server, events)
+        self.metrics = Metrics(recipe, model, protocol.office, ledger, protocol.server, events)
         for section in recipe.sections.values():
             section.attach(protocol)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The complete rows of the metrics."""
         return self.metrics.rows
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the state of the protocol; plain data."""
-        return {"rows": self.metrics.rows, "awaiting": self.metrics.awaiting, "ledger": self.ledger.state()}
+        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
+        awaiting, ledger = self.metrics.awaiting, self.ledger.state()
+        del ledger["log"]
+        return {"awaiting": awaiting and awaiting.to_plain(), "ledger": ledger}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
-        self.metrics.restore(state["rows"], state["awaiting"])
-        self.ledger.restore(state["ledger"])
+    def restore(self, state: dict[str, Any], rows: list[Row], log: list[dict[str, Any]]) -> None:
+        """Inverse of `state`; what lies behind comes from elsewhere.
+
+        Args:
+            state: what `state` gave.
+            rows: the complete rows until then.
+            log: the entries of the ledger until then.
+        """
+        awaiting = state["awaiting"]
+        self.metrics.restore(rows, awaiting and Row.from_plain(awaiting))
+        self.ledger.restore({**state["ledger"], "log": log})
 
 
 def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:
@@ -76,17 +88,23 @@ def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None
         _Listener(extension, events, run_dir)
 
 
-def listeners(catalog: Catalog, wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Extension]:
+def listeners(
+    catalog: Catalog,
+    wanted: Sequence[str] = (),
+    unwanted: Sequence[str] = (),
+    broken: Callable[[str], None] | None = None,
+) -> list[Extension]:
     """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
 
     Args:
         catalog: the components on offer.
         wanted: components, or text such as `{use: acme.rows, file: rows.csv}`.
         unwanted: components that are not to hear it, though they are for every run.
+        broken: told of installed extensions that nobody asked for and that cannot be imported; None: the first raises.
 
     Raises:
-        SetupError: a name that there is not, options that are wrong, or an extension that wraps hooks, which only a
-            recipe can ask for.
+        SetupError: a name that there is not, options that are wrong, or an extension that wraps hooks or states what it
+            shows, which only a recipe can ask for.
     """
     uses = [_parsed(text) for text in wanted]
     named = {str(use["use"]) for use in uses}
@@ -94,8 +112,16 @@ def listeners(catalog: Catalog, wanted: Sequence[str] = (), unwanted: Sequence[s
         if catalog.get("extension", name) is None:
             raise SetupError(f"--without {name}: there is no such extension; {catalog.suggest('extension', name)}")
     for entry in catalog.groups["extension"].values():
-        found: Any = entry.load()
-        if entry.name not in {*named, *unwanted} and found.every_run:
+        if entry.name in {*named, *unwanted}:
+            continue
+        try:
+            found: Any = entry.load()
+        except PluginError as error:
+            if broken is None:
+                raise
+            broken(f"{error}; the run goes on without it")
+            continue
+        if found.every_run:
             uses.append({"use": entry.name})
     return [_built(catalog, use) for use in uses]
 
@@ -119,6 +145,11 @@ def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
     found: type[Extension] = entry.load()
     if implemented_hooks(found):
         raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
+    if found.reveals is not Extension.reveals:
+        raise SetupError(
+            f"--with {name}: it shows something, which the ledger lists for what stands in the recipe; write "
+            f"extensions: [{name}] into the recipe"
+        )
     try:
         checked = found.Options.model_validate(options)
     except ValidationError as error:
@@ -141,9 +172,9 @@ class _Listener:
             return
         try:
             self._extension.observe(copy.deepcopy(event))  # what an extension does to it must not reach the run
-        except FedplugError:
-            raise
         except Exception as error:
+            if isinstance(error, FedplugError) and not isinstance(event, ResultsWritten | RunFinished | RunStopped):
+                raise  # stops the run; one that is over cannot be stopped, and why it is must not be hidden
             self._failed = True
             log_error(self._run_dir, f"extension {self._extension.name}, {type(event).__name__}", error)
             self._events.note(f"extension {self._extension.name} hears no more: {cause_of(error)}")

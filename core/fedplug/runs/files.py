@@ -8,17 +8,23 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError
 from fedplug.api.pictures import Pictures
+from fedplug.api.rows import Row
+from fedplug.runs.summary import Summary
 
 
-def read_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The metrics, one mapping a round; empty where no round was finished.
+def read_rows(run_dir: Path) -> list[Row]:
+    """The metrics, a row for each round; empty where no round was finished.
 
     Raises:
-        CheckpointError: the file is damaged.
+        CheckpointError: the file is damaged; names the line and the field.
     """
-    file = run_dir / "metrics.jsonl"
-    lines = _contents(file).splitlines() if file.is_file() else []
-    return [_parsed(file, line, f", line {number}") for number, line in enumerate(lines, 1)]
+    file, rows = run_dir / "metrics.jsonl", []
+    for number, line in enumerate(_contents(file).splitlines() if file.is_file() else [], 1):
+        try:
+            rows.append(Row.from_json(line))
+        except ValueError as error:
+            raise CheckpointError(f"{file}, line {number}, is damaged ({error}); {_remedy(file)}") from error
+    return rows
 
 
 def read_ledger(run_dir: Path) -> dict[str, Any]:
@@ -31,14 +37,18 @@ def read_ledger(run_dir: Path) -> dict[str, Any]:
     return _parsed(file, _contents(file))
 
 
-def read_summary(run_dir: Path) -> dict[str, Any]:
-    """What ran: name, digest, recipe, plan, versions, ...
+def read_summary(run_dir: Path) -> Summary:
+    """What ran.
 
     Raises:
-        CheckpointError: the file is missing or damaged.
+        CheckpointError: the file is missing or damaged; names the field.
     """
     file = run_dir / "summary.json"
-    return _parsed(file, _contents(file))
+    written = _contents(file)
+    try:
+        return Summary.from_json(written)
+    except ValueError as error:
+        raise CheckpointError(f"{file} is damaged ({error}); {_remedy(file)}") from error
 
 
 def read_pictures(run_dir: Path) -> dict[str, dict[str, Any]]:
@@ -55,13 +65,13 @@ def _contents(file: Path) -> str:
         raise CheckpointError(f"{file} cannot be read ({error}); {_remedy(file)}") from error
 
 
-def _parsed(file: Path, written: str, where: str = "") -> dict[str, Any]:
+def _parsed(file: Path, written: str) -> dict[str, Any]:
     try:
         content = json.loads(written)
         if not isinstance(content, dict):
             raise ValueError("it is no object")
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}{where} is damaged ({error}); {_remedy(file)}") from error
+        raise CheckpointError(f"{file} is damaged ({error}); {_remedy(file)}") from error
     return content
 
 

@@ -1,8 +1,7 @@
 """The global model of a run, read from its last checkpoint.
 
-The last sum travels with the message after it, so a checkpoint holds it beside the clients and not yet in them; and
-where the clients hold the key, they alone can open it. So the parties are built anew in this process, taken back to the
-checkpoint, and told what they had yet to be told. Nothing of that goes back into the run.
+Where the clients hold the key, they alone can open the last sum. So the parties are built anew in this process, taken
+back to the checkpoint, and told what they had yet to be told.
 """
 
 from __future__ import annotations
@@ -13,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from fedplug.api.errors import CheckpointError, PluginError
-from fedplug.api.events import Events
-from fedplug.api.views import Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.protocol import Protocol
-from fedplug.round.steps import needs_key_server
+from fedplug.round.opening import needs_key_server
+from fedplug.runs.taken_back import deliver, taken_back
+from fedplug.wire.record import Wire
 
 
 def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id: int | None = None) -> Any:
@@ -43,24 +41,16 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
     found = Checkpoints(run_dir).read()
     if found is None:
         raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: fedplug resume {run_dir}")
-    round, state, folder = found
     composition = Composition(recipe, Catalog.discover())
     engine = LocalEngine(Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition)))
     try:
-        engine.load(folder)
         host = engine.clients
-        # Nobody listens: nothing is charged or counted, since nothing is asked that was not asked before.
-        protocol = Protocol(
-            recipe, composition, engine, host.model.layout, Wire(keep=False), Events(), host.model, host.public
-        )
-        protocol.restore(state)
-        protocol.begin(round, "finish")
-        everyone = protocol.cohort(protocol.client_ids)
-        answered = everyone.ask(protocol.steps.ready)  # delivers the last aggregate
+        protocol = taken_back(recipe, composition, engine, found, Wire(keep=False), host.model, host.public)
+        answered = deliver(protocol, found[0])
         clients = {client.client_id: client for client in host.clients.values() if client.client_id in answered}
         wanted = min(clients, default=None) if client_id is None else client_id
         if wanted not in clients:
-            raise CheckpointError(f"the clients cannot be taken back to {folder}: {protocol.office.reasons()}")
+            raise CheckpointError(f"the clients cannot be taken back to {found[2]}: {protocol.office.reasons()}")
         chosen = clients[wanted]
         if client_id is None and not all(np.array_equal(chosen.vector, other.vector) for other in clients.values()):
             raise CheckpointError(

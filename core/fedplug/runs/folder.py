@@ -12,6 +12,7 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs.lines import Lines
 
 
 def new_folder(output: Path, name: str) -> Path:
@@ -50,7 +51,14 @@ def locked(run_dir: Path) -> Iterator[None]:
         with _marked(run_dir, file.with_suffix(".mark")):
             yield
         return
-    with file.open("a+", encoding="utf-8") as lock:
+    try:
+        opened = file.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise SetupError(
+            f"{run_dir} cannot be written ({error.strerror or error}); what it holds is safe: make it writable, and go "
+            f"on: fedplug resume {run_dir}"
+        ) from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -122,18 +130,23 @@ class Charges:
             "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
             f"its own: fedplug run {run_dir / 'recipe.yaml'}"
         )
+        self._lines = Lines(self.file)
         self._noted: list[dict[str, Any]] = []
         if self.file.is_file():
-            lines = self.file.read_bytes().splitlines()
-            self._noted = [self._charge(number, line) for number, line in enumerate(lines, 1)]
+            data = self.file.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._noted = [self._charge(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+            if len(whole) < len(data):  # cut off while it was written, so nobody was asked
+                os.truncate(self.file, len(whole))
 
     def __len__(self) -> int:
         return len(self._noted)
 
     def note(self, round: int, charged: list[int], what: str = "upload") -> None:
         """Adds a request: the 0-based round, the clients that pay, and for what (`upload` or `ballots`)."""
-        self._noted.append({"round": round, "charged": charged, "what": what})
-        write_text(self.file, "".join(json.dumps(charge) + "\n" for charge in self._noted))
+        charge = {"round": round, "charged": charged, "what": what}
+        self._lines.append(charge)
+        self._noted.append(charge)
 
     def since(self, known: int) -> list[tuple[int, list[int], str]]:
         """Round, clients and kind of every request after the first `known`."""

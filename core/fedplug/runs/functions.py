@@ -158,7 +158,8 @@ def check(
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
-        return Recipe.from_plain(recipe.to_plain(), catalog, sets=changes) if changes else recipe
+        # Read anew in any case: whoever made a copy with other values made one that nobody has checked.
+        return Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
     return Recipe.from_plain(recipe, catalog, sets=changes)
 
 
@@ -283,8 +284,8 @@ def _folder(run: Path | str | Run) -> Path:
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:
+    from fedplug.runs.execution import INTERRUPTED
     from fedplug.runs.result import Run
-    from fedplug.runs.run import INTERRUPTED
 
     if code == INTERRUPTED:
         raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) goes on")

@@ -5,9 +5,12 @@ Accuracy after a round is counted by the clients and arrives with their next mes
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
     ModelDelivered,
@@ -22,11 +25,14 @@ from fedplug.api.events import (
     Uploaded,
 )  # fmt: skip
 from fedplug.api.pictures import SERVER, Pictures, party_name, take
+from fedplug.api.reports import Evaluated, Reports
+from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
 from fedplug.recipe.recipe import Recipe
-from fedplug.wire.cohort import PostOffice, alike, listed
+from fedplug.wire.post_office import PostOffice, alike, listed
 
 if TYPE_CHECKING:
     from fedplug.api.context import Party
+    from fedplug.api.outer_roles import ModelSource
     from fedplug.privacy.ledger import Ledger
 
 
@@ -35,6 +41,7 @@ class Metrics:
 
     Args:
         recipe: for zones and rounds.
+        model: says which figures of the task follow from what clients counted.
         office: through which replies come.
         ledger: for epsilon so far.
         server: whose log and pictures count beside those of the clients.
@@ -46,12 +53,14 @@ class Metrics:
         pictures: what components want shown in the report.
     """
 
-    def __init__(self, recipe: Recipe, office: PostOffice, ledger: Ledger, server: Party, events: Events) -> None:
-        self.recipe, self.office, self.ledger, self.events = recipe, office, ledger, events
-        self.rows: list[dict[str, Any]] = []
-        self.awaiting: dict[str, Any] | None = None
+    def __init__(
+        self, recipe: Recipe, model: ModelSource, office: PostOffice, ledger: Ledger, server: Party, events: Events
+    ) -> None:
+        self.recipe, self.model, self.office, self.ledger, self.events = recipe, model, office, ledger, events
+        self.rows: list[Row] = []
+        self.awaiting: Row | None = None
         self.server, self.pictures = server, Pictures(events.note)
-        self._reports: list[tuple[int, dict[str, Any]]] = []
+        self._reports: list[tuple[int, Reports]] = []
         self._noted: set[int] = set()  # drop-outs of this round that were told of
         events.subscribe(SetUpDone, lambda event: self.forget())
         events.subscribe(ReplyArrived, self._hear)
@@ -64,7 +73,7 @@ class Metrics:
         """Drops what was reported during the set-up."""
         self._reports, self._noted = [], set()
 
-    def restore(self, rows: list[dict[str, Any]], awaiting: dict[str, Any] | None) -> None:
+    def restore(self, rows: list[Row], awaiting: Row | None) -> None:
         """Goes on from the rows of a checkpoint."""
         self.rows, self.awaiting = rows, awaiting
         self.events.tell(RowsRestored([*rows, *([awaiting] if awaiting else [])]))
@@ -81,26 +90,28 @@ class Metrics:
         counts, results = self._evaluations(), {}
         for group, ids in groups.items():
             inside = [counts[client_id] for client_id in ids if client_id in counts]
-            total = sum(count["count"] for count in inside)
-            if total:
-                results[group] = {
-                    "accuracy": sum(count["correct"] for count in inside) / total,
-                    "loss": sum(count["loss"] for count in inside) / total,
-                }
-        if any("true_positives" in count for count in counts.values()):
-            row["segmentation"] = segmentation(counts.values())
-        row["accuracy"] = _mean(result["accuracy"] for result in results.values())
-        row["loss"] = _mean(result["loss"] for result in results.values())
-        if len(results) > 1:
-            row["groups"] = results
-        row["client_accuracy"] = _shares(counts, "own_correct", "own_count")
-        if any("personal_correct" in count for count in counts.values()):
-            row["personal_accuracy"] = _shares(counts, "personal_own_correct", "own_count")
-            row["personal_public_accuracy"] = _shares(counts, "personal_correct", "count")
-        if len(groups) > 1:
-            row["group_members"] = groups
-        if unopened := self._unopened():
-            row["unopened"] = unopened
+            if total := sum(count.count for count in inside):
+                right, loss = sum(count.correct for count in inside), sum(count.loss for count in inside)
+                results[group] = GroupResult(right / total, loss / total)
+        row.figures = self._figures(counts.values())
+        row.accuracy = _mean(result.accuracy for result in results.values())
+        row.loss = _mean(result.loss for result in results.values())
+        row.groups = results if len(results) > 1 else {}
+        # Clients without examples are left out.
+        row.client_accuracy = {c: count.own_correct / count.own_count for c, count in counts.items() if count.own_count}
+        personal = {client_id: count for client_id, count in counts.items() if count.personal_correct is not None}
+        row.personal_accuracy = {
+            client_id: count.personal_own_correct / count.own_count
+            for client_id, count in personal.items()
+            if count.personal_own_correct is not None and count.own_count
+        }
+        row.personal_public_accuracy = {
+            client_id: count.personal_correct / count.count
+            for client_id, count in personal.items()
+            if count.personal_correct is not None and count.count
+        }
+        row.group_members = {group: list(ids) for group, ids in groups.items()} if len(groups) > 1 else {}
+        row.unopened = self._unopened()
         self.rows.append(row)
         self.events.tell(RowComplete(row))
 
@@ -111,28 +122,25 @@ class Metrics:
         self._noted = set()
         # In the order of ids, so that sums do not depend on who answered first.
         reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
-        logs = [report["log"] for report in reports if "log" in report]
-        logged = sorted({key for log in logs for key in log})
-        shares = [report["zones"] for report in reports if "zones" in report]
-        self.awaiting = {
-            "round": event.round + 1,
-            "accuracy": None,
-            "loss": None,
-            "train_loss": _mean(report["train"]["loss"] for report in reports if "loss" in report.get("train", {})),
-            "client_accuracy": {},
-            "clients": {
-                "asked": len(event.asked),
-                "answered": len(event.answered),
-                "dropped": {str(client_id): reason for client_id, reason in self.office.dropped.items()},
-            },
-            "zones": {zone: _mean(share[zone] for share in shares if zone in share) for zone in self.recipe.zones},
-            **self._costs(event.round, event.seconds),
-            "epsilon": self.ledger.epsilon(),
-            **({"epsilon_prices": part} if (part := self.ledger.priced_part()) else {}),
-            **({"record_epsilon": records} if (records := self.ledger.record_epsilon()) is not None else {}),
-            "mask_churn": _mean(report["churn"] for report in reports if "churn" in report),
-            "log": self._with_server_log({key: _mean(log[key] for log in logs if key in log) for key in logged}),
-        }
+        shares = means_by_name(report.zones for report in reports)
+        self.awaiting = Row(
+            round=event.round + 1,
+            accuracy=None,
+            loss=None,
+            train_loss=means_by_name(report.train for report in reports).get("loss"),
+            client_accuracy={},
+            clients=Attendance(len(event.asked), len(event.answered), dict(self.office.dropped)),
+            zones={zone: shares.get(zone) for zone in self.recipe.zones},
+            seconds=self._seconds(event.seconds),
+            wall_seconds=event.seconds["wall"],
+            bytes=self.office.wire.of_round(event.round),
+            messages=self.office.wire.requests[event.round],
+            epsilon=self.ledger.epsilon(),
+            epsilon_prices=self.ledger.priced_part(),
+            level_epsilons=self.ledger.level_epsilons(),
+            mask_churn=_mean(report.churn for report in reports if report.churn is not None),
+            log=self._with_server_log(means_by_name(report.log for report in reports)),
+        )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []
         self._take_pictures(*take(self.server.figures), SERVER)
@@ -140,14 +148,14 @@ class Metrics:
     def _end(self, event: ModelDelivered) -> None:
         """Adds the costs of the end of the run to its last row, and how the final model does."""
         if self.awaiting is not None:
-            _merge(self.awaiting, self._costs(self.recipe.rounds, event.seconds))
+            self._add_costs(self.awaiting, self.recipe.rounds, event.seconds)
             self.events.tell(RowMade(self.recipe.rounds, self.awaiting, self._reports, event.own))
         self.complete(event.groups)
 
     def _hear(self, event: ReplyArrived) -> None:
-        reports = event.reports
-        self._take_pictures(reports.pop("figures", {}), reports.pop("unpictured", {}), event.client_id)
-        self._reports.append((event.client_id, reports))
+        self._take_pictures(event.reports.pictures, event.reports.unpictured, event.client_id)
+        # A round of many clients would hold all their pictures otherwise.
+        self._reports.append((event.client_id, dataclasses.replace(event.reports, pictures={}, unpictured={})))
         if event.answered == event.asked:
             self._note_drop_outs()
 
@@ -157,7 +165,7 @@ class Metrics:
         for name, reason in bad.items():
             self.pictures.leave_out(name, party_name(client_id), reason)
 
-    def _with_server_log(self, means: dict[str, float | None]) -> dict[str, float | None]:
+    def _with_server_log(self, means: dict[str, float]) -> dict[str, float]:
         """The clients' means, and what the server logged in this round; of equal names, both."""
         own = {f"server.{key}" if key in means else key: float(value) for key, value in self.server.log.items()}
         self.server.log.clear()
@@ -173,68 +181,65 @@ class Metrics:
             who = f"client {ids[0]}" if len(ids) == 1 else f"{len(ids)} clients ({listed(ids)})"
             self.events.note(f"{when}: {who} dropped out: {reason}")
 
-    def _unopened(self) -> list[dict[str, Any]]:
+    def _unopened(self) -> list[Unopened]:
         """Sums that clients could not open, once a reason, each with its clients, and tells it."""
         told: dict[str, dict[int, str]] = {}
         for client_id, report in self._reports:
-            for zone, reason in report.get("unopened", {}).items():
+            for zone, reason in report.unopened.items():
                 told.setdefault(zone, {})[client_id] = reason
-            for zone, rounds in report.get("opened_before", {}).items():
+            for zone, rounds in report.opened_before.items():
                 for round in rounds if zone in self.recipe.zones else ():
                     if round <= self.office.round:
                         self.events.tell(SumWithheld(round, zone))
         found = [(zone, reason, ids) for zone, reasons in told.items() for reason, ids in alike(reasons)]
         for _, reason, ids in found:
             self.events.note(f"client {listed(ids)} {reason}; the model keeps its values there")
-        return [{"zone": zone, "reason": reason, "clients": ids} for zone, reason, ids in found]
+        return [Unopened(*each) for each in found]
 
-    def _evaluations(self) -> dict[int, dict[str, float]]:
-        return {client_id: reports["evaluation"] for client_id, reports in self._reports if "evaluation" in reports}
+    def _evaluations(self) -> dict[int, Evaluated]:
+        """Of each client that has evaluated, in the order of ids."""
+        given = [(client_id, reports.evaluation) for client_id, reports in self._reports]
+        return {client_id: found for client_id, found in sorted(given, key=lambda pair: pair[0]) if found is not None}
 
-    def _costs(self, round: int, own: Mapping[str, float]) -> dict[str, Any]:
-        """Seconds per phase summed over the parties, bytes per direction, phase and zone, and messages to clients."""
-        seconds = dict(own)
+    def _figures(self, counts: Iterable[Evaluated]) -> dict[str, float]:
+        """What the task's model makes of the clients' counts. Those may be anything, so its errors cost no round."""
+        total: Counter[str] = Counter()
+        for count in counts:
+            total.update(count.task)
+        if not total:
+            return {}
+        try:
+            return {title: float(value) for title, value in self.model.figures(dict(total)).items()}
+        except Exception as error:
+            self.events.note(f"figures of {self.model.name} are left out: {cause_of(error)}")
+            return {}
+
+    def _seconds(self, own: Mapping[str, float]) -> dict[str, float]:
+        """By phase, summed over the parties."""
+        seconds = {phase: value for phase, value in own.items() if phase != "wall"}
         for _, report in self._reports:
-            timed: dict[str, float] = report.get("seconds", {})
-            for phase, value in timed.items():
+            for phase, value in report.seconds.items():
                 seconds[phase] = seconds.get(phase, 0.0) + value
-            rest = report.get("seconds_total", 0.0) - sum(timed.values())
+            rest = report.seconds_total - sum(report.seconds.values())
             seconds["negotiate"] = seconds.get("negotiate", 0.0) + max(0.0, rest)
-        wire = self.office.wire
-        return {"seconds": seconds, "bytes": wire.of_round(round), "messages": wire.requests[round]}
+        return seconds
+
+    def _add_costs(self, row: Row, round: int, own: Mapping[str, float]) -> None:
+        """Adds what a further question to the clients cost."""
+        for phase, value in self._seconds(own).items():
+            row.seconds[phase] = row.seconds.get(phase, 0.0) + value
+        row.wall_seconds += own["wall"]
+        row.bytes = row.bytes + self.office.wire.of_round(round)
+        row.messages += self.office.wire.requests[round]
 
 
-def segmentation(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """How well the foreground is found, over the pixels of all clients: IoU, precision, recall and F-score.
-
-    A share of nothing is 0: no precision where nothing was taken for foreground.
-    """
-    counts = list(counts)
-    right, wrong, missed = (
-        sum(count.get(name, 0) for count in counts)
-        for name in ("true_positives", "false_positives", "false_negatives")
-    )
-
-    def share(of: float) -> float:
-        return right / of if of else 0.0
-
-    return {
-        "iou": share(right + wrong + missed), "precision": share(right + wrong), "recall": share(right + missed),
-        "f_score": share(right + (wrong + missed) / 2),
-    }  # fmt: skip
-
-
-def _merge(row: dict[str, Any], costs: dict[str, Any]) -> None:
-    for key, value in costs.items():
-        if isinstance(value, dict):
-            _merge(row.setdefault(key, {}), value)
-        else:
-            row[key] = row.get(key, 0) + value
-
-
-def _shares(counts: dict[int, dict[str, float]], correct: str, of: str) -> dict[str, float]:
-    """Accuracy by client; clients without examples are left out."""
-    return {str(client_id): count[correct] / count[of] for client_id, count in sorted(counts.items()) if count[of]}
+def means_by_name(given: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each name over those that have it, names in order."""
+    sums: dict[str, list[float]] = {}
+    for numbers in given:
+        for name, number in numbers.items():
+            sums.setdefault(name, []).append(float(number))
+    return {name: sum(numbers) / len(numbers) for name, numbers in sorted(sums.items())}
 
 
 def _mean(values: Iterable[float]) -> float | None:

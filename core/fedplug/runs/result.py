@@ -5,118 +5,43 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from fedplug.api import units
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
-from fedplug.console.display import COLUMNS, Row, thin_out
+from fedplug.api.rows import Row
+from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.runs import files as run_files
 
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
     from fedplug.runs.settings import Settings
+    from fedplug.runs.summary import Summary
 
 SHOWN = 10
 """Rounds in the table of a notebook, evenly spread."""
 
 
-class Round(Mapping[str, Any]):
-    """The numbers of one round: a mapping with every key of a line of metrics.jsonl, and the usual ones by name."""
-
-    def __init__(self, row: Row) -> None:
-        self._row = row
-
-    def __getitem__(self, key: str) -> Any:
-        return self._row[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._row)
-
-    def __len__(self) -> int:
-        return len(self._row)
-
-    @property
-    def round(self) -> int:
-        """Counted from 1."""
-        return int(self._row["round"])
-
-    @property
-    def accuracy(self) -> float | None:
-        """Of the global model on the public test set, 0 to 1; None where no client evaluated it."""
-        return self._number("accuracy")
-
-    @property
-    def loss(self) -> float | None:
-        """Mean cross entropy of the same, in nats."""
-        return self._number("loss")
-
-    @property
-    def train_loss(self) -> float | None:
-        """Mean over the clients' local training, in nats."""
-        return self._number("train_loss")
-
-    @property
-    def epsilon(self) -> float | None:
-        """Spent so far, of a client; None where nothing is priced. `inf` where the noise does not protect."""
-        return float(value) if (value := self._row.get("epsilon")) is not None else None
-
-    @property
-    def zones(self) -> Mapping[str, float | None]:
-        """Share of the model in each zone, mean over the clients."""
-        return units.mapping(self._row, "zones")
-
-    @property
-    def clients(self) -> Mapping[str, Any]:
-        """How many were `asked` and `answered`, and the reasons of those that `dropped` out, by client."""
-        return units.mapping(self._row, "clients")
-
-    @property
-    def bytes_up(self) -> int:
-        """From all clients to the server."""
-        return int(self._row["bytes"]["up"]["total"])
-
-    @property
-    def bytes_down(self) -> int:
-        """From the server to all clients."""
-        return int(self._row["bytes"]["down"]["total"])
-
-    @property
-    def seconds(self) -> float:
-        """By the wall clock; `["seconds"]` has them by phase, summed over the parties."""
-        return float(self._row["seconds"]["wall"])
-
-    def _number(self, key: str) -> float | None:
-        value = units.as_float(self._row.get(key))
-        return value if value == value else None
-
-    def __repr__(self) -> str:
-        return f"<{_line(self)}>"
-
-
-class Metrics(Sequence[Round]):
-    """The rounds of a run, the first one first.
-
-    Args:
-        rows: one mapping a round.
-    """
+class Metrics(Sequence[Row]):
+    """The rows of a run, those of the first round first."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self._rounds = [Round(row) for row in rows]
+        self._rows = rows
 
     @overload
-    def __getitem__(self, index: int) -> Round: ...
+    def __getitem__(self, index: int) -> Row: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Round]: ...
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
 
-    def __getitem__(self, index: int | slice) -> Round | Sequence[Round]:
-        return self._rounds[index]
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self._rows[index]
 
     def __len__(self) -> int:
-        return len(self._rounds)
+        return len(self._rows)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row a round; nested keys become columns such as `bytes.up.total`.
@@ -131,15 +56,18 @@ class Metrics(Sequence[Round]):
                 "to_pandas needs pandas, which fedplug does not bring: pip install pandas; without it, "
                 "[row.accuracy for row in run.metrics] gives one column"
             ) from error
-        return pandas.json_normalize([dict(row) for row in self])
+        return pandas.json_normalize([row.to_plain() for row in self])
 
     def __repr__(self) -> str:
         return "\n".join([f"<Metrics of {len(self)} rounds>", *(f"  {_line(row)}" for row in thin_out(self, SHOWN))])
 
     def _repr_html_(self) -> str:
-        names = [name for name in COLUMNS if any(_cell(name, row) for row in self)]
-        head = "".join(f"<th>{escape(name)}</th>" for name in ("round", *names))
-        lines = [[str(row.round), *(_cell(name, row) for name in names)] for row in thin_out(self, SHOWN)]
+        texts = {title: found for title, found in cells(self).items() if {*found} != {units.NOTHING}}
+        head = "".join(f"<th>{escape(title)}</th>" for title in ("round", *texts))
+        lines = [
+            [str(row.round), *("" if text == units.NOTHING else text for text in found)]
+            for row, *found in thin_out(list(zip(self, *texts.values(), strict=True)), SHOWN)
+        ]
         body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>" for line in lines)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -163,7 +91,7 @@ class LedgerView:
     def epsilon(self) -> float | None:
         """Of a client, zero-out adjacency, at `delta`; None where nothing is priced. It may price a part only: read it
         with the verdict."""
-        found = units.mapping(units.mapping(self.data, "epsilon"), "zero_out")
+        found = (self.data.get("epsilon") or {}).get("zero_out")  # null where no zone has noise
         return float(next(iter(found.values()))) if found else None
 
     @property
@@ -201,7 +129,7 @@ class Run:
 
     @functools.cached_property
     def metrics(self) -> Metrics:
-        """A record for each round.
+        """The numbers of each round.
 
         Raises:
             CheckpointError: metrics.jsonl is damaged.
@@ -218,7 +146,7 @@ class Run:
         return LedgerView(run_files.read_ledger(self.folder))
 
     @functools.cached_property
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> Summary:
         """What ran, on what: digest, plan, versions, engine, device, ...
 
         Raises:
@@ -295,8 +223,7 @@ class Run:
     def _facts(self) -> dict[str, str]:
         last = next((row.accuracy for row in reversed(self.metrics) if row.accuracy is not None), None)
         accuracy = {} if last is None else {"accuracy": units.number(last)}
-        sent = {way: units.size(units.total(self.metrics, "bytes", way, "total")) for way in ("up", "down")}
-        return accuracy | {"bytes": f"{sent['up']} up, {sent['down']} down"}
+        return accuracy | {"bytes": sent(self.metrics)}
 
     def _verdict(self) -> str:
         try:
@@ -305,11 +232,5 @@ class Run:
             return "no ledger: the run was killed; resume it"
 
 
-def _cell(name: str, row: Row) -> str:
-    """The text of a column of the displays; empty where the row has nothing there."""
-    text = COLUMNS[name](row)
-    return "" if text == units.NOTHING else text
-
-
-def _line(row: Round) -> str:
-    return "  ".join([f"round {row.round}", *(f"{name} {text}" for name in COLUMNS if (text := _cell(name, row)))])
+def _line(row: Row) -> str:
+    return "  ".join([f"round {row.round}", *filled(row)])

@@ -5,33 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from importlib_metadata import entry_points
+
 from fedplug.api.errors import FedplugError
-from fedplug.api.roles import (
-    ROLES,
-    Accountant,
-    Aggregator,
-    Attack,
-    DataSource,
-    Extension,
-    Groups,
-    Metric,
-    ModelSource,
-    Negotiation,
-    Opener,
-    Partition,
-    Protector,
-    Scorer,
-    Trainer,
-)
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
+from fedplug.api.role_table import ROLES
+from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
+from fedplug.recipe.catalog import KIT, Catalog
+from fedplug.recipe.composition import instantiate
+from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.parts import Use
-from fedplug.testing import deeds, single
+from fedplug.testing import deeds, outcomes, single
 from fedplug.testing.static import check_component
 from fedplug.testing.world import World, catalog_with, recipe_around, run
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Component
+    from fedplug.api.base import Component
     from fedplug.recipe.recipe import Recipe
 
 _IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
@@ -111,10 +100,9 @@ def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> It
         yield from single.model_problems(made, shape)
     if isinstance(made, Accountant):
         yield from single.accountant_problems(made)
-    if isinstance(made, Metric):
-        yield from single.metric_problems(made)
-    if isinstance(made, Attack):
-        yield from single.attack_problems(made)
+    for point in entry_points(group=f"fedplug.{KIT}"):
+        if isinstance(made, ROLES[point.name]):
+            yield from point.load()(made)
 
 
 def _in_a_round(
@@ -144,18 +132,18 @@ def _in_a_round(
     if isinstance(part, Opener):
         yield from deeds.opener_problems(world, name)
     if isinstance(part, Trainer):
-        yield from deeds.learning_problems(world, part)
+        yield from outcomes.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public
     if public or (isinstance(part, Scorer) and part.scoring.public):
-        yield from deeds.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
+        yield from outcomes.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
         # Later rounds start from the global model, which follows from the data and which everybody has: keep it still.
         still = {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}
         one, other = again(around=still), again(draw=1, around=still)
-        if deeds.same_models(one, other):
-            yield from deeds.public_problems(one, other, name)
-    if deeds.repeats(world):
+        if outcomes.same_models(one, other):
+            yield from outcomes.public_problems(one, other, name)
+    if outcomes.repeats(world):
         other = again(rebuilt=True)
         yield from other.problems
-        yield from deeds.difference(world, other)
+        yield from outcomes.difference(world, other)
 
 

@@ -1,17 +1,17 @@
-"""What links, trainers and plans did in a run, beside what they state."""
+"""What links did in a run, beside what they state."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedplug.api.effects import Adds, Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError
-from fedplug.api.links import closers
+from fedplug.api.folded import closers
 from fedplug.api.types import Block, Plan
 from fedplug.round import borders
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.links import Step
-    from fedplug.api.roles import Trainer
     from fedplug.testing.parts import Seen
     from fedplug.testing.world import World
 
@@ -27,7 +26,7 @@ _DEVIATIONS = 6.0
 """Standard errors by which an estimate may miss what is stated: by chance once in five hundred million tries."""
 
 
-def _steps(world: World, name: str, hook: str, round: int = 0) -> list[Step]:
+def steps_of(world: World, name: str, hook: str, round: int = 0) -> list[Step]:
     """The component's links, with what is known in a round."""
     protocol = world.protocol
     ctx = dataclasses.replace(protocol.server.ctx, round=round)
@@ -42,7 +41,7 @@ def _steps(world: World, name: str, hook: str, round: int = 0) -> list[Step]:
 
 def link_problems(world: World, name: str) -> Iterator[str]:
     """Bounds under awkward inputs, and the scale of noise."""
-    for step in _steps(world, name, "protect"):
+    for step in steps_of(world, name, "protect"):
         if step.effects is None:
             continue
         noises = [effect for effect in step.effects if isinstance(effect, Noise)]
@@ -98,7 +97,7 @@ def _noise_problems(world: World, step: Step, noise: Noise) -> Iterator[str]:
     first.scores = first.scores or {}
     second.scores = dict(first.scores)  # so that scales that follow from scores are alike
     zeros = np.zeros(size, np.float32)
-    later = next(each for each in _steps(world, step.link.name, "protect", 1) if each.link == step.link)
+    later = next(each for each in steps_of(world, step.link.name, "protect", 1) if each.link == step.link)
     try:
         noise_of_first = _protected(world, step, 0, zeros).astype(np.float64)
         apart = noise_of_first - _protected(world, step, 1, zeros)
@@ -149,7 +148,7 @@ def _repeated_problem(first: NDArray[np.float64], second: NDArray[np.float64]) -
 
 def opener_problems(world: World, name: str) -> Iterator[str]:
     """The scale of noise that is added to a sum, and whether that of two rounds is new."""
-    for step in _steps(world, name, "postprocess"):
+    for step in steps_of(world, name, "postprocess"):
         noises = [effect for effect in step.effects or () if isinstance(effect, Noise)]
         calls = [seen for seen in world.seen if seen.hook == "postprocess" and seen.link == name]
         first, second = ([seen for seen in calls if seen.round == round][:1] for round in (0, 1))
@@ -215,84 +214,3 @@ def _sum_problem(world: World, zone: str, closing: Step | None) -> Iterator[str]
             f"zone {zone}: the sum of {len(blocks)} updates differs from that of the plain values by {far:.3g}; what "
             f"is stated allows {room:.3g}"
         )
-
-
-# -- training, plans, scores -------------------------------------------------------------------------------------------
-
-
-def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
-    """One step on a batch is the stated gradient times the stated learning rate."""
-    from fedplug.api.per_sample import mean_gradient
-
-    client = next(iter(world.clients.clients.values()))
-    part: Any = world.clients.composition.components[trainer.name]
-    ctx = client.ctx = dataclasses.replace(client.ctx, round=0)
-    told, count = part.learns(ctx), 5
-    if told is None or told.descends != "cross_entropy" or told.class_weights or told.noise != 0 or not told.lr:
-        return
-    solver = part.one_batch(client, ctx, count)
-    if solver is None:
-        return
-    solver.name = f"{part.name}/kit"
-    held, client.data = client.data, dataclasses.replace(client.data, train=client.data.train.take(slice(0, count)))
-    client.cache.clear()
-    try:
-        client.model.set_vector(client.start)
-        solver.train(client, ctx)
-        update = client.model.get_vector() - client.start
-        gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.start)
-    finally:
-        client.data = held
-        client.forget_model()
-    stated = -told.lr * (gradient + told.weight_decay * client.start)
-    apart = float(np.abs(update - stated).max())
-    if apart > 1e-3 * float(np.abs(stated).max()) + 1e-6:
-        yield f"one step of it moves the model by another vector than -lr times the gradient: up to {apart:.3g} apart"
-
-
-def public_problems(world: World, other: World, name: str) -> Iterator[str]:
-    """Plans and scores that are said to follow from public facts are the same for other data."""
-    yield from other.problems
-    for address, client in world.clients.clients.items():
-        theirs = other.clients.clients[address]
-        plans = [plan.labels for plan in (client.plan, theirs.plan) if plan is not None]
-        if len(plans) == 2 and not np.array_equal(plans[0], plans[1]):
-            yield "its plans are said to be public, and change with the clients' data"
-        if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
-            yield "its scores are said to be public, and change with the clients' data"
-
-
-def repeats(world: World) -> bool:
-    """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
-    ctx = dataclasses.replace(world.protocol.server.ctx, round=0)
-    composition = world.protocol.composition
-    secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
-    told = composition.trainer.learns(ctx)
-    return not secret and (told is None or told.repeats) and all(
-        release.source == "reproducible"
-        for zone in composition.links
-        for step in ctx.steps(zone)
-        for release in step.after.releases
-    )
-
-
-def _seals(world: World, name: str) -> bool:
-    return any(
-        isinstance(effect, Seal | Scramble)
-        for step in _steps(world, name, "protect")
-        for effect in step.effects or ()
-    )
-
-
-def same_models(world: World, other: World) -> bool:
-    """Whether all clients ended with the same model in both."""
-    theirs = other.clients.clients
-    return all(np.array_equal(client.vector, theirs[name].vector) for name, client in world.clients.clients.items())
-
-
-def difference(world: World, other: World) -> Iterator[str]:
-    """Whether two runs ended with the same models."""
-    if not same_models(world, other):
-        yield "built anew before each round it gives another result: it keeps something that a restart loses"
-
-

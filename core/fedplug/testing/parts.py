@@ -10,21 +10,13 @@ import numpy as np
 
 from fedplug.api.blocks import add_blocks
 from fedplug.api.component import Options, at_client, hookimpl
-from fedplug.api.effects import Adds, Bound, Effects, Known, Scales
-from fedplug.api.roles import (
-    Aggregator,
-    DataSource,
-    Extension,
-    ModelSource,
-    Negotiation,
-    Partition,
-    Plans,
-    Protector,
-    Scorer,
-    Scoring,
-    Trainer,
-)
-from fedplug.api.types import Block, Dataset, Examples, Plan
+from fedplug.api.data import Dataset, Examples
+from fedplug.api.effects import Adds, Bound, Effects, Scales
+from fedplug.api.known import Known
+from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
+from fedplug.api.role_records import Plans, Scoring
+from fedplug.api.roles import Aggregator, Negotiation, Protector, Scorer, Trainer
+from fedplug.api.types import Block, Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

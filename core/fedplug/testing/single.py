@@ -1,4 +1,4 @@
-"""Components that need no round: data sets, partitions, models, accountants, metrics, attacks."""
+"""Components that need no round: data sets, partitions, models, accountants."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.attack_answers import checked
-from fedplug.api.errors import DataError, MetricError, SetupError
-from fedplug.api.types import ClientData, Dataset, Examples
-from fedplug.api.views import AttackReport, View
+from fedplug.api.data import ClientData, Dataset, Examples
+from fedplug.api.errors import DataError, SetupError
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Accountant, Attack, DataSource, Metric, ModelSource, Partition
+    from fedplug.api.outer_roles import Accountant, DataSource, ModelSource, Partition
 
 
 def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
@@ -122,72 +120,3 @@ def accountant_problems(accountant: Accountant) -> Iterator[str]:
         replaced = accountant.epsilon(some, delta, "replace_one").get(method, math.inf)
         if not replaced > epsilon:
             yield f"{method} is {replaced:g} under replace_one, and {epsilon:g} under zero_out"
-
-
-def metric_problems(metric: Metric) -> Iterator[str]:
-    """Numbers under the stated names, better for the truth itself than for something random."""
-    from fedplug.api.truth import Truth
-
-    rng, told = np.random.default_rng(7), metric.measures
-    images = rng.random((2, 1, 176, 176), np.float32)
-    labels, classes = np.array([1, 3]), 5
-    truth = Truth(images, labels, classes, members=np.arange(400) % 2 == 0)
-    right = AttackReport(
-        "finished", images=images.copy(), labels=labels.copy(), counts=truth.counts.astype(np.float64),
-        presence=truth.counts.astype(np.float64), members=(np.arange(400) % 2 == 0).astype(np.float64),
-    )  # fmt: skip
-    wrong = AttackReport(
-        "finished", images=rng.random(images.shape).astype(np.float32), labels=(labels + 1) % classes,
-        counts=np.roll(truth.counts, 2).astype(np.float64), presence=np.roll(truth.counts, 2).astype(np.float64),
-        members=rng.random(400),
-    )  # fmt: skip
-    try:
-        best, worst = metric.score(right, truth), metric.score(wrong, truth)
-    except (MetricError, SetupError):  # it is not defined for these, and says so
-        return
-    if unknown := sorted({*told.better} - {*best}):
-        yield f"better names {', '.join(unknown)}, which score does not give"
-    for name, way in told.better.items():
-        if name in best and name in worst and (best[name] < worst[name] if way == "high" else best[name] > worst[name]):
-            scores = f"{best[name]:.3g} for the truth, {worst[name]:.3g} for a wrong answer"
-            yield f"{name} is {scores}; better says {way}"
-
-
-def attack_problems(attack: Attack) -> Iterator[str]:
-    """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
-    from fedplug.api.context import Attacker, Context
-    from fedplug.api.observation import Meaning, all_clear
-    from fedplug.api.per_sample import mean_gradient
-    from fedplug.api.types import PublicData
-    from fedplug.testing.parts import CLASSES, SHAPE, Images, TwoLayers
-
-    data = Images(Images.Options()).load(None)
-    model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")
-    batch = data.train.take(slice(0, 1))
-    own = ClientData(batch, batch, data.test, data.classes, data.mean, data.std)
-    vector = model.get_vector()
-    gradient = mean_gradient(model, batch, own, vector=vector)
-    meaning = Meaning(lr=1.0, steps=1, batch_size=1, examples=1, epochs=1)
-    update = all_clear(0, 0, model.layout, -gradient, meaning)
-    view = View(
-        "server", target=0, update=update, vector=vector, model=model, num_classes=CLASSES, shape=SHAPE,
-        mean=data.mean, std=data.std, candidates=data.train.take(slice(0, 8)), seed=5,
-    )  # fmt: skip
-    public = PublicData(data.test, data.classes, data.mean, data.std)
-    party = Attacker()
-    ctx = Context(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
-    party.ctx = ctx
-    if attack.finds.needs.unmet(view, public):
-        return
-    values = update.values.copy()
-    report = checked(attack.attack(view, ctx), view)
-    if not np.array_equal(values, update.values):
-        yield "it writes into the view that it is given"
-    wanted = {"images": report.images, "labels": (report.counts, report.labels), "members": report.members}
-    if report.status == "finished":
-        for what in attack.finds.what:
-            found = wanted[what]
-            if found is None or (isinstance(found, tuple) and all(part is None for part in found)):
-                yield f"it says that it finds {what}, and its report has none"
-
-

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from fedplug.api.component import Options
-from fedplug.api.roles import Finds, Measures, site_of
-from fedplug.api.truth import KINDS
+from fedplug.api.component import Options, site_of
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of
+from fedplug.recipe.implementations import hook_problems, implemented_hooks, vars_of
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
          "torchmetrics", "lpips")  # fmt: skip
@@ -45,7 +43,6 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
         members = [(component, found) for found in groups]
     problems = [problem for found, _ in members[:1] for problem in _class_problems(found)]
     problems += [problem for found, member_of in members for problem in hook_problems(found, member_of)]
-    problems += [problem for found, member_of in members for problem in _leakage_problems(found, member_of)]
     name = component if isinstance(component, str) else component.__qualname__
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
 
@@ -63,20 +60,6 @@ def _class_problems(found: type) -> Iterator[str]:
         yield f"must be built from its options alone: __init__(self, options), not {inspect.signature(found)}"
     yield from _payload_problems(found)
     yield from import_problems(found.__module__)
-
-
-def _leakage_problems(found: type, group: str) -> Iterator[str]:
-    """What an attack or a metric must declare, so that its results can be scored, ranked and read."""
-    declared = inspect.getattr_static(found, "measures" if group == "metric" else "finds", None)
-    if group == "metric" and isinstance(declared, Measures):
-        if declared.kind not in KINDS:
-            yield f"kind of measures must say what it compares: {', '.join(KINDS)}"
-        if not declared.better or not set(declared.better.values()) <= {"high", "low"}:
-            yield "better of measures must map each number that says how much was learnt to high or low"
-        if not declared.conventions.strip():
-            yield "conventions of measures must say in one line: range, smallest image, padding, how colour is treated"
-    if group == "attack" and isinstance(declared, Finds) and not declared.what <= {*KINDS} - {"update"}:
-        yield f"what of finds holds {sorted(declared.what)}; there is images, labels, members"
 
 
 def _options_problems(found: type) -> Iterator[str]:

@@ -9,19 +9,20 @@ round has begun.
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import codec, pictures
+from fedplug.api import codec
 from fedplug.api.codec import Message, Packed
-from fedplug.api.errors import FedplugError, MessageError, cause_of, log_error
+from fedplug.api.component import named, remote_method
+from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.party_memory import CalledMemory
-from fedplug.api.roles import named, remote_method
-from fedplug.api.typed import MOST, is_count, shown
+from fedplug.api.plain import one_line
+from fedplug.api.reports import Reports
+from fedplug.api.typed import is_count, shown
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ class Reply:
         value: what the last call of the message gave; None where it gave nothing, failed or was not run.
         error: what failed; None if nothing did.
         behind: whether the party has done less than the sender believed, and so ran nothing.
-        reports: what it reports beside its answer: seconds, losses, logs, pictures; see `reports_problem`.
+        reports: what it reports beside its answer.
     """
 
     done: int
@@ -108,7 +109,7 @@ class Reply:
     value: Any = None
     error: Failure | None = None
     behind: bool = False
-    reports: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reports: Reports = dataclasses.field(default_factory=Reports)
 
     def to_plain(self) -> dict[str, Any]:
         """As it travels."""
@@ -117,7 +118,7 @@ class Reply:
             answer = {"behind": True}
         elif self.error is not None:
             answer = {"error": dataclasses.asdict(self.error)}
-        return {**answer, "done": self.done, "saved": self.saved, "reports": self.reports}
+        return {**answer, "done": self.done, "saved": self.saved, "reports": self.reports.to_plain()}
 
 
 def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
@@ -133,67 +134,17 @@ def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
     for name in ("done", "saved"):
         if not is_count(reply[name]):
             raise MessageError(f"a reply whose {name} is {shown(reply[name])}, not the number of a call")
-    if problem := reports_problem(reply["reports"]):
-        raise MessageError(f"a reply whose reports are malformed: {problem}")
+    try:
+        reports = Reports.from_plain(reply["reports"])
+    except ValueError as problem:
+        raise MessageError(f"a reply whose reports are malformed: {problem}") from problem
     error = reply.get("error", {"call": "", "message": ""})
     if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
         raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
-    failure = Failure(error["call"], str(error.get("kind", "")), error["message"]) if "error" in reply else None
-    read = Reply(
-        reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reply["reports"]
-    )
-    return read, zones
-
-
-def reports_problem(reports: Any) -> str:
-    """What is wrong with what a party reports beside its answer; empty if nothing. Unknown reports are ignored."""
-    if not isinstance(reports, dict):
-        return f"{shown(reports)} is no dictionary"
-    for name in ("seconds_total", "churn"):
-        if name in reports and not _is_number(reports[name]):
-            return f"{name} is {shown(reports[name])}, not a number"
-    for name in ("seconds", "train", "zones", "log", "evaluation"):
-        numbers = reports.get(name, {})
-        if not isinstance(numbers, dict) or not all(isinstance(key, str) for key in numbers):
-            return f"{name} is {shown(numbers)}, not numbers by name"
-        for key, value in numbers.items():
-            if not _is_number(value):
-                return f"{name}.{key} is {shown(value)}, not a number"
-    operations = reports.get("operations", {})
-    if not isinstance(operations, dict) or not all(isinstance(key, str) for key in operations):
-        return f"operations is {shown(operations)}, not counts and seconds by name"
-    for key, pair in operations.items():
-        if not (isinstance(pair, list) and len(pair) == 2 and all(_is_number(x) and 0 <= x < math.inf for x in pair)):
-            return f"operations.{key} is {shown(pair)}, not a count and seconds"
-    if missing := {"correct", "count", "loss", "own_correct", "own_count"} - reports.get("evaluation", _COUNTED).keys():
-        return f"evaluation lacks {', '.join(sorted(missing))}"
-    for name, of in (("unopened", "zone"), ("unpictured", "picture")):
-        reasons = reports.get(name, {})
-        if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
-            return f"{name} is {shown(reasons)}, not reasons by {of}"
-    before = reports.get("opened_before", {})
-    if not isinstance(before, dict) or not all(isinstance(key, str) and _are_rounds(before[key]) for key in before):
-        return f"opened_before is {shown(before)}, not rounds by zone"
-    figures = reports.get("figures", {})
-    if not isinstance(figures, dict) or len(figures) > pictures.MOST_A_REPLY:
-        return f"figures is {shown(figures)}, not at most {pictures.MOST_A_REPLY} pictures by name"
-    for name, figure in figures.items():
-        try:
-            pictures.checked(name, figure)
-        except ValueError as error:
-            return f"figures.{name}: {error}"
-    return ""
-
-
-_COUNTED = dict.fromkeys(("correct", "count", "loss", "own_correct", "own_count"), 0)
-
-
-def _are_rounds(value: Any) -> bool:
-    return isinstance(value, list) and all(is_count(round) for round in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or (type(value) is int and -MOST < value < MOST)
+    failure = None
+    if "error" in reply:
+        failure = Failure(*(one_line(str(error.get(name, ""))) for name in ("call", "kind", "message")))
+    return Reply(reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reports), zones
 
 
 class Receiver:
@@ -250,8 +201,8 @@ class Receiver:
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
             failure = Failure(running, type(error).__name__, describe(error))
-        reports = party.collect_reports()  # with seconds of work that is shared with other parties of this process
-        reports["seconds_total"] = max(0.0, reports.get("seconds_total", 0.0) + time.perf_counter() - started)
+        reports: Reports = party.collect_reports()  # with seconds of work that other parties of this process did for it
+        reports.seconds_total = max(0.0, reports.seconds_total + time.perf_counter() - started)
         reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
             return _framed(reply.to_plain(), stays)
@@ -272,8 +223,3 @@ class Receiver:
 
 def _named(round: int) -> str:
     return f"round {round + 1}" if round >= 0 else "the set-up"
-
-
-def describe(error: BaseException) -> str:
-    """The message of an error; for one that is not fedplug's own, its type and where it was raised."""
-    return str(error) if isinstance(error, FedplugError) else cause_of(error)

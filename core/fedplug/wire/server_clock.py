@@ -6,7 +6,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from fedplug.wire.cohort import KeyServerLine, PostOffice
+from fedplug.wire.key_server_line import KeyServerLine
+from fedplug.wire.post_office import PostOffice
 
 
 class ServerClock:

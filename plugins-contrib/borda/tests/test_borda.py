@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from fedplug import Client, Context, FedplugError, Layout
 from fedplug.recipe.recipe import load_recipe
+from fedplug.runs.files import read_rows
 from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,11 +159,10 @@ def test_a_real_run(tmp_path: Path) -> None:
     code, folder = start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
     first, second, last = 64 * 32 + 32, 32 * 16 + 16, 16 * 10 + 10
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        assert row["clients"]["answered"] == 4
+    for row in read_rows(folder):
+        assert row.clients.answered == 4
         # The first layer alone is three quarters of the model, so the others are encrypted whatever the ranking.
-        assert row["zones"]["encrypted"] == pytest.approx((second + last) / (first + second + last))
+        assert row.zones["encrypted"] == pytest.approx((second + last) / (first + second + last))
     ledger = json.loads((folder / "ledger.json").read_text())
     assert {"layer rankings", "mask"} <= {shown["what"] for shown in ledger["reveals"]}
     assert ledger["uncovered_messages"] == []

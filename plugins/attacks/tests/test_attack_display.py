@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from display_toys import Clock, look_at_stdout, picture, without_codes
 from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display, summary_lines, target_line
 from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 from rich.console import Console
-from test_display import Clock, without_codes
 from test_report_attacks import NAIVE, a_result, a_summary, a_summary_row
 
 RUN = Path("runs/a b")
@@ -22,24 +22,8 @@ LINE = ("toy.copy-server-round1-client3-probe8.1: adaptive success, MSE 1.25e-06
 
 
 @pytest.fixture
-def out() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def live(out: io.StringIO, clock: Clock) -> LiveAttackDisplay:
     return LiveAttackDisplay(Console(file=out, force_terminal=True, width=120, height=30), clock, refresh=0)
-
-
-def picture(display: LiveAttackDisplay, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width, height=30)
-    console.print(display.picture())
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 def test_plain_prints_one_line_a_finished_target(out: io.StringIO) -> None:
@@ -113,26 +97,12 @@ def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
     assert "4 of 5 succeeded" in out.getvalue()
 
 
-def test_plain_survives_a_stream_that_cannot_hold_a_sign() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
-    PlainAttackDisplay(stream).note("0.1 ± ∞")
-    assert raw.getvalue() == b"note: 0.1 ? ?\n"
-
-
 def test_pipes_get_lines_and_terminals_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert isinstance(make_attack_display(quiet=False), PlainAttackDisplay)
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    """Which of the two it is, is decided as for a run."""
+    look_at_stdout(monkeypatch)
     assert isinstance(make_attack_display(quiet=False), LiveAttackDisplay)
     assert isinstance(make_attack_display(quiet=True), PlainAttackDisplay)
-    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert isinstance(make_attack_display(quiet=False), PlainAttackDisplay)
 
 

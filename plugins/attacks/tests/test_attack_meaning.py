@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.api.observation import Meaning, Needs, all_clear
 from fedplug.api.types import Layout
-from fedplug.api.views import View
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.view import View
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.report_section import leakage_line
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import CountError, Runs, attacked, machinery, seen
-from fedplug import Meaning, Needs, View
-from fedplug.api.observation import all_clear
-from fedplug.api.truth import Truth
-from fedplug.api.types import Examples, Layout, PublicData
+from fedplug.api.data import Examples, PublicData
+from fedplug.api.types import Layout
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import View
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop.results import beats
 from fedplug_attacks.workshop.scope import AttackScope

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedplug import Meaning, View
-from fedplug.api.observation import Clipped
 from fedplug_attacks._label_layer import last_layer
 from fedplug_attacks._matching import Matcher
+from fedplug_attacks.api.observation import Clipped, Meaning
+from fedplug_attacks.api.view import View
 from fedplug_attacks.dlg import Idlg
 from gradient_toys import digits, error, gradient, run, sigmoid_lenet, view
 

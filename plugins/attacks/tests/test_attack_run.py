@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacked, machinery, results, seen
-from fedplug.api.observation import Needs
-from fedplug.api.views import View
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.view import View
 from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.command import attack
 from fedplug_lab import sweep
-from fedplug_lab.records import result_of
+from fedplug_lab.records import Line, result_of
 from fedplug_lab.sweep_table import columns_of
 from toy_components import paraaegis, recipe_of
 
@@ -285,11 +285,12 @@ def test_a_sweep_shows_what_attacks_reached_beside_the_guess(tmp_path: Path, mon
     (tmp_path / "g.yaml").write_text(json.dumps({"parameters": {"train.lr": [0.05]}}))
     out = tmp_path / "out"
     assert sweep.sweep(tmp_path / "r.yaml", tmp_path / "g.yaml", Settings(output=out, quiet=True), [], [1], False) == 0
-    line = json.loads((out / "sweep.jsonl").read_text())
-    entry = line["attacks"]["toy.echo server probe 2"]
+    line = Line.from_json((out / "sweep.jsonl").read_text())
+    assert line.result is not None
+    entry = line.result.added["attacks"]["toy.echo server probe 2"]
     assert set(entry) == {"headline", "guess", "adaptive", "naive"}
     (run,) = (path.parent for path in out.glob("*/recipe.yaml"))
-    assert result_of(run)["attacks"] == line["attacks"]
+    assert result_of(run) == line.result
     titles = {column.title: column.cells for column in columns_of([line])}
     for name in ("adaptive", "naive", "mean image"):
         assert titles[f"echo server probe 2 toy_distance {name}"][0] not in ("", "-")

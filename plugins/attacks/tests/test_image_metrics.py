@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Truth
 from fedplug.api.errors import MetricError
-from fedplug.api.views import AttackReport
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_attacks import _images
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.image_metrics import Mse, MsSsim, Psnr, Ssim, Vifp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -358,8 +358,8 @@ def test_a_torchvision_that_does_not_import_is_a_metric_error(monkeypatch: pytes
 
 
 def test_images_that_an_attack_offers_nothing_for_are_not_recovered() -> None:
-    from fedplug import AttackReport, Truth
-    from fedplug.api.truth import wilson
+    from fedplug_attacks.api.report import AttackReport
+    from fedplug_attacks.api.truth import Truth, wilson
     from fedplug_attacks.workshop.scorer import Scorer
 
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_attacks._descent import adam, descend, total_variation
 from fedplug_attacks._matching import Matcher, Record
 from fedplug_attacks.gradinversion import GradInversion

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Truth
 from fedplug.api.errors import MetricError
-from fedplug.api.views import AttackReport
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.label_metrics import LabelAccuracy, LabelRecall, PresenceAuc
 from hypothesis import given
 from hypothesis import strategies as st

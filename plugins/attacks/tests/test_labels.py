@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Attacker, Context, Examples, Meaning
-from fedplug.api.observation import all_clear
+from fedplug import Context, Examples
+from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, to_tensor
-from fedplug.api.types import PublicData
-from fedplug.api.views import AttackReport, View
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.labels import Labels, largest_remainder
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5

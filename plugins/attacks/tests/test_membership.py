@@ -9,12 +9,15 @@ import fedplug_attacks.membership
 import numpy as np
 import pytest
 import torch
-from fedplug import Attacker, Context, Examples, Meaning, Truth
-from fedplug.api.observation import all_clear
+from fedplug import Context, Examples
+from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, seeded, to_tensor
-from fedplug.api.types import BASE_ZONES, PublicData
-from fedplug.api.views import AttackReport, View
-from fedplug.testing import check_component
+from fedplug.api.types import BASE_ZONES
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.membership import Membership, above_non_members, local_model
 from fedplug_attacks.membership_metrics import MembershipRoc
 from fedplug_std.datasets import Digits

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import MetricError, Truth
-from fedplug.api.views import AttackReport
-from fedplug.testing import check_component
+from fedplug import MetricError
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.membership_metrics import MembershipRoc
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Meaning, MetricError, ObservedUpdate, Seen, Truth
-from fedplug.api.observation import all_clear
+from fedplug import MetricError
 from fedplug.api.types import Layout
-from fedplug.api.views import AttackReport
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.mutual_information import MutualInformation, information
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, attack_catalog, attacked
-from fedplug import Attacker, Context, Layout
-from fedplug.api.told import Told
-from fedplug.api.views import AttackReport, View
+from fedplug import Context, Layout
 from fedplug.recipe.recipe import load_recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.told import Told
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.negotiation import Negotiation, counts_of, last_rows
 from toy_components import recipe_of
 

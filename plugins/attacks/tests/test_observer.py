@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
 from fedplug.api import codec
-from fedplug.api.observation import ObservedUpdate, Seen
-from fedplug.api.views import SERVER
 from fedplug.round.state_files import read_file
+from fedplug.wire.record import SERVER
+from fedplug_attacks.api.observation import ObservedUpdate, Seen
 from toy_components import paraaegis, recipe_of
 
 FEDAVG = recipe_of(rounds=3)

@@ -12,10 +12,12 @@ import pytest
 from attack_toys import Runs, attacked, observed
 from fedplug import Context, Layout
 from fedplug.api.context import Server
-from fedplug.api.effects import Bound, Changes, Effects, Known, Learns, Noise, Rounding, Scales, Scramble, Seal
+from fedplug.api.effects import Bound, Changes, Effects, Learns, Noise, Rounding, Scales, Scramble, Seal
+from fedplug.api.known import Known
 from fedplug.api.links import Link
-from fedplug.api.observation import Meaning, Needs, ObservedUpdate, Seen, all_clear
-from fedplug.api.views import View
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
+from fedplug_attacks.api.view import View
 from fedplug_attacks.views.public_facts import UNSAID, Sent, meaning
 from fedplug_attacks.workshop.words import shares_words
 from toy_components import recipe_of

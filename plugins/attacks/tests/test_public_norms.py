@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Layout, View
-from fedplug.api.observation import Clipped, Meaning, ObservedUpdate, Seen, all_clear
+from fedplug import Layout
 from fedplug_attacks._label_layer import last_layer
 from fedplug_attacks._last_layer import single_label
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
+from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen, all_clear
+from fedplug_attacks.api.view import View
 from fedplug_attacks.dlg import Dlg, Idlg
 from fedplug_attacks.inverting import InvertingGradients
 from gradient_toys import digits, error, gradient, run, sigmoid_lenet, view

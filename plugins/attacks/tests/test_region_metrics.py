@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Truth
 from fedplug.api.errors import MetricError
-from fedplug.api.views import AttackReport
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.image_metrics import Mse, Ssim
 from fedplug_attacks.region_metrics import Regions
 from hypothesis import given, settings

@@ -17,7 +17,9 @@ from fedplug_attacks.workshop import report_section as report_attacks
 from fedplug_attacks.workshop.pictures import draw
 from fedplug_attacks.workshop.report_section import attacks_section
 from fedplug_lab.report import rewrite_report, write_report
-from test_report import HOSTILE, Page, a_row
+from row_toys import a_row
+from row_toys import a_summary as a_run_summary
+from test_report import HOSTILE, Page
 
 BIAS = "the first linear layer's bias is encrypted"
 
@@ -88,7 +90,7 @@ def test_a_run_without_attacks_has_no_section(tmp_path: Path) -> None:
     assert attacks_section(tmp_path) == ""
     (tmp_path / "attacks").mkdir()
     assert attacks_section(tmp_path) == ""
-    write_report(tmp_path, [a_row(1)], {}, {})
+    write_report(tmp_path, [a_row(1)], {}, a_run_summary())
     assert 'id="attacks"' not in (tmp_path / "report.html").read_text()
 
 
@@ -216,7 +218,7 @@ def test_everything_is_escaped_and_no_address_is_named(tmp_path: Path) -> None:
     folder = put(tmp_path, result, summary=poisoned(a_summary(notes=["one"])))
     (folder / "old.json").write_text(json.dumps({"status": HOSTILE, "metrics": {HOSTILE: 1}, "reason": HOSTILE}))
     (folder / "<b>.json").write_text("{")
-    write_report(tmp_path, [a_row(1)], {}, {})
+    write_report(tmp_path, [a_row(1)], {}, a_run_summary())
     whole = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(whole)
     assert page.count("script") == page.count("b") == 0
@@ -279,12 +281,12 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
 def a_finished_run(run_dir: Path) -> Path:
     rows = [a_row(1), a_row(2, loss=float("nan"), epsilon=float("inf"), log={"ε": 1.0})]
     ledger = {"verdict": "none", "log": [{"round": 0}], "reveals": [{"what": "x"}]}
-    summary = {"name": "demo", "recipe": {"name": "demo", "rounds": 2}, "plan": [("train", "std.sgd", "lr 0.1")]}
+    summary = a_run_summary(recipe={"name": "demo", "rounds": 2})
     kept = Pictures(lambda note: None)
     kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)
-    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run_dir / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
     (run_dir / "ledger.json").write_text(json.dumps(ledger))
-    (run_dir / "summary.json").write_text(json.dumps(summary))
+    (run_dir / "summary.json").write_text(summary.to_json())
     (run_dir / "figures.json").write_text(kept.to_json())
     return write_report(run_dir, rows, ledger, summary, kept.kept)
 
@@ -307,7 +309,9 @@ def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attack
     [
         ("summary.json", None, "summary.json cannot be read"),
         ("ledger.json", b"{", "ledger.json is damaged"),
-        ("metrics.jsonl", b'{"round": 1}\n{"rou', r"metrics.jsonl, line 2 is damaged .* fedplug resume"),
+        ("metrics.jsonl", b'{"rou', r"metrics.jsonl, line 1, is damaged .invalid JSON.* fedplug resume"),
+        ("metrics.jsonl", b'{"round": "one"}', r"metrics.jsonl, line 1, is damaged .round is 'one': "),
+        ("summary.json", b"{}", r"summary.json is damaged .name: field required"),
         ("metrics.jsonl", b"\xff", "metrics.jsonl cannot be read"),
         ("ledger.json", b"[]", "ledger.json is damaged .it is no object"),
     ],

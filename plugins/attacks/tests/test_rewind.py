@@ -11,11 +11,12 @@ import pytest
 from attack_toys import Runs, attack_catalog, attacked, machinery, observed, seen
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
-from fedplug.api.observation import Seen
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.probe import OneBatch
 from fedplug.round.state_files import read_file
-from fedplug.round.steps import OneBatch, Steps
+from fedplug.round.steps import Steps
+from fedplug_attacks.api.observation import Seen
 from toy_components import paraaegis, recipe_of
 
 FEDAVG = recipe_of(rounds=2)

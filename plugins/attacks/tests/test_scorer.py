@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Broken, CountError, Distance, Hits, NotANumber, Undefined
-from fedplug.api.attack_answers import checked
+from fedplug.api.data import Examples, PublicData
 from fedplug.api.errors import ViewError
-from fedplug.api.truth import Truth, wilson
-from fedplug.api.types import Examples, PublicData
-from fedplug.api.views import AttackReport, View
+from fedplug_attacks.api.report import AttackReport, checked
+from fedplug_attacks.api.truth import Truth, wilson
+from fedplug_attacks.api.view import View
 from fedplug_attacks.workshop.results import stronger
 from fedplug_attacks.workshop.scorer import Scorer, matched_images, pixels
 from hypothesis import given, settings

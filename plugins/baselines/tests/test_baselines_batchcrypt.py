@@ -228,7 +228,7 @@ def test_a_shared_part_of_the_model_can_be_encrypted_under_a_given_clip() -> Non
     }
     seal = {"use": "baselines.batchcrypt", "clip": "range", "range": 0.1}
     outcome = run_protocol(recipe() | part | {"protect": {"encrypted": [seal], "clear": []}})
-    assert outcome.rows[0]["zones"]["encrypted"] == pytest.approx(162 / 650)
+    assert outcome.rows[0].zones["encrypted"] == pytest.approx(162 / 650)
     fedavg = run_protocol(recipe_of(train=PUSH, rounds=1))
     assert 0 < np.abs(outcome.vector - fedavg.vector).max() < 4 * 0.1 / code_limit(16, 4)
 

@@ -101,7 +101,7 @@ def test_nvflare_s_packing_needs_the_whole_model() -> None:
         plain = recipe(like, negotiate_mask=half, rounds=1)
         plain["protect"]["clear"] = []
         if like == "plato":
-            assert run_protocol(plain).rows[0]["zones"]["encrypted"] == pytest.approx(0.5)
+            assert run_protocol(plain).rows[0].zones["encrypted"] == pytest.approx(0.5)
         else:
             with pytest.raises(RecipeError, match=r"must hold the whole model; write like: plato"):
                 run_protocol(plain)

@@ -11,16 +11,16 @@ import pytest
 import torch
 from fedplug import Block, Bound, ClientData, Examples, Known, Layout, Misplaced, Noise, Plan
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
-from fedplug.api.per_sample import mean_squared_gradients
-from fedplug.api.views import View
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
+from fedplug_attacks.api.view import View
 from fedplug_baselines.feddpa import FedDpa, scaled
 from fedplug_baselines.feddpa_adam import MaskedAdam
 from fedplug_baselines.feddpa_noise import FedDpaNoise, claimed_multiplier
 from fedplug_std.models import Mlp
+from fedplug_std.per_sample import mean_squared_gradients
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import recipe_of, run_protocol
@@ -213,8 +213,8 @@ def test_personal_values_never_travel_and_both_engines_agree() -> None:
     outcome, other = run_protocol(feddpa()), run_protocol(feddpa(), "processes")
     assert np.array_equal(outcome.vector, other.vector)
     row = outcome.rows[-1]
-    assert row["personal_accuracy"] == other.rows[-1]["personal_accuracy"]
-    assert 0 < row["zones"]["retained"] < 1
+    assert row.personal_accuracy == other.rows[-1].personal_accuracy
+    assert 0 < row.zones["retained"] < 1
     sizes = [block.size for _, _, blocks in uploads(outcome) for block in blocks.values()]
     assert len(sizes) == 8
     assert max(sizes) < len(outcome.vector)
@@ -222,7 +222,7 @@ def test_personal_values_never_travel_and_both_engines_agree() -> None:
 
 def test_sending_the_personal_runs_and_shows_no_mask() -> None:
     outcome = run_protocol(feddpa([NAME, {"use": "std.clip", "norm": 0.5}], send_personal=True))
-    assert outcome.rows[-1]["zones"]["noised"] == 1
+    assert outcome.rows[-1].zones["noised"] == 1
     for _, _, blocks in uploads(outcome):
         assert blocks["noised"].positions is None
         assert np.linalg.norm(blocks["noised"].plain()) <= 0.5

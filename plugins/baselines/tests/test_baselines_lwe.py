@@ -30,6 +30,7 @@ from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe import Lwe
@@ -156,7 +157,7 @@ def test_a_run_moves_the_model_by_the_mean_of_updates_and_errors() -> None:
         total += np.trunc(values.astype(np.float64) * 2**19).astype(np.int64) + drawn
     mean = (total / 2**19 / CLIENTS).astype(np.float32)
     assert np.array_equal(outcome.vector, start + mean)
-    assert outcome.rows[0]["zones"]["encrypted"] == 1.0
+    assert outcome.rows[0].zones["encrypted"] == 1.0
 
 
 def test_both_engines_agree() -> None:
@@ -392,9 +393,9 @@ def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
     assert run_command.resume(folder, settings, None, catalog) == 0
     said = "round 2 was repeated; zone encrypted was not opened a second time"
     assert said in json.loads((folder / "ledger.json").read_text())["warnings"]
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["clients"]["dropped"] for row in rows] == [{}, {}, {}]  # to refuse is no failure
-    assert rows[0]["loss"] == rows[1]["loss"] != rows[2]["loss"]
+    rows = read_rows(folder)
+    assert [row.clients.dropped for row in rows] == [{}, {}, {}]  # to refuse is no failure
+    assert rows[0].loss == rows[1].loss != rows[2].loss
     for c in range(CLIENTS):
         notes = (folder / "openings" / f"client-{c}.jsonl").read_text().splitlines()
         assert [json.loads(note)["round"] for note in notes] == [0, 1, 2]

@@ -226,7 +226,7 @@ def test_the_sum_is_that_of_fedavg_whatever_is_encrypted() -> None:
 @pytest.mark.parametrize("union", [False, True])
 def test_the_share_is_that_of_the_recipe_unless_all_are_kept(union: bool) -> None:
     outcome = run_protocol(recipe(0.2, union=union))
-    sizes = [round(row["zones"]["encrypted"] * 650) for row in outcome.rows]
+    sizes = [round(row.zones["encrypted"] * 650) for row in outcome.rows]
     assert all(130 < size < 4 * 130 for size in sizes) if union else sizes == [130, 130]
 
 

@@ -24,9 +24,9 @@ from fedplug import (
     Server,
     gaussian_epsilon,
 )  # fmt: skip
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.api.links import Link
+from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.nbafl import (

@@ -9,10 +9,10 @@ import pytest
 from fedplug import ClientData, Examples
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.per_sample import mean_gradient
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ppsgd import Ppsgd
 from fedplug_std.models import Mlp
+from fedplug_std.per_sample import mean_gradient
 from toy_components import initial_vector, recipe_of, run_protocol, toy_catalog
 
 PPSGD = {"use": "baselines.ppsgd", "lr": 0.5, "local_lr": 0.2, "batch_size": None}
@@ -150,7 +150,7 @@ def test_offsets_stay_at_the_clients_and_both_engines_agree() -> None:
     outcome = run_protocol(private(), prepare=lambda _, engine: clients.extend(engine.clients.clients.values()))
     other = run_protocol(private(), "processes")
     assert np.array_equal(outcome.vector, other.vector)
-    assert outcome.rows[-1]["personal_accuracy"] == other.rows[-1]["personal_accuracy"]
+    assert outcome.rows[-1].personal_accuracy == other.rows[-1].personal_accuracy
     offsets = [client.state["baselines.ppsgd"]["theta"] for client in clients]
     assert all(np.abs(offset).max() > 1e-3 for offset in offsets)
     for client, offset in zip(clients, offsets, strict=True):

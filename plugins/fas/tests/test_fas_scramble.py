@@ -15,9 +15,9 @@ import pytest
 from fedplug import Block, Bound, Known, Misplaced
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError
-from fedplug.api.views import View
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.view import View
 from fedplug_fas.scramble import Scramble
 from fedplug_fas.words import Scrambler, permutation, permute_bits, to_values, to_words
 from hypothesis import given
@@ -248,8 +248,8 @@ def test_both_engines_and_both_styles_agree() -> None:
     local, processes = run_protocol(plain), run_protocol(plain, "processes")
     assert np.array_equal(local.vector, processes.vector)
     assert np.array_equal(local.vector, run_protocol(static).vector)
-    assert local.rows[-1]["log"] == processes.rows[-1]["log"]
-    assert local.rows[-1]["log"]["fas.scramble.saturated"] == 0
+    assert local.rows[-1].log == processes.rows[-1].log
+    assert local.rows[-1].log["fas.scramble.saturated"] == 0
 
 
 def test_works_where_every_client_has_a_mask_of_its_own() -> None:
@@ -293,11 +293,11 @@ def test_one_bad_upload_costs_its_client_the_round_and_nobody_else() -> None:
         (lambda block: block.replace(ciphertexts=()), "cannot open"),
     ):
         outcome = damage(how)
-        assert outcome.rows[0]["clients"]["answered"] == 3
-        ((client_id, why),) = outcome.rows[0]["clients"]["dropped"].items()
+        assert outcome.rows[0].clients.answered == 3
+        ((client_id, why),) = outcome.rows[0].clients.dropped.items()
         assert int(client_id) == 1
         assert reason in why
-        assert outcome.rows[1]["clients"]["answered"] == 4
+        assert outcome.rows[1].clients.answered == 4
         assert len(outcome.vectors) == 4
 
 

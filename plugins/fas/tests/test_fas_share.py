@@ -11,9 +11,9 @@ import pytest
 from fedplug import Plans
 from fedplug.api.errors import RecipeError
 from fedplug.api.types import BASE_ZONES, ENCRYPTED
-from fedplug.api.views import View
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_attacks.api.view import View
 from fedplug_fas.share import Share, count_of
 from hypothesis import given
 from hypothesis import strategies as st

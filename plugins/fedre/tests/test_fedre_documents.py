@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from fedplug import Dataset, Examples, stream
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.documents import DOCUMENT_FIELDS, FORMATS, Documents, document
 
 

@@ -13,7 +13,7 @@ import torch
 from fedplug import Examples
 from fedplug.api.errors import DataError, SetupError
 from fedplug.api.torch_model import TorchModel
-from fedplug.testing import import_problems
+from fedplug.testing.static import import_problems
 from fedplug_fedre import jacobian
 from fedplug_fedre.jacobian import jackknife, psi_scores
 from fedplug_std.models import Cnn, LeNet5

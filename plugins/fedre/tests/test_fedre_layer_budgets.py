@@ -30,12 +30,12 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api import pictures
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.budgets import budgets, floored, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
@@ -436,7 +436,7 @@ def test_central_noise_is_scaled_to_the_norm_of_all_layers_together() -> None:
 def test_a_run_costs_epsilon_whatever_the_scores_are() -> None:
     outcome = run_protocol(recipe([OURS]))
     assert outcome.protocol.ledger.epsilon() == pytest.approx(10)
-    assert outcome.rows[0]["log"]["fedre.layer_budgets.snr_min"] > 0
+    assert outcome.rows[0].log["fedre.layer_budgets.snr_min"] > 0
 
 
 def multipliers(ledger: Ledger) -> list[float]:

@@ -23,10 +23,11 @@ from fedplug import (
     add_blocks,
 )
 from fedplug.api import pictures  # fmt: skip
+from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
-from fedplug.api.types import BASE_ZONES, PublicData
+from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.pda_pam import PdaPam, layer_weights
 from hypothesis import given
@@ -435,7 +436,7 @@ def test_a_run_scores_the_models_of_the_clients(monkeypatch: pytest.MonkeyPatch)
     outcome = run_protocol(plain)
     assert len(calls) == 4
     factors, _ = layer_weights(np.array([one.mean for _, one in calls]), np.ones((4, 2), np.bool_))
-    log, layer = outcome.rows[0]["log"], np.repeat([0, 1], [64 * 8 + 8, 8 * 10 + 10])
+    log, layer = outcome.rows[0].log, np.repeat([0, 1], [64 * 8 + 8, 8 * 10 + 10])
     assert log["fedre.pda_pam.weight_min"] == pytest.approx(factors.min())
     assert log["fedre.pda_pam.weight_max"] == pytest.approx(factors.max()) != 1
     start = initial_vector(plain)
@@ -448,7 +449,7 @@ def test_both_engines_give_the_same_model() -> None:
     plain = recipe(protect={"noised": [{"use": "std.clip", "norm": 0.3}, GAUSSIAN]}, rounds=1)
     outcome, other = run_protocol(plain), run_protocol(plain, "processes")
     assert np.array_equal(outcome.vector, other.vector)
-    assert outcome.rows[0]["log"] == other.rows[0]["log"]
+    assert outcome.rows[0].log == other.rows[0].log
 
 
 def test_nothing_to_score_gives_the_uniform_mean() -> None:
@@ -459,5 +460,5 @@ def test_nothing_to_score_gives_the_uniform_mean() -> None:
         "protect": {"encrypted": [{"use": "std.bfv"}]}, "postprocess": {"encrypted": ["std.bfv"]},
     }  # fmt: skip
     outcome = run_protocol(recipe(**sealed))
-    assert outcome.rows[0]["log"]["fedre.pda_pam.scored_layers"] == 0
+    assert outcome.rows[0].log["fedre.pda_pam.scored_layers"] == 0
     assert outcome.vector == pytest.approx(run_protocol(recipe(mean)).vector, abs=1e-3)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Client, ClientData, Context, Examples, Scoring
+from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
 from fedplug.api.torch_model import TorchModel
-from fedplug.api.types import BASE_ZONES, PublicData
+from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.psi import Psi
 from fedplug_fedre.samples import calibration_data, with_regions
@@ -297,7 +298,7 @@ def test_a_run_on_documents_is_the_same_in_every_engine() -> None:
     plain = recipe(preference={"fields": ["bright"]}, preferences={"1": {"box": [0, 0, 3, 3]}})
     local, processes = (run_protocol(plain, engine) for engine in ("local", "processes"))
     np.testing.assert_array_equal(local.vector, processes.vector)
-    shares = [[row["log"]["fedre.psi.region_share"] for row in one.rows] for one in (local, processes)]
+    shares = [[row.log["fedre.psi.region_share"] for row in one.rows] for one in (local, processes)]
     assert shares[0] == shares[1]
     assert all(0.2 < share < 0.4 for share in shares[0])
 

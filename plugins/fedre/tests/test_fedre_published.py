@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fedplug import Dataset
 from fedplug.api.errors import DataError, SetupError
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.published import DocTamper, TSroie
 from numpy.typing import NDArray
 from PIL import Image

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fedplug import stream
 from fedplug.api.errors import DataError
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_fedre.receipts import FORMATS, Receipt, Receipts, crop, read_receipts, split_receipts
 from fedplug_fedre.tampering import FIELDS
 from PIL import Image

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from fedplug.api.torch_model import TorchModel
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
+from fedplug_fedre import foreground
 from fedplug_fedre.unet import UNet
 
 
@@ -115,7 +116,20 @@ def test_a_round_of_a_federation_gives_numbers_of_a_segmentation(tmp_path: Path)
     found = Recipe.from_plain(recipe, Catalog.discover())
     code, folder = run_command.start(found, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
-    (row,) = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-    assert set(row["segmentation"]) == {"iou", "precision", "recall", "f_score"}
-    assert 0 <= row["segmentation"]["iou"] <= 1
-    assert row["clients"]["answered"] == 3
+    (row,) = read_rows(folder)
+    assert list(row.figures) == ["IoU", "precision", "recall", "F-score"]
+    assert all(0 <= value <= 1 for value in row.figures.values())
+    assert row.clients.answered == 3
+
+
+def test_figures_of_a_worked_example() -> None:
+    predicted, answers = torch.tensor([[[1, 2, 0], [1, 0, 0]]]), torch.tensor([[[1, 1, 1], [0, 0, 1]]])
+    counts = foreground.count(predicted, answers)
+    assert counts == {"true_positives": 2, "false_positives": 1, "false_negatives": 2}
+    more = {"true_positives": 2, "false_positives": 1, "false_negatives": 0}
+    found = foreground.figures({name: counts[name] + more[name] for name in counts})
+    assert found == pytest.approx({"IoU": 4 / 8, "precision": 4 / 6, "recall": 4 / 6, "F-score": 4 / 6})
+
+
+def test_nothing_found_and_nothing_there_is_zero_not_an_error() -> None:
+    assert foreground.figures({}) == {"IoU": 0.0, "precision": 0.0, "recall": 0.0, "F-score": 0.0}

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.effects import Release, Reveals
+from fedplug.api.effects import Reveals
 from fedplug.api.pictures import Pictures
+from fedplug.api.releases import Release
+from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
+from fedplug.runs.summary import Distribution
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
 from fedplug_lab.report import write_report
 from fedplug_lab.tables import render
+from row_toys import a_row, a_summary
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
@@ -62,24 +66,6 @@ class Page(HTMLParser):
         return "\n".join(text for tag, text in self.texts if tag != "style")
 
 
-def a_row(round: int, **changes: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "round": round, "accuracy": 0.5 + round / 1000, "loss": 2.0 / round, "train_loss": 1.5 / round,
-        "client_accuracy": {"0": 0.4, "1": 0.9}, "clients": {"asked": 2, "answered": 2, "dropped": {}},
-        "zones": {"encrypted": 0.25, "noised": 0.75, "retained": 0.0, "clear": 0.0},
-        "seconds": {"train": 9.0, "protect": 1.0, "wall": 2.0},
-        "bytes": {
-            "up": {"total": 1_500_000, "phases": {"upload": 1_500_000},
-                   "zones": {"encrypted": 1_000_000, "other": 500_000}},
-            "down": {"total": 800, "phases": {"train": 800}, "zones": {"other": 800}},
-            "key_server": {"total": 0, "phases": {}, "zones": {}},
-        },
-        "messages": 4, "epsilon": 0.125 * round, "mask_churn": None if round == 1 else 0.2,
-        "log": {"std.bfv.saturated": 0.5},
-    }  # fmt: skip
-    return {**row, **changes}
-
-
 LEDGER: dict[str, Any] = {
     "verdict": "NO end-to-end DP: 25.0% of coordinates released un-noised.", "delta": 1e-5,
     "warnings": ["mask UNACCOUNTED"],
@@ -91,18 +77,11 @@ LEDGER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def a_summary(**changes: Any) -> dict[str, Any]:
-    summary: dict[str, Any] = {
-        "name": "demo", "digest": "ab" * 32, "recipe": {"name": "demo", "rounds": 3, "delta": 1e-5, "note": "é <b>"},
-        "plan": [("negotiate_mask", "paraaegis.vote", "encrypt 25%"), ("aggregate", "std.mean", "weighted")],
-        "versions": {"fedplug": "0.1.0"}, "engine": "local", "device": "cpu", "seconds_total": 6.5, "resumed": False,
-        "class_distribution": {"classes": ["cat", "dog"], "clients": {"0": [5, 7], "1": [0, 9]}},
-        "command": "fedplug run recipes/demo.yaml --set rounds=3", "noise_sources": {"std.gaussian": "secure"},
-    }  # fmt: skip
-    return {**summary, **changes}
+NOBODY: dict[str, Any] = {"classes": [], "clients": {}}
+"""A class distribution of no clients, of which no picture is drawn."""
 
 
-def written(folder: Path, rows: list[dict[str, Any]], ledger: dict[str, Any] = LEDGER, **changes: Any) -> str:
+def written(folder: Path, rows: list[Row], ledger: dict[str, Any] = LEDGER, **changes: Any) -> str:
     path = write_report(folder, rows, ledger, a_summary(**changes))
     assert path == folder / "report.html"
     assert [each.name for each in folder.iterdir()] == ["report.html"], "no draft is left behind"
@@ -111,7 +90,7 @@ def written(folder: Path, rows: list[dict[str, Any]], ledger: dict[str, Any] = L
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    rows = [a_row(1), a_row(2, clients={"asked": 2, "answered": 1, "dropped": {"1": "ValueError: boom"}}), a_row(3)]
+    rows = [a_row(1), a_row(2, clients={"asked": 2, "answered": 1, "dropped": {1: "ValueError: boom"}}), a_row(3)]
     return written(tmp_path_factory.mktemp("run"), rows)
 
 
@@ -143,7 +122,7 @@ def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
     shown = Page(text).visible()
     for expected in (
         LEDGER["verdict"], "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
-        "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.5 s",
+        "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.0 s",
         "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "ChaCha20", "rounds: 3", "delta: 1.0e-05", "é <b>",
         "training is 90.0% of the work", "5 of 6", "30 values", "∞", "aggregator, client",
     ):  # fmt: skip
@@ -205,14 +184,16 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
         ledger = {"verdict": HOSTILE, "warnings": [HOSTILE], HOSTILE: {HOSTILE: {HOSTILE: [HOSTILE]}},
                   "k": {HOSTILE: 1}}  # fmt: skip
     elif place == "row":
-        rows = [{"round": HOSTILE, "accuracy": 0.5, "zones": {HOSTILE: 1.0}, "log": {HOSTILE: 1.0}, "messages": HOSTILE,
-                 "clients": {"asked": 1, "answered": 0, "dropped": {HOSTILE: HOSTILE}},
-                 "seconds": {HOSTILE: 1.0}, "groups": {HOSTILE: {"accuracy": 0.5}, "g1": {}},
-                 "bytes": {"up": {"total": 9, "zones": {HOSTILE: 9}, "phases": {HOSTILE: 9}}}}]  # fmt: skip
+        group = {"accuracy": 0.5, "loss": 1.0}
+        rows = [a_row(1, zones={HOSTILE: 1.0}, log={HOSTILE: 1.0}, seconds={HOSTILE: 1.0}, figures={HOSTILE: 0.5},
+                      clients={"asked": 1, "answered": 0, "dropped": {3: HOSTILE}}, epsilon_prices=HOSTILE,
+                      groups={HOSTILE: group, "g1": group}, group_members={HOSTILE: [0], "g1": [1]},
+                      bytes={"up": {"total": 9, "zones": {HOSTILE: 9}, "phases": {HOSTILE: 9}}, "down": {},
+                             "key_server": {}})]  # fmt: skip
     elif place == "class":
-        changes = {"class_distribution": {"classes": [HOSTILE, "$x_1$"], "clients": {HOSTILE: [1, 2]}}}
+        changes = {"class_distribution": {"classes": [HOSTILE, "$x_1$"], "clients": {0: [1, 2]}}}
     elif place == "recipe":
-        changes = {"recipe": {HOSTILE: HOSTILE}}
+        changes = {"recipe": {HOSTILE: HOSTILE, "rounds": 3}}
     elif place == "versions":
         changes = {"versions": {HOSTILE: HOSTILE}}
     else:
@@ -224,11 +205,12 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
     assert "<script>alert" in page.visible(), "shown as text"
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, "NaN", 1e300])
-def test_a_diverged_run_is_reported(tmp_path: Path, bad: Any) -> None:
-    ruined = a_row(2, loss=bad, train_loss=bad, accuracy=bad, epsilon=bad, client_accuracy={"0": bad}, mask_churn=bad,
-                   zones={"encrypted": bad}, seconds={"train": bad, "wall": bad}, log={"x": bad},
-                   bytes={"up": {"total": bad, "zones": {"encrypted": bad}}})  # fmt: skip
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, 1e300])
+def test_a_diverged_run_is_reported(tmp_path: Path, bad: float | None) -> None:
+    known = {} if bad is None else {"x": bad}
+    ruined = a_row(2, loss=bad, train_loss=bad, accuracy=bad, epsilon=bad, mask_churn=bad, zones={"encrypted": bad},
+                   client_accuracy={} if bad is None else {0: bad}, seconds=known, log=known, figures=known,
+                   bytes={"up": {}, "down": {}, "key_server": {}})  # fmt: skip
     Page(written(tmp_path, [a_row(1), ruined, a_row(3)]))
     (tmp_path / "report.html").unlink()
     Page(written(tmp_path, [ruined]))
@@ -257,13 +239,27 @@ def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
 
 
 def test_no_round_at_all(tmp_path: Path) -> None:
-    text = written(tmp_path, [], {}, recipe={}, class_distribution=None, plan=[], versions={}, command=None)
+    recipe = {"rounds": 3}
+    text = written(tmp_path, [], {}, recipe=recipe, class_distribution=NOBODY, plan=[], versions={}, command="")
     assert "No round is complete." in text
     assert Page(text).count("svg") == 0
 
 
 def test_rows_with_nothing_in_them(tmp_path: Path) -> None:
-    assert Page(written(tmp_path, [{}, {"round": 2, "bytes": None, "seconds": [], "zones": None}])).count("svg") == 1
+    nothing: dict[str, Any] = {key: {} for key in ("client_accuracy", "zones", "seconds", "log")}
+    nothing |= dict.fromkeys(("accuracy", "loss", "train_loss", "epsilon", "mask_churn"))
+    nothing["bytes"] = {"up": {}, "down": {}, "key_server": {}}
+    assert Page(written(tmp_path, [a_row(1, **nothing), a_row(2, **nothing)])).count("svg") == 1
+
+
+def test_figures_of_a_task_have_a_chart_and_columns_whatever_they_are_called(tmp_path: Path) -> None:
+    rows = [a_row(1), a_row(2, figures={"Dice": 0.25, "hits": 0.5}), a_row(3, figures={"Dice": 0.375, "hits": 0.625})]
+    chart = next(chart for chart in charts(rows, None) if chart.key == "task")
+    assert chart.alt == "After the last round, over the public test set: Dice 0.375, hits 0.625."
+    assert [label for label, _, _ in chart.legend] == ["Dice", "hits"]
+    heads = [text for tag, text in Page(written(tmp_path, rows)).texts if tag == "th"]
+    assert heads.index("Dice") == heads.index("hits") - 1 == heads.index("clients") - 2
+    assert "task" not in {chart.key for chart in charts([a_row(1)], None)}
 
 
 def test_groups_have_a_line_each() -> None:
@@ -283,18 +279,18 @@ def test_any_number_of_rounds(tmp_path: Path, rounds: int) -> None:
 
 
 def test_partition_picture_holds_every_count_and_many_clients() -> None:
-    small = charts([], {"classes": ["cat", "dog"], "clients": {"0": [5, 7], "1": [0, 1234]}})[0]
+    small = charts([], Distribution(["cat", "dog"], {0: [5, 7], 1: [0, 1234]}))[0]
     assert "2 clients hold 12 to 1234 training examples each, of 1 to 2 of 2 classes." in small.alt
     for count in ("5", "7", "1234"):
         assert f">{count}</text>" in small.svg
-    clients = {str(k): [k] * 100 for k in range(50)}
-    many = charts([], {"classes": [f"class {i}" for i in range(100)], "clients": clients})[0]
+    clients = {k: [k] * 100 for k in range(50)}
+    many = charts([], Distribution([f"class {i}" for i in range(100)], clients))[0]
     assert len(many.svg) < 100_000
 
 
-def personal_rows() -> list[dict[str, Any]]:
+def personal_rows() -> list[Row]:
     return [
-        a_row(r, personal_accuracy={"0": 0.6, "1": 0.6 + r / 10}, personal_public_accuracy={"0": 0.5, "1": 0.3})
+        a_row(r, personal_accuracy={0: 0.6, 1: 0.6 + r / 10}, personal_public_accuracy={0: 0.5, 1: 0.3})
         for r in (1, 2)
     ]
 
@@ -317,8 +313,8 @@ def test_personal_models_are_shown_beside_the_global_one(tmp_path: Path) -> None
     assert "personal" not in str(without.legend)
 
 
-@pytest.mark.parametrize("bad", [{}, None, {"0": None}, {"0": math.nan, "1": math.inf}, {"0": "x"}, [1]])
-def test_personal_models_that_have_no_accuracy(tmp_path: Path, bad: Any) -> None:
+@pytest.mark.parametrize("bad", [{}, {0: math.nan, 1: math.inf}])
+def test_personal_models_that_have_no_accuracy(tmp_path: Path, bad: dict[int, float]) -> None:
     rows = [a_row(1, personal_accuracy=bad), *personal_rows(), a_row(4, personal_public_accuracy=bad)]
     Page(written(tmp_path, rows))
     assert not charts([a_row(1, personal_accuracy=bad)], None)[0].wide
@@ -335,13 +331,13 @@ def test_groups_are_listed_with_their_clients(tmp_path: Path) -> None:
     texts = [text for _, text in page.texts]
     at = texts.index("even")
     assert texts[at : at + 6] == ["even", "2", "0, 2", "0.400", "1.000", "0.600"]
-    assert texts[at + 6 : at + 12] == ["odd", "1", "1", "0.250", "–", "0.250"]
+    assert texts[at + 6 : at + 12] == ["odd", "1", "1", "0.250", "NaN", "0.250"]
     assert "Groups" not in Page(text_of_one_group(tmp_path)).visible()
 
 
 def text_of_one_group(folder: Path) -> str:
     (folder / "report.html").unlink()
-    return written(folder, [a_row(1, group_members={"all": [0, 1]}), a_row(2, group_members=None)])
+    return written(folder, [a_row(1, group_members={"all": [0, 1]}), a_row(2, group_members={})])
 
 
 def test_assessments_are_a_table(tmp_path: Path) -> None:
@@ -417,7 +413,7 @@ def test_boxes_are_drawn_and_said_in_words() -> None:
     ],
 )  # fmt: skip
 def test_any_picture_makes_a_sound_page(tmp_path: Path, picture: dict[str, Any]) -> None:
-    path = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=None), kept(a=picture, b=boxes()))
+    path = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=NOBODY), kept(a=picture, b=boxes()))
     text = path.read_text("utf-8")
     page = Page(text)
     assert page.count("script") == 0
@@ -431,14 +427,14 @@ def test_any_picture_makes_a_sound_page(tmp_path: Path, picture: dict[str, Any])
 
 def test_a_page_shows_so_many_pictures_and_names_the_rest(tmp_path: Path) -> None:
     many = kept(**{f"p{i:02}": boxes(count=1) for i in range(26)})
-    text = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=None), many).read_text("utf-8")
+    text = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=NOBODY), many).read_text("utf-8")
     assert Page(text).count("svg") == 24
     assert "2 more pictures are in figures.json." in text
 
 
 def test_the_class_distribution_of_twenty_clients_shows_every_count() -> None:
-    clients = {str(k): [(k * 37 + c * 101) % 400 for c in range(10)] for k in range(20)}
-    (one,) = charts([], {"classes": [str(c) for c in range(10)], "clients": clients})
+    clients = {k: [(k * 37 + c * 101) % 400 for c in range(10)] for k in range(20)}
+    (one,) = charts([], Distribution([str(c) for c in range(10)], clients))
     assert one.wide, "alone it uses the width of the page"
     for k, row in clients.items():
         assert f">{k}</text>" in one.svg

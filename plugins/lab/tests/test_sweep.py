@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
+from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
+from fedplug.runs.summary import Distribution, Summary
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
-from fedplug_lab.records import Records, at_work, result_of
+from fedplug_lab.records import Line, Records, Result, Spread, Volume, at_work, result_of
 from fedplug_lab.sweep_table import columns_of, to_csv
 from fedplug_lab.sweep_watch import SweepWatch
+from row_toys import a_row
 from toy_components import recipe_of, toy_catalog
 
 GRID = "parameters: {train.scale: [0.01, 0.5], data.partition.alpha: [0.5, 5]}"
@@ -52,8 +57,15 @@ def grid_of(folder: Path, text: str) -> Path:
     return file
 
 
-def lines_of(settings: Settings) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (settings.output / "sweep.jsonl").read_text().splitlines()]
+def lines_of(settings: Settings) -> list[Line]:
+    return Records(settings.output).lines
+
+
+def results_of(lines: list[Line]) -> list[Result]:
+    """Of runs none of which failed."""
+    results = [line.result for line in lines if line.result]
+    assert len(results) == len(lines)
+    return results
 
 
 # ---- which runs a grid makes
@@ -193,20 +205,22 @@ def test_a_sweep_runs_everything_and_keeps_a_line_each(
     assert [row.split()[:2] for row in shown[5:7]] == [["0.01", "2"], ["0.5", "2"]]
     lines = lines_of(settings)
     assert len(lines) == 4
-    for line in lines:
-        run = settings.output / line["run"]
-        rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()]
-        assert line["accuracy"] == rows[-1]["accuracy"]
-        assert line["bytes"]["up"] == rows[-1]["bytes"]["up"]["total"]
-        assert line["zones"]["clear"] == 1.0
-        assert line["seconds"].keys() >= {"train", "protect", "wall"}
-        assert line["verdict"] == json.loads((run / "ledger.json").read_text())["verdict"]
-        assert (line["status"], line["resumed"], line["personal_accuracy"]) == ("done", False, None)
-        assert run.name.startswith(f"scale={line['parameters']['train.scale']}-seed={line['seed']}-20")
+    for line, result in zip(lines, results_of(lines), strict=True):
+        run = settings.output / line.run
+        last = read_rows(run)[-1]
+        assert result.accuracy == last.accuracy
+        assert result.bytes.up == last.bytes.up.total
+        assert result.zones["clear"] == 1.0
+        assert result.seconds.keys() >= {"train", "protect"}
+        assert result.wall_seconds > 0
+        assert result.verdict == json.loads((run / "ledger.json").read_text())["verdict"]
+        assert (line.resumed, result.personal_accuracy) == (False, None)
+        assert run.name.startswith(f"scale={line.parameters['train.scale']}-seed={line.seed}-20")
     table = list(csv.DictReader(io.StringIO((settings.output / "sweep.csv").read_text())))
-    assert [float(row["train.scale"]) for row in table] == [line["parameters"]["train.scale"] for line in lines]
-    assert [float(row["accuracy"]) for row in table] == [line["accuracy"] for line in lines]
-    assert len({line["accuracy"] for line in lines}) == 4, "the parameters do something"
+    assert [float(row["train.scale"]) for row in table] == [line.parameters["train.scale"] for line in lines]
+    accuracies = [result.accuracy for result in results_of(lines)]
+    assert [float(row["accuracy"]) for row in table] == accuracies
+    assert len(set(accuracies)) == 4, "the parameters do something"
 
 
 def test_what_is_done_is_not_run_again(
@@ -220,35 +234,45 @@ def test_what_is_done_is_not_run_again(
     shown = capsys.readouterr().out
     assert shown.startswith("1 of 2 are done already\n1/2 scale=0.02: accuracy")
     assert "2/2" not in shown
-    assert [line["parameters"]["train.scale"] for line in lines_of(settings)] == [0.01, 0.02]
+    assert [line.parameters["train.scale"] for line in lines_of(settings)] == [0.01, 0.02]
     assert lines_of(settings)[:1] == first
     # Another recipe under the same parameters is another run.
     assert sweeps.sweep(recipe, grid_of(tmp_path, one), settings, ["min_clients=3"], catalog=catalog) == 0
     assert len(lines_of(settings)) == 3
 
 
+THREE = "parameters: {train.scale: [0.01, 0.02, 0.03]}"
+
+
+@contextlib.contextmanager
+def ended_in_the_second_run(monkeypatch: pytest.MonkeyPatch, round: int, error: BaseException) -> Iterator[None]:
+    """Inside, the second of the three runs ends with an error when that round (0-based) begins."""
+    whole = Protocol.round
+
+    def breaks(protocol: Protocol, now: int) -> None:
+        if protocol.recipe.train.options.scale == 0.02 and now == round:  # type: ignore[attr-defined]
+            raise error
+        whole(protocol, now)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Protocol, "round", breaks)
+        yield
+
+
 def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
     tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    grid = grid_of(tmp_path, "parameters: {train.scale: [0.01, 0.02, 0.03]}")
-    whole = Protocol.round
-
-    def breaks(protocol: Protocol, round: int) -> None:
-        if protocol.recipe.train.options.scale == 0.02:  # type: ignore[attr-defined]
-            raise RuntimeError("the toy broke")
-        whole(protocol, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", breaks)
+    grid = grid_of(tmp_path, THREE)
+    with ended_in_the_second_run(monkeypatch, 0, RuntimeError("the toy broke")):
         assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 1
     printed = capsys.readouterr()
     assert "2/3 scale=0.02: failed: RuntimeError: the toy broke" in printed.out
     assert "1 of 3 runs failed; the same command tries them again" in printed.err
-    assert [line["status"] for line in lines_of(settings)] == ["done", "failed", "done"]
+    assert [bool(line.result) for line in lines_of(settings)] == [True, False, True]
     assert [cells for title, cells, _ in columns_of(lines_of(settings)) if title == "runs"] == [["1", "0 of 1", "1"]]
     assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 0
-    assert [line["status"] for line in lines_of(settings)] == ["done", "failed", "done", "done"]
+    assert [bool(line.result) for line in lines_of(settings)] == [True, False, True, True]
     assert len(capsys.readouterr().out.splitlines()) == 7, "done already, one run, the table, its file"
 
 
@@ -256,21 +280,14 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
     tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    grid = grid_of(tmp_path, "parameters: {train.scale: [0.01, 0.02, 0.03]}")
-    whole = Protocol.round
-
-    def stops(protocol: Protocol, round: int) -> None:
-        if protocol.recipe.train.options.scale == 0.02 and round == 1:  # type: ignore[attr-defined]
-            raise KeyboardInterrupt
-        whole(protocol, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", stops)
+    grid = grid_of(tmp_path, THREE)
+    with ended_in_the_second_run(monkeypatch, 1, KeyboardInterrupt()):
         assert sweeps.sweep(recipe, grid, settings, ["rounds=2"], catalog=catalog) == 130
     assert "Interrupted; 1 of 3 runs are recorded" in capsys.readouterr().out
     assert len(lines_of(settings)) == 1
     assert (settings.output / "sweep.csv").read_text().count("\n") == 2
     rounds: list[tuple[float, int]] = []
+    whole = Protocol.round
 
     def watched(protocol: Protocol, round: int) -> None:
         rounds.append((protocol.recipe.train.options.scale, round))  # type: ignore[attr-defined]
@@ -280,8 +297,8 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
     assert sweeps.sweep(recipe, grid, settings, ["rounds=2"], catalog=catalog) == 0
     assert rounds == [(0.02, 1), (0.03, 0), (0.03, 1)], "the interrupted run goes on in its second round"
     lines = lines_of(settings)
-    assert [line["resumed"] for line in lines] == [False, True, False]
-    assert [line["rounds"] for line in lines] == [2, 2, 2]
+    assert [line.resumed for line in lines] == [False, True, False]
+    assert [result.rounds for result in results_of(lines)] == [2, 2, 2]
     assert len([path for path in settings.output.iterdir() if path.is_dir()]) == 3
 
 
@@ -296,7 +313,7 @@ def test_a_run_that_cannot_be_resumed_starts_anew(
     capsys.readouterr()
     assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 0
     assert "it starts anew" in capsys.readouterr().out
-    assert [line["resumed"] for line in lines_of(settings)] == [False]
+    assert [line.resumed for line in lines_of(settings)] == [False]
 
 
 def test_ctrl_c_between_two_runs(
@@ -332,26 +349,35 @@ def test_only_one_sweep_works_in_a_folder(tmp_path: Path, recipe: Path, settings
 # ---- what is kept
 
 
-def a_line(scale: float, seed: int, **changes: Any) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "digest": f"{scale}-{seed}", "case": "", "parameters": {"train.scale": scale}, "seed": seed, "status": "done",
-        "accuracy": 0.5 + seed / 10, "best_accuracy": 0.9, "zones": {"encrypted": 0.25, "clear": 0.75, "noised": 0.0},
-        "personal_accuracy": {"min": 0.1, "mean": 0.2, "max": 0.3}, "seconds": {"wall": 2.0},
-        "bytes": {"up": 1_500_000}, "epsilon": None, "run": "x",
+def a_line(scale: float, seed: int, parameters: dict[str, Any] | None = None, **changes: Any) -> Line:
+    found: dict[str, Any] = {
+        "rounds": 3, "accuracy": 0.5 + seed / 10, "best_accuracy": 0.9, "loss": 1.0, "log": {}, "wall_seconds": 2.0,
+        "zones": {"encrypted": 0.25, "clear": 0.75, "noised": 0.0}, "seconds": {"train": 1.0},
+        "personal_accuracy": {"min": 0.1, "mean": 0.2, "max": 0.3}, "epsilon": None, "verdict": "NO",
+        "bytes": {"up": 1_500_000, "down": 0, "key_server": 0},
         "assessments": {"toy.clusters": {"adjusted_rand_index": 1.0}},
     }  # fmt: skip
-    return {**line, **changes}
+    result = Result.from_plain({**found, **changes})
+    return Line(f"{scale}-{seed}", "", parameters or {"train.scale": scale}, seed, "x", result=result)
 
 
 def test_the_table_has_mean_and_standard_deviation_over_seeds() -> None:
     lines = [a_line(scale, seed) for scale in (0.1, 0.2) for seed in (1, 2, 3)]
-    lines.append(a_line(0.2, 4, status="failed", accuracy=None, error="boom"))
+    lines.append(Line("0.2-4", "", {"train.scale": 0.2}, 4, error="boom"))
     table = {title: cells for title, cells, _ in columns_of(lines)}
     assert table == {
         "scale": ["0.1", "0.2"], "runs": ["3", "3 of 4"], "accuracy": ["0.700 ± 0.100"] * 2, "best": ["0.900"] * 2,
         "personal mean": ["0.200"] * 2, "lowest": ["0.100"] * 2, "highest": ["0.300"] * 2, "encrypted": ["25.0%"] * 2,
-        "clear": ["75.0%"] * 2, "seconds": ["2.0"] * 2, "MB up": ["1.50"] * 2, "adjusted rand index": ["1"] * 2,
+        "clear": ["75.0%"] * 2, "seconds": ["2.0"] * 2, "MB up": ["1.50"] * 2, "MB down": ["0.00"] * 2,
+        "adjusted rand index": ["1"] * 2,
     }  # fmt: skip
+
+
+def test_figures_of_a_task_are_columns() -> None:
+    lines = [a_line(0.1, 1, figures={"Dice": 0.25}), a_line(0.2, 1)]
+    columns = {title: cells for title, cells, _ in columns_of(lines)}
+    assert columns["Dice"] == ["0.250", "–"]
+    assert next(csv.DictReader(io.StringIO(to_csv(lines))))["figures.Dice"] == "0.25"
 
 
 def test_a_parameter_may_be_called_as_a_result_is() -> None:
@@ -371,7 +397,7 @@ def test_the_csv_holds_every_number_and_any_text() -> None:
 
 
 def test_a_line_that_a_kill_cut_off_is_forgotten_another_damaged_one_is_not(tmp_path: Path) -> None:
-    good = json.dumps(a_line(0.1, 1))
+    good = a_line(0.1, 1).to_json()
     file = tmp_path / "sweep.jsonl"
     file.write_text(f"{good}\n{good[:40]}")
     records = Records(tmp_path)
@@ -385,20 +411,27 @@ def test_a_line_that_a_kill_cut_off_is_forgotten_another_damaged_one_is_not(tmp_
 
 
 def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: Path) -> None:
+    clock = dict.fromkeys(("compute", "transfer", "server", "key_server"), 0.0)
     rows = [
-        {"round": r, "accuracy": 0.9 - r / 10, "personal_accuracy": {"0": 0.5, "1": 0.7}, "simulated": {"seconds": 1.5},
-         "log": {"x": r}, "bytes": {"up": {"total": 5}}, "seconds": {"wall": 1.0, "train": 2.0}}
+        a_row(r, accuracy=0.9 - r / 10, personal_accuracy={0: 0.5, 1: 0.7}, log={"x": r}, wall_seconds=1.0,
+              simulated={"seconds": 1.5, "slowest": 0, "clients": {}, **clock}, seconds={"train": 2.0},
+              figures={"Dice": r / 4})
         for r in (1, 2)
     ]  # fmt: skip
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
     (tmp_path / "ledger.json").write_text('{"verdict": "NO"}')
-    (tmp_path / "summary.json").write_text('{"assessments": {"c": {"silhouette": 0.5}}}')
-    line = result_of(tmp_path)
-    assert line["personal_accuracy"] == {"min": 0.5, "mean": pytest.approx(0.6), "max": 0.7}
-    assert line["personal_public_accuracy"] is None
-    assert (line["accuracy"], line["best_accuracy"]) == (pytest.approx(0.7), pytest.approx(0.8))
-    assert (line["simulated_seconds"], line["seconds"], line["bytes"]) == (3.0, {"wall": 2.0, "train": 4.0}, {"up": 10})
-    assert (line["log"], line["assessments"], line["verdict"]) == ({"x": 2}, {"c": {"silhouette": 0.5}}, "NO")
+    ran = Summary("x", "0" * 64, {}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
+    ran.assessments = {"c": {"silhouette": 0.5}}
+    (tmp_path / "summary.json").write_text(ran.to_json())
+    found = result_of(tmp_path)
+    assert found.personal_accuracy == Spread(0.5, pytest.approx(0.6), 0.7)
+    assert found.personal_public_accuracy is None
+    assert (found.accuracy, found.best_accuracy) == (pytest.approx(0.7), pytest.approx(0.8))
+    assert (found.simulated_seconds, found.wall_seconds, found.seconds) == (3.0, 2.0, {"train": 4.0})
+    assert found.bytes == Volume(3_000_000, 1600, 0)
+    assert (found.log, found.assessments, found.verdict) == ({"x": 2}, {"c": {"silhouette": 0.5}}, "NO")
+    assert found.figures == {"Dice": 0.5}
+    assert Result.from_json(found.to_json()) == found
 
 
 # ---- what a person sees

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, gaussian_epsilon
 from fedplug.api.context import Server
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.releases import Release
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_paraaegis.literal_noise import LiteralNoise
 from toy_components import paraaegis, run_protocol, toy_catalog
 
@@ -129,7 +129,7 @@ def test_it_needs_a_clip() -> None:
 def test_the_ledger_of_a_run_states_the_truth() -> None:
     noised = [{"use": "std.clip", "norm": 1.0}, {"use": "paraaegis.literal_noise", "epsilon": 1}]
     outcome = run_protocol(paraaegis(0.1, noised=noised, rounds=2))
-    epsilon = outcome.rows[-1]["epsilon"]
+    epsilon = outcome.rows[-1].epsilon
     largest = outcome.protocol.server.state["paraaegis.literal_noise"]["largest"]
     multiplier = component().stddev(1.0, largest, 2)
     assert epsilon == pytest.approx(true_epsilon(multiplier, 2), rel=1e-6)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.views import Wire
+from fedplug.wire.record import Wire
 from fedplug_paraaegis.vote import Vote
 from toy_components import Outcome, build, initial_vector, paraaegis, pushed, recipe_of, run_protocol, weights_of
 
@@ -67,9 +67,9 @@ def test_the_noise_of_the_rest_is_that_of_dp_fedavg_and_the_encrypted_zone_has_n
 def test_the_encrypted_share_is_floor_of_ratio_times_size(decay: float) -> None:
     """Spec 12."""
     outcome = run_protocol(paraaegis(0.3, decay=decay, rounds=3))
-    sizes = [round(row["zones"]["encrypted"] * 650) for row in outcome.rows]
+    sizes = [round(row.zones["encrypted"] * 650) for row in outcome.rows]
     assert sizes == [int(0.3 * decay**t * 650 + 1e-9) for t in range(3)]
-    assert outcome.rows[1]["mask_churn"] > 0
+    assert outcome.rows[1].mask_churn > 0
 
 
 def encrypted_values(outcome: Outcome, plain: dict[str, Any]) -> np.ndarray:

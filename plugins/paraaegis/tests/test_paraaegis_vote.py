@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from fedplug import Layout, Plan
 from fedplug.api.errors import ProtectionError
-from fedplug.api.scores import highest
 from fedplug.api.types import BASE_ZONES
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
 from fedplug_paraaegis.vote import Vote
+from fedplug_std.scores import highest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -10,10 +10,11 @@ import pytest
 import torch
 from fedplug import Client, Context, Layout
 from fedplug.api import pictures
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.torch_model import TorchModel
-from fedplug.api.types import BASE_ZONES, ClientData, Examples
-from fedplug.testing import check_component
+from fedplug.api.types import BASE_ZONES
+from fedplug.testing.static import check_component
 from fedplug_selectiveshield.consensus import Consensus
 from fedplug_selectiveshield.fisher import Fisher, normalised
 from hypothesis import given, settings

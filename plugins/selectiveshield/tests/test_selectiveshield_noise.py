@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Seal, gaussian_epsilon
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
-from fedplug.privacy.accounting import effective_multiplier, gaussian_rdp_epsilon, rdp_to_epsilon
+from fedplug.privacy.accounting import effective_multiplier
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier
 from fedplug_std.gaussian import Gaussian
 from pydantic import ValidationError

@@ -10,11 +10,11 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Server, gaussian_delta
+from fedplug import GroundTruth, Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.party_memory import ServerMemory
 from fedplug.privacy.charging import releases_of
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_sensecrypt import affinity
 from fedplug_sensecrypt.affinity import cluster, distances, merge_small, silhouette
 from fedplug_sensecrypt.clusters import Clusters, clip
@@ -303,11 +303,14 @@ def test_adjusted_rand_index_against_the_truth() -> None:
     component.name = "c"
     groups = {"cluster-1": [0, 1, 2], "cluster-2": [3, 4, 5]}
     server = Server(state={"c": {"facts": {"clusters": 2.0}}}, remembered=ServerMemory(groups=groups))
-    right, wrong = [7, 7, 7, 2, 2, 2], [0, 1, 0, 1, 0, 1]
-    assert component.assess(server, {"categories": right}) == {"clusters": 2.0, "adjusted_rand_index": 1.0}
-    assert component.assess(server, {"categories": wrong})["adjusted_rand_index"] < 0.1
-    assert component.assess(server, {"categories": None}) == {"clusters": 2.0}
-    assert component.assess(Server(), {"categories": right}) == {}
+    right, wrong, unknown = (
+        GroundTruth(classes=[], examples={}, categories=categories)
+        for categories in ([7, 7, 7, 2, 2, 2], [0, 1, 0, 1, 0, 1], None)
+    )
+    assert component.assess(server, right) == {"clusters": 2.0, "adjusted_rand_index": 1.0}
+    assert component.assess(server, wrong)["adjusted_rand_index"] < 0.1
+    assert component.assess(server, unknown) == {"clusters": 2.0}
+    assert component.assess(Server(), right) == {}
 
 
 def test_silhouette_is_that_of_the_paper() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from fedplug import gaussian_epsilon
+from fedplug import GroundTruth, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
@@ -68,12 +68,12 @@ def test_four_categories_are_found() -> None:
     assert sorted(groups.values()) == [list(range(5 * k, 5 * k + 5)) for k in range(4)]
     assert len({outcome.vectors[5 * k].tobytes() for k in range(4)}) == 4
     assert all(np.array_equal(outcome.vectors[k], outcome.vectors[k - k % 5]) for k in range(20))
-    log = outcome.rows[0]["log"]
+    log = outcome.rows[0].log
     assert log["sensecrypt.clusters.clusters"] == 4
     alphas = [log[f"sensecrypt.select.security_level.client_{k}"] for k in range(5)]
     np.testing.assert_allclose(alphas, 1 - 0.7 * np.exp(-1.3 * np.array([1, 2 / 3, 0.5, 10 / 24, 1 / 3])))
     component = outcome.protocol.composition.components["sensecrypt.clusters"]
-    truth = {"categories": [k // 5 for k in range(20)]}
+    truth = GroundTruth(classes=[], examples={}, categories=[k // 5 for k in range(20)])
     assert component.assess(outcome.protocol.server, truth)["adjusted_rand_index"] == 1
 
 

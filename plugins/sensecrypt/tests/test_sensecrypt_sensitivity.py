@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.types import ClientData, Examples
+from fedplug.api.data import ClientData, Examples
 from fedplug_sensecrypt.sensitivity import Sensitivity
 
 CLASSES, PIXELS = 3, 4

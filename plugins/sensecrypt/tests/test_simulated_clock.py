@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -15,14 +16,27 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.context import Client
 from fedplug.api.errors import RecipeError
+from fedplug.api.reports import Reports
+from fedplug.api.rows import Row, SimulatedTime
 from fedplug.console.display import PlainDisplay, totals
 from fedplug.console.live import rounds_table
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.wire.calls import reports_problem
+from fedplug.runs.summary import Distribution, Summary
 from fedplug_lab.figures import charts
 from fedplug_lab.report import write_report
 from fedplug_sensecrypt.profiles import UNLIMITED, Profile, by_party, profiles_of
-from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
+from fedplug_sensecrypt.simulated_clock import (
+    MEASURED,
+    OTHER,
+    ClientBytes,
+    Done,
+    Party,
+    Work,
+    round_seconds,
+    samples_of,
+    unit_costs,
+    work_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import Outcome, build, recipe_of, run_protocol, toy_catalog
@@ -64,8 +78,8 @@ def test_a_round_worked_out_by_hand() -> None:
     assert (found.key_server.compute, found.key_server.transfer) == pytest.approx((0.4, 0))
     assert found.seconds == pytest.approx(1.0 + 0.6 + 0.4)
     row = found.to_row()
-    assert row["clients"] == pytest.approx({"0": 1.0, "1": 0.5})
-    assert {key: row[key] for key in ("compute", "transfer")} == pytest.approx({"compute": 0.5, "transfer": 0.5})
+    assert row.clients == pytest.approx({0: 1.0, 1: 0.5})
+    assert (row.compute, row.transfer) == pytest.approx((0.5, 0.5))
 
 
 def test_the_slower_client_dominates() -> None:
@@ -91,7 +105,7 @@ def test_equal_profiles_and_work_give_equal_times_and_the_first_client() -> None
 def test_a_round_without_clients_takes_the_servers_time_only() -> None:
     found = round_seconds({"server": {MEASURED: 2.0}}, {}, by_party([]), {})
     assert (found.slowest, found.seconds) == (None, 2.0)
-    assert found.to_row()["clients"] == {}
+    assert found.to_row().clients == {}
 
 
 @given(
@@ -157,7 +171,7 @@ def test_an_operation_inside_another_is_measured_once() -> None:
 # -- in a run ----------------------------------------------------------------------------------------------------------
 
 
-def parties_of(rows: list[dict[str, Any]]) -> list[dict[str, dict[str, float]]]:
+def parties_of(rows: list[Row]) -> list[dict[str, dict[str, float]]]:
     """How many operations each party did in each round, without what is measured in seconds."""
     return [
         {
@@ -177,11 +191,11 @@ def sealed() -> Outcome:
 
 def test_rows_hold_the_simulated_seconds_and_what_they_follow_from(sealed: Outcome) -> None:
     for number, row in enumerate(sealed.rows[:-1], start=1):
-        simulated = row["simulated"]
-        assert simulated["slowest"] == 2  # the one with a CPU and a tenth of the bandwidth
-        assert simulated["compute"] + simulated["transfer"] == pytest.approx(simulated["clients"]["2"])
-        together = simulated["clients"]["2"] + simulated["server"] + simulated["key_server"]
-        assert simulated["seconds"] == pytest.approx(together)
+        simulated = row.simulated
+        assert simulated is not None
+        assert simulated.slowest == 2  # the one with a CPU and a tenth of the bandwidth
+        assert simulated.compute + simulated.transfer == pytest.approx(simulated.clients[2])
+        assert simulated.seconds == pytest.approx(simulated.clients[2] + simulated.server + simulated.key_server)
         # Every number of it can be recomputed from the rows so far.
         costs = unit_costs(samples_of(sealed.rows[:number]))
         parsed = profiles_of(sealed.protocol.recipe)
@@ -191,8 +205,9 @@ def test_rows_hold_the_simulated_seconds_and_what_they_follow_from(sealed: Outco
 def test_other_costs_can_be_put_in_place_of_the_measured_ones(sealed: Outcome) -> None:
     operations, traffic = work_of(sealed.rows[0])
     devices = by_party(profiles_of(sealed.protocol.recipe))
-    sealing = next(name for name in sealed.rows[0]["operations"] if name.endswith("encrypt"))
-    costs = dict.fromkeys(sealed.rows[0]["operations"], 0.0)
+    done = Work.of(sealed.rows[0]).operations
+    sealing = next(name for name in done if name.endswith("encrypt"))
+    costs = dict.fromkeys(done, 0.0)
     found = round_seconds(operations, traffic, devices, costs | {sealing: 7.0, MEASURED: 0.0})
     assert found.clients[2].compute == pytest.approx(7.0 * operations[2][sealing])
     assert found.clients[0].compute == pytest.approx(7.0 * operations[0][sealing] / 24)
@@ -202,25 +217,24 @@ def test_core_operations_are_counted_in_examples(sealed: Outcome) -> None:
     weights = sealed.protocol.server.remembered.weights
     sizes = {client_id: work_of(sealed.rows[0])[0][client_id]["train"] for client_id in weights}
     assert weights == pytest.approx({client_id: size / max(sizes.values()) for client_id, size in sizes.items()})
-    for row in sealed.rows:
-        for table in row["client_operations"].values():
-            assert table["train"]["count"] == table["score"]["count"] >= 1
-            assert table["train"]["seconds"] > 0
-        names = {name for table in row["client_operations"].values() for name in table}
-        assert names <= row["operations"].keys()
-        everyone = row["client_operations"].values()
-        assert row["operations"]["train"]["count"] == sum(table["train"]["count"] for table in everyone)
-    rests = [row["client_operations"]["0"][OTHER]["count"] for row in sealed.rows]
+    for work in map(Work.of, sealed.rows):
+        for table in work.clients.values():
+            assert table["train"].count == table["score"].count >= 1
+            assert table["train"].seconds > 0
+        assert {name for table in work.clients.values() for name in table} <= work.operations.keys()
+        assert work.operations["train"].count == sum(table["train"].count for table in work.clients.values())
+    rests = [Work.of(row).clients[0][OTHER].count for row in sealed.rows]
     assert rests == [1, 1, 2]  # the end of the run belongs to the last row
 
 
 def test_named_and_other_seconds_are_all_there_is_but_evaluation(sealed: Outcome) -> None:
     """The seconds of the operations are those of the phases, evaluation left out: nothing is counted twice."""
     for row in sealed.rows:
-        clients = sum(entry["seconds"] for table in row["client_operations"].values() for entry in table.values())
-        servers = sum(entry["seconds"] for table in row["server_operations"].values() for entry in table.values())
-        ignored = sum(row["seconds"].get(phase, 0.0) for phase in ("wall", "evaluate", "checkpoint"))
-        assert clients + servers == pytest.approx(sum(row["seconds"].values()) - ignored, rel=1e-6)
+        work = Work.of(row)
+        clients = sum(done.seconds for table in work.clients.values() for done in table.values())
+        servers = sum(done.seconds for table in work.servers.values() for done in table.values())
+        ignored = sum(row.seconds.get(phase, 0.0) for phase in ("evaluate", "checkpoint"))
+        assert clients + servers == pytest.approx(sum(row.seconds.values()) - ignored, rel=1e-6)
 
 
 def test_bytes_of_the_clients_are_those_on_the_wire(sealed: Outcome) -> None:
@@ -230,12 +244,12 @@ def test_bytes_of_the_clients_are_those_on_the_wire(sealed: Outcome) -> None:
         for message in (message for round in rounds for message in sealed.sent(round=round)):
             sender, receiver = message.sender.partition(":")[2], message.receiver.partition(":")[2]
             expected.setdefault(sender or receiver, Counter())["up" if sender else "down"] += len(message.data)
-        assert row["client_bytes"] == {c: dict(sent) for c, sent in expected.items() if c}
-        for direction in ("up", "down"):
-            total = row["bytes"][direction]["total"]
-            assert total == sum(sent[direction] for sent in row["client_bytes"].values()) > 0
+        found = Work.of(row).client_bytes
+        assert found == {int(c): ClientBytes(**sent) for c, sent in expected.items() if c}
+        up, down, between = row.bytes.up.total, row.bytes.down.total, row.bytes.key_server.total
+        assert up == sum(sent.up for sent in found.values()) > 0
+        assert down == sum(sent.down for sent in found.values()) > 0
         _, traffic = work_of(row)
-        up, down, between = (row["bytes"][way]["total"] for way in ("up", "down", "key_server"))
         assert sum(traffic["server"]) == up + down + between
         assert sum(traffic["key_server"]) == between > 0
     assert not sealed.wire.traffic  # taken with every row: a long run does not pile it up
@@ -244,26 +258,27 @@ def test_bytes_of_the_clients_are_those_on_the_wire(sealed: Outcome) -> None:
 def test_both_engines_count_the_same(sealed: Outcome) -> None:
     processes = run_protocol(dict(sealed.protocol.recipe.to_plain()), "processes")
     assert parties_of(processes.rows) == parties_of(sealed.rows)
-    assert [row["client_bytes"] for row in processes.rows] == [row["client_bytes"] for row in sealed.rows]
-    assert all(row["simulated"]["slowest"] == 2 for row in processes.rows)
+    assert [Work.of(row).client_bytes for row in processes.rows] == [Work.of(row).client_bytes for row in sealed.rows]
+    assert all(row.simulated and row.simulated.slowest == 2 for row in processes.rows)
 
 
 def test_clients_that_take_no_part_or_drop_out_need_no_operations() -> None:
     fails = {"use": "toy.fail", "clients": [1], "rounds": [0, 1]}
     outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, score_parameters=[fails]))
     for row in outcome.rows:
-        assert row["clients"]["dropped"].keys() == {"1"}
-        assert row["simulated"]["clients"].keys() == {"0", "1", "2", "3"}  # it was waited for
-        assert sum(sent["up"] for sent in row["client_bytes"].values()) == row["bytes"]["up"]["total"]
+        assert row.clients.dropped.keys() == {1}
+        assert row.simulated is not None
+        assert row.simulated.clients.keys() == {0, 1, 2, 3}  # it was waited for
+        assert sum(sent.up for sent in Work.of(row).client_bytes.values()) == row.bytes.up.total
     half = {"scheme": "fixed", "rate": 0.5, "source": "reproducible"}
     for row in run_protocol(recipe_of(profiles=SLOW_AND_FAST, sampling=half, rounds=3)).rows[:-1]:
-        assert len(row["simulated"]["clients"]) == len(row["client_operations"]) == 2
+        assert row.simulated is not None
+        assert len(row.simulated.clients) == len(Work.of(row).clients) == 2
 
 
 def test_without_profiles_nothing_is_reported_and_nothing_written() -> None:
     outcome = run_protocol(recipe_of("encrypted", SEALED))
-    added = {"simulated", "operations", "client_operations", "server_operations", "client_bytes"}
-    assert not any(added & row.keys() for row in outcome.rows)
+    assert not any(row.simulated or row.added for row in outcome.rows)
     replies = [message.decode() for message in outcome.wire.messages if message.receiver == "server"]
     assert not any("operations" in reply["reports"] for reply in replies)
     assert charts_of(outcome.rows) is None
@@ -280,21 +295,21 @@ def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
     state = codec.decode(codec.encode(first.state()))
     engine.close()
     for row in (*state["rows"], state["awaiting"]):
-        for table in row["client_operations"].values():
+        for table in row["added"]["work"]["clients"].values():
             table["train"]["seconds"] = 5.0 * table["train"]["count"]
     second, engine, _ = build(plain)
     engine.load(tmp_path)
     second.restore(state)
     second.run(2)
     engine.close()
-    assert [row["round"] for row in second.rows] == [1, 2, 3, 4]
-    assert [row["simulated"] for row in second.rows[:1]] == [row["simulated"] for row in first.rows[:1]]
-    assert state["awaiting"]["simulated"] == second.rows[1]["simulated"]
+    assert [row.round for row in second.rows] == [1, 2, 3, 4]
+    assert [row.simulated for row in second.rows[:1]] == [row.simulated for row in first.rows[:1]]
+    assert SimulatedTime.from_plain(state["awaiting"]["simulated"]) == second.rows[1].simulated
     costs = unit_costs(samples_of(second.rows[:3]))
     expected = round_seconds(*work_of(second.rows[2]), by_party(profiles_of(second.recipe)), costs)
-    assert second.rows[2]["simulated"] == expected.to_row()
+    assert second.rows[2].simulated == expected.to_row()
     assert costs["train"] > 1
-    assert second.rows[2]["simulated"]["compute"] > 1  # the rounds before the restart have their say
+    assert expected.to_row().compute > 1  # the rounds before the restart have their say
 
 
 def test_parties_know_their_profile() -> None:
@@ -309,19 +324,20 @@ def test_parties_know_their_profile() -> None:
 @pytest.mark.parametrize(
     ("operations", "problem"),
     [
-        (3, "operations is 3, not counts and seconds by name"),
-        ({1: [1, 2]}, "operations is a dict, not"),
-        ({"a": [1]}, "operations.a is a list, not a count and seconds"),
-        ({"a": [1, -1]}, "operations.a is"),
-        ({"a": [math.nan, 1]}, "operations.a is"),
-        ({"a": [1, math.inf]}, "operations.a is"),
-        ({"a": [True, 1]}, "operations.a is"),
-        ({"a": 1}, "operations.a is 1, not"),
+        (3, "operations is 3: input should be a valid dictionary"),
+        ({1: [1, 2]}, r"operations.1.\[key\] is 1: input should be a valid string"),
+        ({"a": [1]}, "operations.a is a list: list should have at least 2 items"),
+        ({"a": [1, -1]}, "operations.a.1 is -1: input should be greater than or equal to 0"),
+        ({"a": [math.nan, 1]}, "operations.a.0 is nan"),
+        ({"a": [1, math.inf]}, "operations.a.1 is inf"),
+        ({"a": [True, 1]}, "operations.a.0 is True"),
+        ({"a": 1}, "operations.a is 1: input should be a valid list"),
     ],
 )
 def test_malformed_operations_are_refused(operations: Any, problem: str) -> None:
-    assert problem in reports_problem({"operations": operations})
-    assert not reports_problem({"operations": {"a": [1.0, 2.0]}})
+    with pytest.raises(ValueError, match=problem):
+        Reports.from_plain({"operations": operations})
+    assert Reports.from_plain({"operations": {"a": [1.0, 2.0]}}).operations == {"a": [1.0, 2.0]}
 
 
 def test_a_component_cannot_take_the_names_of_the_rest() -> None:
@@ -333,8 +349,9 @@ def test_a_component_cannot_take_the_names_of_the_rest() -> None:
 
     outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, rounds=1), prepare=prepare)
     (row,) = outcome.rows
-    assert row["operations"].get(MEASURED, {"count": 0})["count"] < 10
-    assert row["operations"][OTHER]["count"] == 8  # four clients: the round, and the end of the run
+    done = Work.of(row).operations
+    assert done.get(MEASURED, Done()).count < 10
+    assert done[OTHER].count == 8  # four clients: the round, and the end of the run
 
 
 # -- in the recipe -----------------------------------------------------------------------------------------------------
@@ -425,7 +442,7 @@ def test_many_clients_without_a_profile_are_one_short_message(timed: Path) -> No
 # -- what people see ---------------------------------------------------------------------------------------------------
 
 
-def charts_of(rows: list[dict[str, Any]]) -> Any:
+def charts_of(rows: list[Row]) -> Any:
     return next((chart for chart in charts(rows, None) if chart.key == "simulated"), None)
 
 
@@ -434,8 +451,8 @@ def test_the_report_draws_both_clocks(sealed: Outcome) -> None:
     assert chart.title == "Simulated clock beside the wall clock"
     assert "In 3 of 3 rounds it waits for client 2" in chart.alt
     assert [label for label, _, _ in chart.legend][-1] == "wall clock"
-    for odd in ({"seconds": math.nan, "slowest": None}, {"seconds": 1.0, "slowest": 9, "clients": {"9": None}}):
-        charts_of([*sealed.rows, {"round": 4, "simulated": odd}])
+    nobody = SimulatedTime(0.0, None, 0.0, 0.0, 0.0, 0.0, {})
+    assert charts_of([dataclasses.replace(sealed.rows[0], simulated=nobody)]).alt.endswith("No client took part.")
 
 
 def test_totals_name_the_simulated_time(sealed: Outcome) -> None:
@@ -443,19 +460,23 @@ def test_totals_name_the_simulated_time(sealed: Outcome) -> None:
 
 
 def test_displays_and_report_have_a_column_only_with_profiles(sealed: Outcome, tmp_path: Path) -> None:
-    without = [{key: value for key, value in row.items() if key != "simulated"} for row in sealed.rows]
+    without = [dataclasses.replace(row, simulated=None) for row in sealed.rows]
+    ran = Summary("x", "0" * 64, {"rounds": 3}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
     for rows, shown in ((sealed.rows, True), (without, False)):
         assert ("simulated" in [column.header for column in rounds_table(rows).columns]) is shown
         out = io.StringIO()
         PlainDisplay(out).round_done(rows[0])
         assert ("  simulated " in out.getvalue()) is shown
-        page = write_report(tmp_path, rows, {}, {}).read_text()
+        page = write_report(tmp_path, rows, {}, ran).read_text()
         assert ('<th scope="col" class="num">simulated</th>' in page) is shown
         assert ('id="figure-simulated"' in page) is shown
 
 
 def test_every_toy_row_is_plain_data(sealed: Outcome) -> None:
-    """Rows go to JSON and into checkpoints as they are."""
-    assert json.loads(json.dumps(sealed.rows)) == sealed.rows
-    assert codec.decode(codec.encode(sealed.rows)) == sealed.rows
+    """Rows go to JSON and into checkpoints, and come back as they were."""
+    for row in sealed.rows:
+        again = Row.from_json(row.to_json())
+        assert dataclasses.replace(again, added={}) == dataclasses.replace(row, added={})
+        assert Work.of(again) == Work.of(row)
+        assert Row.from_plain(codec.decode(codec.encode(row.to_plain()))) == row
     assert Recipe.from_plain(sealed.protocol.recipe.to_plain(), toy_catalog()) == sealed.protocol.recipe

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug.api.data import Dataset
 from fedplug.api.errors import DataError
-from fedplug.api.types import Dataset
 from fedplug_std import datasets
 from fedplug_std._splits import stratified
 from fedplug_std.torchvision_import import torchvision

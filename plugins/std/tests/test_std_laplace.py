@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Server
-from fedplug.api.effects import Release
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.privacy.accounting import composed_epsilon
+from fedplug.api.releases import Release
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_views import zone_epsilons
+from fedplug.privacy.ledger_epsilons import zone_epsilons
+from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import check_component
+from fedplug.testing.static import check_component
 from fedplug_std.accountants import Pld
 from fedplug_std.clip import ClipL1
 from fedplug_std.laplace import Laplace
@@ -274,4 +274,4 @@ def test_run_is_charged() -> None:
     stated = zone_epsilons(local.protocol.ledger, "noised")
     assert stated is not None
     assert 0 < stated["zero_out"]["epsilon_rdp"] <= 1.0
-    assert local.rows[-1]["log"]["std.clip_l1.clipped"] == 1.0
+    assert local.rows[-1].log["std.clip_l1.clipped"] == 1.0

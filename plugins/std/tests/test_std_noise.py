@@ -11,8 +11,9 @@ import fedplug.api.effects
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Noise, Seal, Server
-from fedplug.api.effects import Misplaced, Release
+from fedplug.api.effects import Misplaced
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_std.clip import Clip

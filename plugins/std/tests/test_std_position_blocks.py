@@ -18,7 +18,8 @@ from fedplug.api import codec
 from fedplug.api.context import Client, Context, KeyServer, Party, Server
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import ENCRYPTED, RETAINED, Layout
-from fedplug.recipe.composition import hook_problems, new_manager, register
+from fedplug.recipe.composition import new_manager, register
+from fedplug.recipe.implementations import hook_problems
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.context import Client, Context
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.torch_model import TorchModel
-from fedplug.api.types import ClientData, Examples, Layout
+from fedplug.api.types import Layout
 from fedplug_std import _networks, models, training
 from fedplug_std._perceptron import Perceptron
 from fedplug_std.datasets import Digits
@@ -222,7 +223,7 @@ def test_training_does_not_load_the_compiler_of_torch() -> None:
     code = (
         "import sys, numpy as np\n"
         "from types import SimpleNamespace as N\n"
-        "from fedplug.api.types import ClientData, Examples\n"
+        "from fedplug.api.data import ClientData, Examples\n"
         "from fedplug_std.models import Mlp\n"
         "from fedplug_std.training import Sgd\n"
         "part = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64))\n"
@@ -269,7 +270,7 @@ def test_the_step_written_out_is_that_of_autograd() -> None:
 
 
 def test_only_a_plain_perceptron_is_stepped_by_hand() -> None:
-    """Anything else takes autograd: other layers, hooks, frozen or missing parameters."""
+    """Anything else takes autograd: other layers, hooks, frozen, missing or shared parameters."""
     def perceptron() -> torch.nn.Sequential:
         module = _networks.mlp((1, 4, 4), 3, (5,))
         assert isinstance(module, torch.nn.Sequential)
@@ -280,5 +281,12 @@ def test_only_a_plain_perceptron_is_stepped_by_hand() -> None:
     hooked[1].register_forward_hook(lambda *_: None)
     frozen[1].bias.requires_grad_(False)
     bare[1] = torch.nn.Linear(16, 5, bias=False)
-    others = [hooked, frozen, bare, torch.nn.Sequential(*perceptron(), torch.nn.ReLU()), _networks.cnn((1, 8, 8), 3, 4)]
+    first, again, last = (torch.nn.Linear(*sizes) for sizes in ((16, 5), (5, 5), (5, 3)))
+    parts = [torch.nn.Flatten(), first, torch.nn.ReLU(), again, torch.nn.ReLU(), torch.nn.Linear(5, 5)]
+    twice = torch.nn.Sequential(*parts[:5], again, torch.nn.ReLU(), last)
+    tied = torch.nn.Sequential(*parts, torch.nn.ReLU(), last)
+    assert Perceptron.of(tied) is not None
+    tied[5].weight = again.weight
+    ended = torch.nn.Sequential(*perceptron(), torch.nn.ReLU())
+    others = [hooked, frozen, bare, twice, tied, ended, _networks.cnn((1, 8, 8), 3, 4)]
     assert [Perceptron.of(module) for module in others] == [None] * len(others)

@@ -19,7 +19,7 @@ class Csv(fedplug.Extension):
     class Options(fedplug.Options):
         file: str = Field("rows.csv", min_length=1, description="to which lines are added; made where it is missing")
         columns: tuple[str, ...] = Field(
-            ("round", "accuracy", "loss", "epsilon"), min_length=1, description="keys of metrics.jsonl to write"
+            ("round", "accuracy", "loss", "epsilon"), min_length=1, description="attributes of a row to write"
         )
 
     def __init__(self, options: Options) -> None:
@@ -31,10 +31,10 @@ class Csv(fedplug.Extension):
             file = Path(self.options.file)
             is_new = not file.exists()
             with file.open("a", newline="", encoding="utf-8") as lines:
-                writer = csv.DictWriter(lines, self.options.columns, extrasaction="ignore")
+                writer = csv.DictWriter(lines, self.options.columns)
                 if is_new:
                     writer.writeheader()
-                writer.writerow(dict(event.row))
+                writer.writerow({name: getattr(event.row, name) for name in self.options.columns})
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -1,1 +1,33 @@
-"""Attacks on what truly crossed the wire, and the metrics that say what they learnt."""
+"""Attacks on what truly crossed the wire, and the metrics that say what they learnt.
+
+The names below are for authors of attacks and metrics. They are imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedplug_attacks.api.needs import Needs as Needs
+    from fedplug_attacks.api.observation import Meaning as Meaning
+    from fedplug_attacks.api.observation import ObservedUpdate as ObservedUpdate
+    from fedplug_attacks.api.observation import Seen as Seen
+    from fedplug_attacks.api.observation import TensorView as TensorView
+    from fedplug_attacks.api.report import AttackReport as AttackReport
+    from fedplug_attacks.api.truth import Truth as Truth
+    from fedplug_attacks.api.view import Attacker as Attacker
+    from fedplug_attacks.api.view import View as View
+
+_HOME = {
+    "Needs": "needs", "Meaning": "observation", "ObservedUpdate": "observation", "Seen": "observation",
+    "TensorView": "observation", "AttackReport": "report", "Truth": "truth", "Attacker": "view", "View": "view",
+}  # fmt: skip
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedplug_attacks' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fedplug_attacks.api.{_HOME[name]}"), name)

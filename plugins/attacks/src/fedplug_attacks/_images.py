@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug.api.errors import MetricError
-from fedplug.api.truth import Truth
-from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
+
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ViewError
-from fedplug.api.observation import LAST_BIAS, LAST_WEIGHT, role
 from numpy.typing import NDArray
 
 from fedplug_attacks._public import sigma_of
+from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 
 if TYPE_CHECKING:
-    from fedplug.api.observation import TensorView
-    from fedplug.api.types import Layout, PublicData
-    from fedplug.api.views import View
+    from fedplug.api.data import PublicData
+    from fedplug.api.types import Layout
+
+    from fedplug_attacks.api.observation import TensorView
+    from fedplug_attacks.api.view import View
 
 PSEUDO_EXAMPLES = 128
 """Random inputs that stand in for public examples where there are none."""

@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from fedplug import AttackReport, Seen, View, stream
+from fedplug import stream
 from fedplug.api.torch_model import to_tensor, use_one_thread
 from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedplug_attacks._public import Clips, least_sigma_of
+from fedplug_attacks.api.observation import Seen
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
-    from fedplug import Context, ObservedUpdate, PublicData
+    from fedplug import Context, PublicData
+
+    from fedplug_attacks.api.observation import ObservedUpdate
 
 # Relative to the size of a gradient entry: how precisely a clear entry can be matched. It bounds the weight that an
 # entry without noise has over one with noise of a known standard deviation.

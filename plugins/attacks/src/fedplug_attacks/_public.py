@@ -13,10 +13,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import ObservedUpdate
-    from fedplug.api.observation import Clipped
     from fedplug.api.types import Layout
     from numpy.typing import NDArray
+
+    from fedplug_attacks.api.observation import Clipped, ObservedUpdate
 
 # The middle value of the magnitudes of a standard normal variable.
 _MIDDLE = 0.6744897501960817

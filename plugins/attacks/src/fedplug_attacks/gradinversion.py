@@ -6,9 +6,12 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import AttackReport, Field, Finds, Needs, View, hookimpl
+from fedplug import Field, Finds, hookimpl
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch

@@ -8,11 +8,12 @@ import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
-from fedplug.api.observation import Needs
-from fedplug.api.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import View
 
 # Powers of ten between which the quotient of two entries is kept, as in the authors' published code.
 _EXPONENT = 10

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
-from fedplug.api.truth import Truth, wilson
-from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
 from fedplug_attacks import _images
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth, wilson
 
 if TYPE_CHECKING:
     from torch import Tensor

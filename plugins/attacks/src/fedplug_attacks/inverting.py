@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import fedplug
-from fedplug import AttackReport, Field, Finds, Needs, View, hookimpl
+from fedplug import Field, Finds, hookimpl
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,10 @@ import fedplug
 import numpy as np
 from fedplug import Measures
 from fedplug.api.errors import MetricError
-from fedplug.api.truth import Truth
-from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.membership_metrics import area_under_roc
 
 

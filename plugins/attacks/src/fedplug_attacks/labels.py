@@ -8,11 +8,12 @@ import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
-from fedplug.api.observation import Needs
-from fedplug.api.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     from fedplug_attacks._label_layer import LastLayer

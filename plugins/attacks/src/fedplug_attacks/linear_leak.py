@@ -9,11 +9,12 @@ import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
-from fedplug.api.observation import FIRST_BIAS, FIRST_WEIGHT, Needs, role
-from fedplug.api.views import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport, View
 from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import View
 
 # Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
 _STEPS = 50

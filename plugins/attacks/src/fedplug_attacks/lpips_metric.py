@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
-from fedplug.api.truth import Truth
-from fedplug.api.views import AttackReport
 
 from fedplug_attacks import _images
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 
 Net = Literal["alex", "vgg", "squeeze"]
 

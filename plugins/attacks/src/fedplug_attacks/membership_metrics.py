@@ -6,9 +6,11 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Measures, MetricError, Truth
-from fedplug.api.views import AttackReport
+from fedplug import Measures, MetricError
 from numpy.typing import NDArray
+
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 
 
 class MembershipRoc(fedplug.Metric):

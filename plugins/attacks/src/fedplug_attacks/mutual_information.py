@@ -6,9 +6,12 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Measures, MetricError, Seen, Truth, stream
-from fedplug.api.views import AttackReport
+from fedplug import Field, Measures, MetricError, stream
 from numpy.typing import NDArray
+
+from fedplug_attacks.api.observation import Seen
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 
 
 class MutualInformation(fedplug.Metric):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
-from fedplug.api.truth import Truth
-from fedplug.api.views import AttackReport
 from numpy.typing import NDArray
 from pydantic import model_validator
 
 from fedplug_attacks import _images
+from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_errors, ssim_map
 
 

@@ -76,7 +76,7 @@ class Ckks(Encryption):
         super().__init__(options)
         # With NVFlare the clients encrypt with the secret key, unless the key server holds it.
         self.symmetric = options.like == "nvflare" and self.site == "client"
-        self.backend = TenSeal("ckks") if self.symmetric else WithPublicKey("ckks")
+        self.backend = TenSeal() if self.symmetric else WithPublicKey()
         if options.like == "nvflare":
             self.position_block = 0  # it packs tensors of the whole model, and no positions of a client's own
 
@@ -128,7 +128,7 @@ class Ckks(Encryption):
         times = tenseal_backend.probe_times(max_clients)
         signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
         row = signs * (max_clients * self.options.range / times)
-        noise = float(np.abs(tenseal_backend.probe("ckks", context, row, max_clients) - times * row).max())
+        noise = float(np.abs(tenseal_backend.probe(context, row, max_clients) - times * row).max())
         grid = 2.0**-self.options.grid_bits
         terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
         # A quarter of the grid, and of what one client counts for: the margin that `std.ckks` leaves as well.

@@ -7,18 +7,24 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Field, Learns
+from fedplug import Account, Field, Learns
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug_std.noise_sources import add_noise, default_grid
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from fedplug_baselines.dp_sgd_accounting import noise_multiplier_for, record_epsilons, sampling_rate, steps_of_a_round
+from fedplug_baselines.dp_sgd_accounting import (
+    SampledSteps,
+    noise_multiplier_for,
+    record_epsilons,
+    sampling_rate,
+    steps_of_a_round,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +35,7 @@ _GRADIENT_BYTES = 32 << 20
 """What the gradients of single examples may take at once; a larger batch is worked through in parts."""
 
 
-class DpSgd(fedplug.RecordTrainer):
+class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     """Train with DP-SGD through Opacus: Poisson batches, clipped gradients of single examples, noise in every step.
 
     Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit that is protected is one training
@@ -101,7 +107,7 @@ class DpSgd(fedplug.RecordTrainer):
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One step on a batch that is all there is, with the noise of a step of the round."""
-        sigma, _, _ = self.record_release(client, ctx)
+        sigma, _, _ = self.round_release(client, ctx)
         once: dict[str, Any] = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
         # Not what would be calibrated for one batch alone.
         once |= {"noise_multiplier": sigma, "epsilon": None, "delta": None, "calibration": "rdp"}
@@ -129,7 +135,7 @@ class DpSgd(fedplug.RecordTrainer):
         if not isinstance(model, TorchModel):
             raise SetupError(f"{self.name} trains torch models, not {type(model).__name__}; choose another trainer")
         use_one_thread()
-        sigma, rate, steps = self.record_release(client, ctx)
+        sigma, rate, steps = self.round_release(client, ctx)
         coins = self._stream(client, "batches")
         parameters: list[torch.Tensor] = list(model.parameters)
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
@@ -199,8 +205,17 @@ class DpSgd(fedplug.RecordTrainer):
 
     # -- the account ---------------------------------------------------------------------------------------------------
 
-    def record_release(self, client: Client, ctx: Context) -> tuple[float, float, int]:
-        """(noise_multiplier, sampling_rate, steps) of one round of this client.
+    account = Account(
+        level="record",
+        release=SampledSteps,
+        unit="one training example of a client, added or removed",
+        terms="single records, local, add-remove",
+        trust="local: the noise is added at the client, during training",
+        covers="the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics",
+    )
+
+    def round_release(self, client: Client, ctx: Context) -> SampledSteps:
+        """The noisy steps of one round of this client.
 
         Raises:
             ProtectionError: there is no noise for the epsilon.
@@ -212,15 +227,15 @@ class DpSgd(fedplug.RecordTrainer):
         if sigma is None:  # validation leaves neither epsilon nor delta None here
             epsilon, delta = options.epsilon or math.nan, options.delta or math.nan
             sigma = noise_multiplier_for(epsilon, delta, rate, ctx.rounds * steps, options.calibration)
-        return sigma, rate, steps
+        return SampledSteps(sigma, rate, steps)
 
-    def record_epsilon(self, releases: list[tuple[float, float, float]], delta: float) -> dict[str, float]:
-        """Epsilon of one record, by `epsilon_prv` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
+    def epsilon_of(self, releases: Sequence[SampledSteps], delta: float) -> dict[str, float]:
+        """Epsilon of one record, by `epsilon_pld` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
 
         Noise of a reproducible source protects nobody: epsilon is infinite.
         """
         if self.options.source == "reproducible" and releases:
-            return {"epsilon_prv": math.inf, "epsilon_rdp": math.inf}
+            return {"epsilon_pld": math.inf, "epsilon_rdp": math.inf}
         return record_epsilons(releases, delta)
 
     def describe(self) -> str:

@@ -7,18 +7,35 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug_std.loss_distributions import many_gaussians, together
 from numpy.typing import NDArray
+
+
+class SampledSteps(NamedTuple):
+    """Noisy steps of one client's training, each on a Poisson batch.
+
+    Attributes:
+        noise_multiplier: standard deviation over the norm to which each example's gradient is clipped.
+        sampling_rate: q, with which each example is in a batch.
+        steps: how many.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
 
 _ORDERS = (
     [1 + k / 10 for k in range(1, 100)] + list(range(11, 64)) + list(range(64, 256, 8)) + list(range(256, 2049, 128))
 )
 """Renyi orders: those of Opacus, and larger ones without which small epsilons come out too large."""
-_LARGEST_PRV = 300.0
-"""Epsilon by Renyi DP up to which the PRV accountant is asked: from 709 on it overflows, and says too little."""
+_LARGEST_COMPOSED = 300.0
+"""Epsilon by Renyi DP up to which loss distributions are composed: larger ones take memory and need no second digit."""
 _TOLERANCE = 1e-3
 """How far below the target Opacus' search may end, in units of epsilon."""
 
@@ -70,18 +87,17 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
     A record is present or absent (add-remove); the number of examples, which sets q, is public.
 
     Args:
-        releases: (noise_multiplier, sampling_rate, steps) of each round, noise multipliers relative to the norm to
-            which each example's gradient is clipped.
+        releases: of each round, as `SampledSteps`.
         delta: failure probability, 0 < delta < 1.
 
     Returns:
-        `epsilon_prv` by Opacus' PRV accountant (Gopi et al. 2021), an upper bound that is at most 0.02 or 0.1% too
-        high, and `epsilon_rdp` by its Renyi accountant at a wide range of orders.
+        `epsilon_pld` by privacy loss distributions (`fedplug_std.loss_distributions`), an upper bound that is about
+        0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders.
     """
     counts: collections.Counter[tuple[float, float]] = collections.Counter()
-    for multiplier, rate, steps in releases:
+    for (multiplier, rate, steps), times in collections.Counter(map(tuple, releases)).items():
         if rate > 0 and steps > 0 and math.isfinite(multiplier):
-            counts[float(multiplier), float(rate)] += int(steps)
+            counts[float(multiplier), float(rate)] += times * int(steps)
     return dict(_record_epsilons(tuple(sorted(counts.items())), delta))
 
 
@@ -89,26 +105,19 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
 def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta: float) -> dict[str, float]:
     """The same of sorted, merged releases; clients with equally many examples have equal ones."""
     if not counts:
-        return {"epsilon_prv": 0.0, "epsilon_rdp": 0.0}
+        return {"epsilon_pld": 0.0, "epsilon_rdp": 0.0}
     if any(multiplier == 0 for (multiplier, _), _ in counts):
-        return {"epsilon_prv": math.inf, "epsilon_rdp": math.inf}
-    from opacus.accountants import PRVAccountant
+        return {"epsilon_pld": math.inf, "epsilon_rdp": math.inf}
     from opacus.accountants.analysis import rdp
 
     total = np.sum([steps * _rdp(multiplier, rate) for (multiplier, rate), steps in counts], axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         renyi = max(0.0, float(rdp.get_privacy_spent(orders=_ORDERS, rdp=total, delta=delta)[0]))
-        if not renyi <= _LARGEST_PRV:
-            return {"epsilon_prv": renyi, "epsilon_rdp": renyi}
-        prv = PRVAccountant()
-        prv.history = [(multiplier, rate, steps) for (multiplier, rate), steps in counts]
-        try:
-            # The error is part of the bound that comes back; a finer grid takes longer as epsilon grows.
-            exact = float(prv.get_epsilon(delta=delta, eps_error=max(0.01, 0.0005 * renyi)))
-        except RuntimeError:  # its discretisation checks itself, and gives up on little noise
-            exact = math.inf
-    return {"epsilon_prv": min(exact, renyi), "epsilon_rdp": renyi}
+    if not renyi <= _LARGEST_COMPOSED:
+        return {"epsilon_pld": renyi, "epsilon_rdp": renyi}
+    parts = [many_gaussians(multiplier, rate, steps) for (multiplier, rate), steps in counts]
+    return {"epsilon_pld": min(float(together(parts).get_epsilon_for_delta(delta)), renyi), "epsilon_rdp": renyi}
 
 
 @functools.lru_cache(maxsize=1024)

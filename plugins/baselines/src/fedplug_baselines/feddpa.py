@@ -25,9 +25,9 @@ from fedplug import (
     hookimpl,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError, SetupError
-from fedplug.api.per_sample import mean_squared_gradients
 from fedplug.api.types import RETAINED
 from fedplug_std.clip import Clip
+from fedplug_std.per_sample import mean_squared_gradients
 from fedplug_std.training import Sgd
 from numpy.typing import NDArray
 

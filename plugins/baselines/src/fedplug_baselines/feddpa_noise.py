@@ -42,7 +42,7 @@ class FedDpaNoise(fedplug.Protector):
         batch_size: int = Field(16, ge=1, description="B of the claim; that of the trainer")
         source: Literal["secure", "exact", "reproducible"] = Field(
             "secure",
-            description="secure: ChaCha20 keyed by the system; exact: discrete Gaussian; reproducible: from the "
+            description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
             "recipe's seed, which protects nobody",
         )
 

@@ -30,17 +30,17 @@ from fedplug import (
     hookimpl,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError
-from fedplug.api.links import seal_of
-from fedplug.api.scores import highest
+from fedplug.api.folded import seal_of
 from fedplug.api.types import CLEAR, ENCRYPTED
 from fedplug_std import he_keys
+from fedplug_std.scores import highest
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
 
 
 class FedMLHE(fedplug.Negotiation):
@@ -224,7 +224,7 @@ class FedMLHE(fedplug.Negotiation):
         return [
             *found,
             Reveals("sensitivity map", ("key_holder",), asked=("encrypt",), note=note),
-            Reveals("mask", ("aggregator",), note="the key server tells it"),
+            Reveals("mask", ("aggregator",), asked=("select",), note="the key server tells it"),
         ]
 
     def describe(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Examples, Field, hookimpl
-from fedplug.api.per_sample import per_sample_gradients
+from fedplug_std.per_sample import per_sample_gradients
 
 if TYPE_CHECKING:
     import torch

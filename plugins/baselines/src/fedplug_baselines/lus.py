@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Changes, Field, RecordTrainer, Reveals, Uncredited, hookimpl
+from fedplug import AccountKeeper, Changes, Field, Reveals, Uncredited, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.per_sample import mean_gradient
+from fedplug_std.per_sample import mean_gradient
 
 from fedplug_baselines.masks import count_of
 
@@ -116,7 +116,8 @@ class Lus(fedplug.Protector):
         found: list[Reveals] = []
         if not self.options.sparsity:
             return found
-        if self.options.by == "utility" and any(isinstance(part, RecordTrainer) for part in ctx.components.values()):
+        keepers = (part for part in ctx.components.values() if isinstance(part, AccountKeeper))
+        if self.options.by == "utility" and any(keeper.account.level == "record" for keeper in keepers):
             note = (
                 "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "
                 "record does not cover; by: magnitude goes by the trained update alone"

@@ -49,7 +49,7 @@ from fedplug_baselines.lwe_options import LweOptions
 if TYPE_CHECKING:
     from fedplug import Cohort
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
     from numpy.typing import NDArray
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.api.scores import highest
 from fedplug.api.types import CLEAR
+from fedplug_std.scores import highest
 from numpy.typing import NDArray
 
 from fedplug_baselines import masks

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import hookimpl
-from fedplug.api.per_sample import mean_gradient
 from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug_std.per_sample import mean_gradient
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context, Effects, Known

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug import Plan
-from fedplug.api.scores import require_ranked, unknown_scorer
 from fedplug.api.types import ENCRYPTED
+from fedplug_std.scores import require_ranked, unknown_scorer
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout

@@ -47,7 +47,7 @@ class NbAFL(fedplug.Protector):
         )
         source: Literal["secure", "reproducible"] = Field(
             "secure",
-            description="secure: ChaCha20 keyed by the system; reproducible: from the recipe's seed, which protects "
+            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
             "nobody",
         )
 

@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 from fedplug import Field, Learns
 from fedplug.api.errors import ProtectionError
-from fedplug.api.per_sample import mean_gradient
+from fedplug_std.per_sample import mean_gradient
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 from fedplug_fas.words import Scrambler, to_values, to_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
     from fedplug import Block, Client, Cohort, Context, Effects, Known, Party
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
 
 
 class Scramble(fedplug.Sealer):
@@ -102,7 +101,7 @@ class Scramble(fedplug.Sealer):
             except Exception as error:
                 cohort.drop(client_id, f"its public key for the scrambling key cannot be used: {error}")
         ctx.party.memory(self)["key"] = key
-        cohort.tell(self.take_key, copies)
+        cohort.tell_each(self.take_key, copies)
 
     @at_client
     def publish(self, client: Client) -> bytes:
@@ -111,16 +110,16 @@ class Scramble(fedplug.Sealer):
         return public_key
 
     @at_client
-    def take_key(self, client: Client, copies: Mapping[int, bytes]) -> None:
+    def take_key(self, client: Client, sealed: bytes) -> None:
         """Opens this client's copy of the scrambling key.
 
         Raises:
-            MessageError: it is missing, was altered, or was sealed for somebody else.
+            MessageError: it was altered, or was sealed for somebody else.
         """
-        if client.client_id not in copies or self.name not in client.cache:
-            raise MessageError(f"there is no copy of {self.name}'s key for client {client.client_id}")
+        if self.name not in client.cache:
+            raise MessageError(f"client {client.client_id} has published no key for {self.name}'s")
         purpose = self._purpose(client.ctx, client.client_id)
-        client.memory(self)["key"] = secrets.unseal(copies[client.client_id], client.cache.pop(self.name), purpose)
+        client.memory(self)["key"] = secrets.unseal(sealed, client.cache.pop(self.name), purpose)
 
     def _purpose(self, ctx: Context, client_id: int) -> bytes:
         return f"{self.name} key of {ctx.digest} for client {client_id}".encode()

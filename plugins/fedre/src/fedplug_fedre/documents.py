@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.api.context import stream
+from fedplug.api.streams import stream
 from numpy.typing import NDArray
 
 from fedplug_fedre.receipts import TamperingOptions
@@ -17,7 +17,7 @@ from fedplug_fedre.tampering import Sheet, TextBox, builtin_font, tamper
 
 if TYPE_CHECKING:
     from fedplug import Dataset
-    from fedplug.api.types import Examples
+    from fedplug.api.data import Examples
 
 DOCUMENT_FIELDS = ("name", "date", "address", "total", "other text")
 """Privacy-sensitive fields of a generated document; `Examples.regions` holds 1 + the place in this list."""
@@ -55,7 +55,7 @@ class Documents(fedplug.DataSource):
         Raises:
             SetupError: Pillow has no font to print with.
         """
-        from fedplug.api.types import Dataset
+        from fedplug.api.data import Dataset
 
         chosen = self.options
         return Dataset(
@@ -69,7 +69,7 @@ class Documents(fedplug.DataSource):
 
     def examples(self, count: int, split: str) -> Examples:
         """`count` documents, the formats in turn; the first ones are the same for any count."""
-        from fedplug.api.types import Examples
+        from fedplug.api.data import Examples
 
         chosen, made = self.options, []
         formats = tuple(FORMATS)

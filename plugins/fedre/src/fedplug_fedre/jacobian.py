@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from fedplug import stream
 from fedplug.api.errors import DataError
-from fedplug.api.per_sample import checked_model, evaluation_mode, parameters_at
+from fedplug_std.per_sample import checked_model, evaluation_mode, parameters_at
 from numpy.typing import NDArray
 
 from fedplug_fedre.frozen import activations, statistics_of

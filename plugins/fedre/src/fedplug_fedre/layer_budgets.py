@@ -22,9 +22,9 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.errors import ProtectionError
-from fedplug.api.scores import unknown_scorer
 from fedplug.api.types import Scores
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 
@@ -95,7 +95,7 @@ class LayerBudgets(fedplug.Protector):
         )
         source: Literal["secure", "exact", "reproducible"] = Field(
             "secure",
-            description="secure: ChaCha20 keyed by the system; exact: discrete Gaussian; reproducible: from the "
+            description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
             "recipe's seed, which protects nobody",
         )
         figure_client: int | None = Field(

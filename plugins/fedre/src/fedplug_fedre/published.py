@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.api.context import stream
 from fedplug.api.errors import DataError, SetupError
+from fedplug.api.streams import stream
 from numpy.typing import NDArray
 
 from fedplug_fedre import _crops, _files
@@ -24,7 +24,7 @@ from fedplug_fedre.tampering import CLASSES, TextBox
 
 if TYPE_CHECKING:
     from fedplug import Dataset
-    from fedplug.api.types import Examples
+    from fedplug.api.data import Examples
 
 Picture = tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]
 """An image (C, H, W), its mask (H, W) of 0 and 1, its regions (H, W)."""
@@ -227,7 +227,7 @@ def _dataset(
     channels: int,
 ) -> Dataset:
     """Crops of randomly chosen images of each split, all images equally often."""
-    from fedplug.api.types import Dataset, Examples
+    from fedplug.api.data import Dataset, Examples
 
     def examples(split: str, count: int) -> Examples:
         turns, made = stream(chosen.seed, name, split, "order"), []

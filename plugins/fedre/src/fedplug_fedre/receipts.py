@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.api.context import stream
 from fedplug.api.errors import DataError
+from fedplug.api.streams import stream
 from numpy.typing import NDArray
 
 from fedplug_fedre import _crops, _files
@@ -20,7 +20,7 @@ from fedplug_fedre.tampering import CLASSES, FIELDS, KINDS, Kind, Sheet, TextBox
 
 if TYPE_CHECKING:
     from fedplug import Dataset
-    from fedplug.api.types import Examples
+    from fedplug.api.data import Examples
 
 FORMATS = ("slip", "narrow", "medium", "wide")
 """Kinds of receipt, by the width of the paper: up to 0.43, 0.50, 0.56 times its height, and above."""
@@ -92,7 +92,7 @@ class Receipts(fedplug.DataSource):
         Raises:
             DataError: no receipts, fewer than four, or damaged.
         """
-        from fedplug.api.types import Dataset
+        from fedplug.api.data import Dataset
 
         chosen = self.options
         receipts = read_receipts(_files.data_folder(root, chosen.path, _WHAT), chosen.scale)
@@ -108,7 +108,7 @@ class Receipts(fedplug.DataSource):
 
     def examples(self, receipts: Sequence[Receipt], count: int, split: str) -> Examples:
         """`count` crops of these receipts, all receipts equally often; the first ones are the same for any count."""
-        from fedplug.api.types import Examples
+        from fedplug.api.data import Examples
 
         chosen, made = self.options, []
         turns = stream(chosen.seed, "fedre.receipts", split, "order")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from fedplug import Examples
-from fedplug.api.types import PublicData
+from fedplug.api.data import PublicData
 from numpy.typing import NDArray
 
 _AT_ONCE = 64

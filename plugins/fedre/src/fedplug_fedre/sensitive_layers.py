@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.api.scores import unknown_scorer
 from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import model_validator
 

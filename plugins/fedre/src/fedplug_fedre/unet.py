@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
 from fedplug import Field
+
+from fedplug_fedre import foreground
 
 if TYPE_CHECKING:
     from fedplug.api.torch_model import TorchModel
@@ -55,4 +58,8 @@ class UNet(fedplug.ModelSource):
             module = UNetModule(shape[0], num_classes, chosen.width, chosen.depth, chosen.norm, chosen.fold)
             with torch.no_grad():
                 module.eval()(torch.zeros(1, *shape))
-        return TorchModel(module.train(), device)
+        return TorchModel(module.train(), device, foreground.count)
+
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """IoU, precision, recall and F-score of the foreground."""
+        return foreground.figures(counts)

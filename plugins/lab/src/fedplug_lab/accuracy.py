@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.units import SEGMENTATION, number, spread
+from fedplug.api.rows import Row
+from fedplug.api.units import number, spread
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
@@ -17,6 +19,7 @@ from fedplug_lab.canvas import (
     Curve,
     Rows,
     curve_of,
+    curves_of,
     draw_band,
     draw_groups,
     draw_line,
@@ -30,17 +33,28 @@ from fedplug_lab.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FOREGROUND_COLOURS = ("#3b7dd8", "#e39a2d", "#3fa672")
-OWN, PUBLIC = "personal_accuracy", "personal_public_accuracy"
-"""Keys of a row: accuracy of each client's personal model on its own test data, and on its share of the public set."""
+_FIGURE_COLOURS = ("#3b7dd8", "#e39a2d", "#3fa672")
+ByClient = Callable[[Row], Mapping[int, float]]
+
+
+def _of_clients(row: Row) -> Mapping[int, float]:
+    return row.client_accuracy
+
+
+def _own(row: Row) -> Mapping[int, float]:
+    return row.personal_accuracy
+
+
+def _public(row: Row) -> Mapping[int, float]:
+    return row.personal_public_accuracy
 
 
 def accuracy_chart(rows: Rows) -> Chart | None:
     """One panel for the global model; two, by test data, where clients have personal models. None without numbers."""
-    rounds, accuracy = rounds_of(rows), curve_of(rows, "accuracy")
-    low, _, high = spreads(rows, "client_accuracy")
-    personal = {key: spreads(rows, key) for key in (PUBLIC, OWN)}
-    has_personal = any(np.isfinite(mean).any() for _, mean, _ in personal.values())
+    rounds, accuracy = rounds_of(rows), curve_of(rows, lambda row: row.accuracy)
+    low, _, high = spreads(rows, _of_clients)
+    personal = [spreads(rows, read) for read in (_public, _own)]
+    has_personal = any(np.isfinite(mean).any() for _, mean, _ in personal)
     if not (np.isfinite(accuracy).any() or np.isfinite(low).any() or has_personal):
         return None
     figure, axes = new_figure(WIDE if has_personal else HALF, 3.0, 2 if has_personal else 1)
@@ -49,15 +63,15 @@ def accuracy_chart(rows: Rows) -> Chart | None:
         legend = [("global model", GLOBAL_COLOUR, "line")]
         axes[0].set_title("public test set, a share for each client")
         axes[1].set_title("test data with each client's own class mix")
-        draw_line(axes[1], rounds, spreads(rows, "client_accuracy")[1], GLOBAL_COLOUR)
-        for ax, key in zip(axes, (PUBLIC, OWN), strict=True):
-            _draw_personal(ax, rounds, personal[key])
+        draw_line(axes[1], rounds, spreads(rows, _of_clients)[1], GLOBAL_COLOUR)
+        for ax, curves in zip(axes, personal, strict=True):
+            _draw_personal(ax, rounds, curves)
         legend.append(("personal models, mean over clients", PERSONAL_COLOUR, "line"))
         legend.append(("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area"))
     elif np.isfinite(low).any():
         draw_band(axes[0], rounds, low, high)
         legend.append(("clients on their own class mix, lowest to highest", tint(GLOBAL_COLOUR), "area"))
-    if draw_groups(axes[0], rows, "accuracy"):
+    if draw_groups(axes[0], rows, lambda result: result.accuracy):
         legend.append(("each group's model", GLOBAL_COLOUR, "thin"))
     draw_line(axes[0], rounds, accuracy, GLOBAL_COLOUR)
     axes[0].set_ylim(0, 1)
@@ -68,28 +82,34 @@ def accuracy_chart(rows: Rows) -> Chart | None:
     return Chart("accuracy", "Accuracy", "", alt, tuple(legend), to_svg(figure, "accuracy", alt), has_personal)
 
 
-def segmentation_chart(rows: Rows) -> Chart | None:
-    """How well the foreground of a segmentation is found; None where the task is another."""
-    rounds = rounds_of(rows)
-    curves = {name: curve_of(rows, "segmentation", key) for name, key in SEGMENTATION}
-    if not any(np.isfinite(curve).any() for curve in curves.values()):
+def figures_chart(rows: Rows) -> Chart | None:
+    """What the task is judged by beside accuracy, as its model says; None where it says nothing."""
+    curves = curves_of(rows, lambda row: row.figures)
+    known = np.concatenate([np.zeros(0), *curves.values()])
+    known = known[np.isfinite(known)]
+    if not known.size:
         return None
-    figure, axes = new_figure(HALF, 3.0)
-    colours = dict(zip(curves, (GLOBAL_COLOUR, *_FOREGROUND_COLOURS), strict=True))
-    for name, curve in curves.items():
-        draw_line(axes[0], rounds, curve, colours[name], thin=name != "IoU")
-    axes[0].set_ylim(0, 1)
-    axes[0].set_ylabel("share of pixels")
-    round_axis(axes[0], rounds)
-    said = ", ".join(f"{name} {number(curve[-1])}" for name, curve in curves.items())
-    alt = f"Foreground after the last round, over the pixels of the public test set: {said}."
-    legend = tuple((name, colours[name], "line" if name == "IoU" else "thin") for name in curves)
-    return Chart("segmentation", "Foreground", "", alt, legend, to_svg(figure, "segmentation", alt), False)
+    figure, (ax,) = new_figure(HALF, 3.0)
+    rounds = rounds_of(rows)
+    for i, curve in enumerate(curves.values()):
+        draw_line(ax, rounds, curve, _colour(i), thin=i > 0)
+    if known.min() >= 0 and known.max() <= 1:
+        ax.set_ylim(0, 1)
+    ax.set_ylabel("figures of the task")
+    round_axis(ax, rounds)
+    said = ", ".join(f"{title} {number(curve[-1])}" for title, curve in curves.items())
+    alt = f"After the last round, over the public test set: {said}."
+    legend = tuple((title, _colour(i), "thin" if i else "line") for i, title in enumerate(curves))
+    return Chart("task", "Figures of the task", "", alt, legend, to_svg(figure, "task", alt), False)
 
 
-def spreads(rows: Rows, key: str) -> tuple[Curve, Curve, Curve]:
-    """Lowest, mean and highest over clients of each round's mapping under `key`; NaN where it has no number."""
-    found = [spread(row, key) or (math.nan,) * 3 for row in rows]
+def _colour(index: int) -> str:
+    return (GLOBAL_COLOUR, *_FIGURE_COLOURS)[index % (1 + len(_FIGURE_COLOURS))]
+
+
+def spreads(rows: Rows, read: ByClient) -> tuple[Curve, Curve, Curve]:
+    """Lowest, mean and highest over clients of each round's mapping; NaN where it has no number."""
+    found = [spread(read(row)) or (math.nan,) * 3 for row in rows]
     low, mean, high = np.array(found, np.float64).reshape(-1, 3).T
     return low, mean, high
 
@@ -114,8 +134,8 @@ def _global_in_words(rounds: Curve, accuracy: Curve) -> str:
 
 def _personal_in_words(rows: Rows) -> str:
     said = ""
-    for key, where in ((OWN, "on their own test data"), (PUBLIC, "on the public test set")):
-        if known := [found for row in rows if (found := spread(row, key))]:
+    for read, where in ((_own, "on their own test data"), (_public, "on the public test set")):
+        if known := [found for row in rows if (found := spread(read(row)))]:
             low, mean, high = known[-1]
             said += f"; {where} {number(mean)} on average, {number(low)} to {number(high)}"
     return f" The personal models reach in the end{said.removeprefix(';')}."

@@ -10,20 +10,20 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.units import names, number, read
+from fedplug.api.rows import GroupResult, Row
+from fedplug.api.units import number
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Row]
 Curve = NDArray[np.float64]  # one value a round
 
 INK, MUTED, GRID = "#010203", "#010204", "#010205"
@@ -89,12 +89,23 @@ def new_figure(
 
 def rounds_of(rows: Rows) -> Curve:
     """The round numbers, as people count them."""
-    return np.array([number if math.isfinite(number := read(row, "round")) else i + 1 for i, row in enumerate(rows)])
+    return np.array([row.round for row in rows], np.float64)
 
 
-def curve_of(rows: Rows, *path: str) -> Curve:
+def curve_of(rows: Rows, read: Callable[[Row], float | None]) -> Curve:
     """One value a round; NaN, which matplotlib leaves out, where there is none or it is not finite."""
-    curve = np.array([read(row, *path) for row in rows])
+    return _curve([read(row) for row in rows])
+
+
+def curves_of(rows: Rows, read: Callable[[Row], Mapping[str, float | None]]) -> dict[str, Curve]:
+    """A curve for each name, in order of first appearance."""
+    given = [read(row) for row in rows]
+    names = dict.fromkeys(name for numbers in given for name in numbers)
+    return {name: _curve([numbers.get(name) for numbers in given]) for name in names}
+
+
+def _curve(values: Sequence[float | None]) -> Curve:
+    curve = np.array(values, np.float64)  # None becomes NaN
     curve[~np.isfinite(curve)] = np.nan
     return curve
 
@@ -124,11 +135,11 @@ def draw_band(ax: Axes, x: Curve, low: Curve, high: Curve, colour: str = GLOBAL_
         ax.fill_between(x, low, high, color=colour, alpha=0.22, linewidth=0)
 
 
-def draw_groups(ax: Axes, rows: Rows, key: str) -> bool:
+def draw_groups(ax: Axes, rows: Rows, read: Callable[[GroupResult], float]) -> bool:
     """One thin line for each group's own model, if there is more than one group; says whether there is."""
-    groups = names(rows, "groups")
-    for group in groups if len(groups) > 1 else ():
-        ax.plot(rounds_of(rows), curve_of(rows, "groups", group, key), color=GLOBAL_COLOUR, linewidth=0.9, alpha=0.6,
+    groups = curves_of(rows, lambda row: {group: read(result) for group, result in row.groups.items()})
+    for curve in groups.values() if len(groups) > 1 else ():
+        ax.plot(rounds_of(rows), curve, color=GLOBAL_COLOUR, linewidth=0.9, alpha=0.6,
                 marker="." if len(rows) == 1 else "")  # fmt: skip
     return len(groups) > 1
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
-from fedplug.api.units import as_float, duration, mapping, read, total
+from fedplug.api.rows import SimulatedTime
+from fedplug.api.units import duration
 
 from fedplug_lab.canvas import (
     HALF,
@@ -28,10 +29,11 @@ _FAR_APART = 20  # beyond this ratio of the largest to the smallest value, the a
 
 def chart(rows: Rows) -> Chart | None:
     """Seconds of each round on both clocks; None where no row has the simulated one."""
-    rounds, simulated = rounds_of(rows), curve_of(rows, "simulated", "seconds")
+    rounds, simulated = rounds_of(rows), curve_of(rows, lambda row: row.simulated.seconds if row.simulated else None)
     if not np.isfinite(simulated).any():
         return None
-    transfer, wall = curve_of(rows, "simulated", "transfer"), curve_of(rows, "seconds", "wall")
+    transfer = curve_of(rows, lambda row: row.simulated.transfer if row.simulated else None)
+    wall = curve_of(rows, lambda row: row.wall_seconds)
     every = np.concatenate([simulated, transfer, wall])
     shown = every[np.isfinite(every) & (every > 0)]
     highest = float(shown.max(initial=0.0))
@@ -54,23 +56,20 @@ def chart(rows: Rows) -> Chart | None:
         ("of it, transfer of the slowest client", TRANSFER_COLOUR, "dash"),
         ("wall clock", "var(--ink)", "line"),
     )
-    both = f"{duration(total(rows, 'simulated', 'seconds'))} on the simulated clock and"
-    alt = f"The run takes {both} {duration(total(rows, 'seconds', 'wall'))} on the wall clock. {_slowest(rows)}"
+    both = f"{duration(np.nansum(simulated))} on the simulated clock and {duration(np.nansum(wall))} on the wall clock"
+    alt = f"The run takes {both}. {_slowest([row.simulated for row in rows if row.simulated])}"
     key = "simulated"
     return Chart(key, "Simulated clock beside the wall clock", note, alt, legend, to_svg(figure, key, alt))
 
 
-def _slowest(rows: Rows) -> str:
+def _slowest(rounds: Sequence[SimulatedTime]) -> str:
     """Which client the rounds waited for most often, and how much slower it is than the middle of them."""
-    found = Counter(slowest for row in rows if (slowest := mapping(row, "simulated").get("slowest")) is not None)
+    found = Counter(each.slowest for each in rounds if each.slowest is not None)
     if not found:
         return "No client took part."
     client, times = found.most_common(1)[0]
-    ratios = []
-    for row in rows:
-        seconds = [as_float(one) for one in mapping(mapping(row, "simulated"), "clients").values()]
-        own, middle = read(row, "simulated", "clients", str(client)), float(np.median(seconds or [0.0]))
-        if mapping(row, "simulated").get("slowest") == client and middle > 0 and math.isfinite(own / middle):
-            ratios.append(own / middle)
+    waited = [each.clients for each in rounds if each.slowest == client]
+    pairs = [(seconds[client], float(np.median(list(seconds.values())))) for seconds in waited if client in seconds]
+    ratios = [own / middle for own, middle in pairs if middle > 0]
     slower = f", {np.mean(ratios):.1f} times as long as for the median client" if ratios else ""
-    return f"In {times} of {len(rows)} rounds it waits for client {client}{slower}."
+    return f"In {times} of {len(rounds)} rounds it waits for client {client}{slower}."

@@ -7,7 +7,7 @@ numbers a box; the caption says in words what each panel shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -188,37 +188,29 @@ def _boxes_in_words(panel: Mapping[str, Any]) -> str:
 
 def groups_table(rows: Rows) -> str:
     """Each group of the last round that had several: its clients, and how its model does."""
-    known = [row for row in rows if len(units.mapping(row, "group_members")) > 1]
+    known = [row for row in rows if len(row.group_members) > 1]
     if not known:
         return ""
     row, body = known[-1], []
-    for group, members in units.mapping(row, "group_members").items():
-        ids: Sequence[Any] = members if isinstance(members, list | tuple) else []
-        measured = [units.read(each, "groups", group, "accuracy") for each in rows]
+    for group, ids in row.group_members.items():
+        measured = [each.groups[group].accuracy for each in rows if group in each.groups]
+        result = row.groups.get(group)
         body.append([
             text(group), str(len(ids)), text(", ".join(map(str, ids))),
-            *(units.number(_known(units.read(row, "groups", group, key))) for key in ("accuracy", "loss")),
-            units.number(max(filter(math.isfinite, measured), default=None)),
+            *(units.number(value) for value in ((result.accuracy, result.loss) if result else (None, None))),
+            units.number(max(units.finite(measured), default=None)),
         ])  # fmt: skip
-    changes = sum(
-        units.mapping(before, "group_members") != units.mapping(after, "group_members")
-        for before, after in pairwise(known)
-    )
-    caption = f"Groups of clients with a model each, as in round {row.get('round', '?')}. "
+    changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
+    caption = f"Groups of clients with a model each, as in round {row.round}. "
     caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
     return table(caption.rstrip(), ["group", "size", "clients", "accuracy", "loss", "best accuracy"], body, numeric=3)
 
 
-def assessments_table(summary: Mapping[str, Any]) -> str:
-    """What components said of the run with knowledge that no party has."""
-    found = units.mapping(summary, "assessments")
+def assessments_table(assessments: Mapping[str, Mapping[str, float]]) -> str:
+    """What components said of the run with knowledge that no party has: component -> fact -> value."""
     body = [
-        [text(component), text(str(fact).replace("_", " ")), render(value)]
-        for component in found for fact, value in units.mapping(found, component).items()
+        [text(component), text(fact.replace("_", " ")), render(value)]
+        for component, facts in assessments.items() for fact, value in facts.items()
     ]  # fmt: skip
     caption = "Assessments, made after the run with knowledge that no party of the protocol has."
     return table(caption, ["component", "fact", "value"], body, numeric=2)
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

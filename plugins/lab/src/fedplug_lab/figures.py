@@ -6,14 +6,16 @@ shows. How things are drawn is in `fedplug_lab.canvas`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-from fedplug.api.units import as_float, last, names, number, percent, read, size
+from fedplug.api.rows import Row, Sent, Traffic
+from fedplug.api.units import last, number, percent, size
+from fedplug.runs.summary import Distribution
 
-from fedplug_lab.accuracy import accuracy_chart, segmentation_chart
+from fedplug_lab.accuracy import accuracy_chart, figures_chart
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
@@ -27,6 +29,7 @@ from fedplug_lab.canvas import (
     Curve,
     Rows,
     curve_of,
+    curves_of,
     draw_groups,
     draw_line,
     draw_stack,
@@ -39,15 +42,19 @@ from fedplug_lab.canvas import (
 )
 from fedplug_lab.clock_figures import chart as clock_chart
 
-DIRECTIONS = {"up": "clients to server", "down": "server to clients", "key_server": "to and from the key server"}
+DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
+    "up": ("clients to server", lambda bytes: bytes.up),
+    "down": ("server to clients", lambda bytes: bytes.down),
+    "key_server": ("to and from the key server", lambda bytes: bytes.key_server),
+}
 
 
-def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
+def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
     """Every figure for which there is data.
 
     Args:
-        rows: metrics, one mapping a round; any field may be missing, None or not finite.
-        distribution: `{"classes": [names], "clients": {id: [examples per class]}}`, or None.
+        rows: of the metrics; any number may be missing or not finite.
+        distribution: who holds what; None where that is not known.
 
     Returns:
         The charts in the order of the page.
@@ -57,10 +64,10 @@ def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
     drawn: list[Chart] = []
     with matplotlib.rc_context(STYLE):
         makers: list[Callable[[Rows], Chart | None]] = [
-            accuracy_chart, segmentation_chart, _loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn,
+            accuracy_chart, figures_chart, _loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn,
         ]  # fmt: skip
         drawn += [chart for make in makers if rows and (chart := make(rows)) is not None]
-        if distribution and distribution.get("clients"):
+        if distribution and distribution.clients:
             # Alone in its row, the picture of the partition may as well use all of it.
             alone = sum(not chart.wide for chart in drawn) % 2 == 0
             drawn.append(_partition(distribution, alone))
@@ -68,13 +75,14 @@ def charts(rows: Rows, distribution: Mapping[str, Any] | None) -> list[Chart]:
 
 
 def _loss(rows: Rows) -> Chart | None:
-    rounds, test, train = rounds_of(rows), curve_of(rows, "loss"), curve_of(rows, "train_loss")
+    test, train = curve_of(rows, lambda row: row.loss), curve_of(rows, lambda row: row.train_loss)
+    rounds = rounds_of(rows)
     both = np.concatenate([test, train])
     finite = both[np.isfinite(both)]
     if not finite.size:
         return None
     figure, (ax,) = new_figure(HALF, 3.0)
-    draw_groups(ax, rows, "loss")
+    draw_groups(ax, rows, lambda result: result.loss)
     draw_line(ax, rounds, test, GLOBAL_COLOUR)
     draw_line(ax, rounds, train, TRAIN_COLOUR, dashed=True)
     legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
@@ -87,8 +95,8 @@ def _loss(rows: Rows) -> Chart | None:
         ax.set_ylim(0, 1.08 * float(finite.max()) or 1)
     # A round that reports neither None nor a number has diverged; it must not look like a gap in the record.
     diverged = [
-        float(x) for x, row in zip(rounds, rows, strict=True)
-        if any(row.get(key) is not None and not math.isfinite(read(row, key)) for key in ("loss", "train_loss"))
+        row.round for row in rows
+        if any(loss is not None and not math.isfinite(loss) for loss in (row.loss, row.train_loss))
     ]  # fmt: skip
     if diverged:
         ax.plot(diverged, [0.03] * len(diverged), "x", color=ZONE_COLOURS["clear"], transform=ax.get_xaxis_transform())
@@ -103,24 +111,32 @@ def _loss(rows: Rows) -> Chart | None:
 
 
 def _zones(rows: Rows) -> Chart | None:
-    zones = [zone for zone in names(rows, "zones") if np.nan_to_num(curve_of(rows, "zones", zone)).any()]
-    if not zones:
+    shares = zone_shares(rows)
+    if not shares:
         return None
     figure, (ax,) = new_figure(HALF, 3.0)
     rounds = rounds_of(rows)
-    legend = draw_stack(ax, rounds, {zone: 100 * curve_of(rows, "zones", zone) for zone in zones}, ZONE_COLOURS)
+    legend = draw_stack(ax, rounds, {zone: 100 * share for zone, share in shares.items()}, ZONE_COLOURS)
     ax.set_ylim(0, 100)
     ax.set_ylabel("share of the model (%)")
     round_axis(ax, rounds)
-    shares = ", ".join(f"{zone} {percent(last(rows, 'zones', zone))}" for zone in zones)
-    alt = f"Zone shares in the last round: {shares}."
+    said = ", ".join(f"{zone} {percent(last(share))}" for zone, share in shares.items())
+    alt = f"Zone shares in the last round: {said}."
     return Chart("zones", "Zone shares", "Mean over clients.", alt, legend, to_svg(figure, "zones", alt))
 
 
+def zone_shares(rows: Rows) -> dict[str, Curve]:
+    """Zone -> its share of the model in each round, of zones that are not empty throughout."""
+    return _not_empty(curves_of(rows, lambda row: row.zones))
+
+
+def _not_empty(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {name: curve for name, curve in curves.items() if np.nan_to_num(curve).any()}
+
+
 def _seconds(rows: Rows) -> Chart | None:
-    phases = [phase for phase in names(rows, "seconds") if phase != "wall"]
-    curves = {phase: curve for phase in phases if np.nan_to_num(curve := curve_of(rows, "seconds", phase)).any()}
-    wall = curve_of(rows, "seconds", "wall")
+    curves = _not_empty(curves_of(rows, lambda row: row.seconds))
+    wall = curve_of(rows, lambda row: row.wall_seconds)
     if not curves:
         return None
     figure, (ax,) = new_figure(HALF, 3.0)
@@ -143,8 +159,8 @@ def _seconds(rows: Rows) -> Chart | None:
 
 
 def _bytes(rows: Rows) -> Chart | None:
-    totals = {way: np.nan_to_num(curve_of(rows, "bytes", way, "total")) for way in DIRECTIONS}
-    present = {way: text for way, text in DIRECTIONS.items() if totals[way].any()}
+    totals = curves_of(rows, lambda row: {way: of(row.bytes).total for way, (_, of) in DIRECTIONS.items()})
+    present = {way: both for way, both in DIRECTIONS.items() if totals[way].any()}
     if not present:
         return None
     figure, axes = new_figure(WIDE, 2.9, len(present))
@@ -152,38 +168,41 @@ def _bytes(rows: Rows) -> Chart | None:
     highest = max(float(curve.max()) for curve in totals.values())
     scale, unit = next((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if highest >= s or s == 1)
     legend: dict[str, tuple[str, str, str]] = {}
-    for ax, (way, text) in zip(axes, present.items(), strict=True):
-        zones = names(rows, "bytes", way, "zones")
-        curves = {zone: curve_of(rows, "bytes", way, "zones", zone) / scale for zone in zones}
-        for entry in draw_stack(ax, rounds, curves or {"other": totals[way] / scale}, ZONE_COLOURS):
+    for ax, (text, of) in zip(axes, present.values(), strict=True):
+        curves = curves_of(rows, functools.partial(_zones_sent, of))
+        for entry in draw_stack(ax, rounds, {zone: curve / scale for zone, curve in curves.items()}, ZONE_COLOURS):
             legend[entry[0]] = entry
         ax.set_title(text)
         round_axis(ax, rounds)
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel(f"bytes per round ({unit})")
-    sums = [f"{text} {size(totals[way].sum())}" for way, text in present.items()]
+    sums = [f"{text} {size(totals[way].sum())}" for way, (text, _) in present.items()]
     alt = f"Bytes over the run: {', '.join(sums)}."
     note = "All clients together; the panels share one scale. Other: questions, ballots, headers, whole models."
     svg = to_svg(figure, "bytes", alt)
     return Chart("bytes", "Bytes per zone and direction", note, alt, tuple(legend.values()), svg, wide=True)
 
 
+def _zones_sent(of: Callable[[Traffic], Sent], row: Row) -> Mapping[str, float]:
+    return of(row.bytes).zones
+
+
 def _epsilon(rows: Rows) -> Chart | None:
-    epsilon = curve_of(rows, "epsilon")
+    epsilon = curve_of(rows, lambda row: row.epsilon)
     if not np.isfinite(epsilon).any():
         return None
     return _single(rows, epsilon, "epsilon", "Epsilon so far", "epsilon", ZONE_COLOURS["noised"],
                    "What it covers, and under which assumptions, is in the ledger below.",
-                   f"Epsilon after the last round is {number(last(rows, 'epsilon'))}.")  # fmt: skip
+                   f"Epsilon after the last round is {number(last(row.epsilon for row in rows))}.")  # fmt: skip
 
 
 def _churn(rows: Rows) -> Chart | None:
-    churn = 100 * curve_of(rows, "mask_churn")
+    churn = curve_of(rows, lambda row: row.mask_churn)
     if not np.isfinite(churn).any():
         return None
-    return _single(rows, churn, "churn", "Mask churn", "share of the mask (%)", ZONE_COLOURS["encrypted"],
+    return _single(rows, 100 * churn, "churn", "Mask churn", "share of the mask (%)", ZONE_COLOURS["encrypted"],
                    "Share of the encrypted zone that changed since the round before.",
-                   f"In the last round {percent(last(rows, 'mask_churn'))} of the mask was new.")  # fmt: skip
+                   f"In the last round {percent(last(churn))} of the mask was new.")  # fmt: skip
 
 
 def _single(rows: Rows, curve: Curve, key: str, title: str, label: str, colour: str, note: str, alt: str) -> Chart:
@@ -195,14 +214,11 @@ def _single(rows: Rows, curve: Curve, key: str, title: str, label: str, colour: 
     return Chart(key, title, note, alt, (), to_svg(figure, key, alt))
 
 
-def _partition(distribution: Mapping[str, Any], wide: bool) -> Chart:
+def _partition(distribution: Distribution, wide: bool) -> Chart:
     """Heat map of examples per client and class; beside it, examples per client."""
-    classes, clients = [str(c) for c in distribution.get("classes") or []], distribution["clients"]
-    width = max(len(classes), *(len(row) for row in clients.values()))
-    counts = np.zeros((len(clients), width))
-    for i, row in enumerate(clients.values()):
-        counts[i, : len(row)] = np.nan_to_num([as_float(count) for count in row])
-    classes += [str(i) for i in range(len(classes), width)]
+    classes, clients = distribution.classes, distribution.clients
+    width = len(classes)
+    counts = np.array(list(clients.values()), np.float64)
     figure, (ax, bars) = new_figure(WIDE if wide else HALF, min(max(2.6, 0.9 + 0.17 * len(clients)), 9.0), 2, (4, 1))
     red, green, blue = (int(GLOBAL_COLOUR[i : i + 2], 16) / 255 for i in (1, 3, 5))
     # One colour whose opacity grows with the count: zero is the page's own colour, light or dark.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import RecipeError, SetupError
+from fedplug.api.record import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.checkpoint import Checkpoints
@@ -20,7 +20,83 @@ from fedplug.runs.folder import write_text
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins
 
-Line = dict[str, Any]
+
+@dataclasses.dataclass
+class Spread(Record):
+    """Of a number that each client has."""
+
+    min: Number
+    mean: Number
+    max: Number
+
+
+@dataclasses.dataclass
+class Volume(Record):
+    """Bytes of a run: from the clients to the server, from the server to the clients, to and from the key server."""
+
+    up: Count
+    down: Count
+    key_server: Count
+
+
+@dataclasses.dataclass
+class Result(Record):
+    """What a run came to.
+
+    Attributes:
+        rounds: how many have their numbers.
+        accuracy, loss, figures, zones, log, epsilon, level_epsilons: of the last round.
+        best_accuracy: of any round.
+        personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
+        seconds: by phase, over the run.
+        wall_seconds, simulated_seconds: of the run; the latter is None where the recipe describes no devices.
+        bytes: of the run.
+        verdict: of the ledger.
+        assessments: component -> fact -> value.
+        added: what sections of plugins know of the run, by their keys.
+    """
+
+    rounds: Count
+    accuracy: Number | None
+    best_accuracy: Number | None
+    loss: Number | None
+    zones: dict[Text, Number]
+    log: dict[Text, Number]
+    seconds: dict[Text, Number]
+    wall_seconds: Number
+    bytes: Volume
+    epsilon: Number | None
+    verdict: Text
+    figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    personal_accuracy: Spread | None = None
+    personal_public_accuracy: Spread | None = None
+    simulated_seconds: Number | None = None
+    level_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
+    added: dict[Text, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Line(Record):
+    """A run of a sweep that ended.
+
+    Attributes:
+        digest: of its recipe.
+        case, parameters, seed: of the combination that made it.
+        run: its folder, inside that of the sweep; empty where it failed.
+        resumed: whether it went on from a checkpoint.
+        result: None where it failed.
+        error: why it failed.
+    """
+
+    digest: Text
+    case: Text
+    parameters: dict[Text, Any]
+    seed: Count
+    run: Text = ""
+    resumed: bool = False
+    result: Result | None = None
+    error: Text = ""
 
 
 @contextlib.contextmanager
@@ -64,32 +140,30 @@ class Records:
         pieces = text.splitlines()
         for number, piece in enumerate(pieces, 1):
             try:
-                line = json.loads(piece)
-                line["digest"], line["status"], line["case"], line["parameters"]
-            except (ValueError, LookupError, TypeError) as error:
+                self.lines.append(Line.from_json(piece))
+            except ValueError as error:
                 if number == len(pieces) and not text.endswith("\n"):
                     break
                 remedy = "remove the line, and its combination runs again"
-                raise SetupError(f"{self.file}, line {number}, is damaged: {piece[:60]!r}; {remedy}") from error
-            self.lines.append(line)
+                raise SetupError(f"{self.file}, line {number}, is damaged ({error}); {remedy}") from error
 
     def is_done(self, one: Combination) -> bool:
         """Whether the combination has run to its end."""
         line = self.of(one)
-        return line is not None and line["status"] == "done"
+        return line is not None and line.result is not None
 
     def of(self, one: Combination) -> Line | None:
         """The combination's last line."""
-        return next((line for line in reversed(self.lines) if line["digest"] == one.recipe.digest), None)
+        return next((line for line in reversed(self.lines) if line.digest == one.recipe.digest), None)
 
     def add(self, line: Line) -> None:
         """Adds a line; the file is never half written. Only inside `at_work`."""
         self.lines.append(line)
-        write_text(self.file, "".join(json.dumps(each) + "\n" for each in self.lines))
+        write_text(self.file, "".join(each.to_json() + "\n" for each in self.lines))
 
     def unfinished(self, catalog: Catalog) -> dict[str, Path]:
         """Run folders without a line that have a checkpoint, by digest: of runs that were cut off."""
-        known = {line.get("run") for line in self.lines}
+        known = {line.run for line in self.lines}
         found = {}
         for file in sorted(self.folder.glob("*/recipe.yaml")):
             if file.parent.name not in known and Checkpoints(file.parent).rounds():
@@ -100,39 +174,38 @@ class Records:
         return found
 
 
-def result_of(run_dir: Path) -> Line:
-    """What a sweep records of a run that ended: read from its folder.
-
-    Returns:
-        rounds, accuracy, loss, segmentation figures and epsilons of the last round, the best accuracy, personal
-        accuracies over clients (None where there are no personal models), zone shares and logs of the last round,
-        seconds per phase and bytes per direction over the run, simulated seconds (None without profiles), the verdict,
-        assessments, and what plugins know of the run, such as what attacks reached.
-    """
+def result_of(run_dir: Path) -> Result:
+    """What a sweep records of a run that ended: read from its folder."""
     rows, ledger, summary = read_rows(run_dir), read_ledger(run_dir), read_summary(run_dir)
-    last = rows[-1] if rows else {}
-    measured = [accuracy for row in rows if math.isfinite(accuracy := units.read(row, "accuracy"))]
-    simulated = [seconds for row in rows if math.isfinite(seconds := units.read(row, "simulated", "seconds"))]
-    return {
-        "rounds": len(rows),
-        "accuracy": last.get("accuracy"),
-        "best_accuracy": max(measured, default=None),
-        "loss": last.get("loss"),
-        **{key: _spread(last, key) for key in ("personal_accuracy", "personal_public_accuracy")},
-        "segmentation": last.get("segmentation"),
-        "zones": last.get("zones", {}),
-        "log": last.get("log", {}),
-        "seconds": {phase: units.total(rows, "seconds", phase) for phase in units.names(rows, "seconds")},
-        "simulated_seconds": math.fsum(simulated) if simulated else None,
-        "bytes": {way: int(units.total(rows, "bytes", way, "total")) for way in units.names(rows, "bytes")},
-        "epsilon": last.get("epsilon"),
-        "record_epsilon": last.get("record_epsilon"),
-        "verdict": ledger.get("verdict"),
-        "assessments": summary.get("assessments", {}),
-        **{section.key: section.record(run_dir) for section in sections_of_plugins()},
-    }
+    last = rows[-1] if rows else None
+    simulated = [row.simulated.seconds for row in rows if row.simulated]
+    phases = dict.fromkeys(phase for row in rows for phase in row.seconds)
+    return Result(
+        rounds=len(rows),
+        accuracy=last.accuracy if last else None,
+        best_accuracy=max(units.finite(row.accuracy for row in rows), default=None),
+        loss=last.loss if last else None,
+        figures=last.figures if last else {},
+        personal_accuracy=_spread(last.personal_accuracy) if last else None,
+        personal_public_accuracy=_spread(last.personal_public_accuracy) if last else None,
+        zones={zone: share for zone, share in last.zones.items() if share is not None} if last else {},
+        log=last.log if last else {},
+        seconds={phase: units.total(row.seconds.get(phase) for row in rows) for phase in phases},
+        wall_seconds=units.total(row.wall_seconds for row in rows),
+        simulated_seconds=units.total(simulated) if simulated else None,
+        bytes=Volume(
+            sum(row.bytes.up.total for row in rows),
+            sum(row.bytes.down.total for row in rows),
+            sum(row.bytes.key_server.total for row in rows),
+        ),
+        epsilon=last.epsilon if last else None,
+        level_epsilons=last.level_epsilons if last else {},
+        verdict=ledger.get("verdict", ""),
+        assessments=summary.assessments,
+        added={section.key: found for section in sections_of_plugins() if (found := section.record(run_dir))},
+    )
 
 
-def _spread(row: Mapping[str, Any], key: str) -> dict[str, float] | None:
-    found = units.spread(row, key)
-    return dict(zip(("min", "mean", "max"), found, strict=True)) if found else None
+def _spread(by_client: Mapping[int, float]) -> Spread | None:
+    found = units.spread(by_client)
+    return Spread(*found) if found else None

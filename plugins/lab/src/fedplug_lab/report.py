@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 from fedplug.api import units
+from fedplug.api.rows import Row
 from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
+from fedplug.runs.summary import Summary
 
-from fedplug_lab.accuracy import OWN, PUBLIC
 from fedplug_lab.canvas import Chart
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
-from fedplug_lab.figures import DIRECTIONS, charts
+from fedplug_lab.figures import charts
+from fedplug_lab.rounds import rounds_tables
 from fedplug_lab.sections import sections_of_plugins
-from fedplug_lab.tables import render, table, text, title_of, zone_label
+from fedplug_lab.tables import render, table, text, title_of
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # In this order; what the ledger holds besides follows, its log last and folded away.
@@ -37,60 +39,56 @@ _LEDGER_CAPTIONS = {
     "reveals": "What else depends on the data and is visible to somebody.",
 }
 _LOG = "log"
-_SHOWN_ELSEWHERE = {"name", "digest", "recipe", "plan", "versions", "class_distribution", "command", "assessments"}
 
 
 def write_report(
     run_dir: Path,
-    rows: list[dict[str, Any]],
-    ledger: dict[str, Any],
-    summary: dict[str, Any],
+    rows: Sequence[Row],
+    ledger: Mapping[str, Any],
+    summary: Summary,
     pictures: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Writes `report.html` into the run folder, whole or not at all.
 
     Args:
         run_dir: the folder of the run; must exist.
-        rows: the metrics, one mapping a round; fewer than planned (or none) after an interruption. Any number may be
-            missing, None, NaN or infinite.
+        rows: of the metrics; fewer than planned, or none, after an interruption.
         ledger: the privacy ledger as plain data; `verdict` is shown on top, `warnings` as a list, the rest as tables.
-        summary: what ran: name, digest, recipe, plan of (hook, component, description), versions, engine, device,
-            seconds_total, class_distribution, command, assessments; further entries are listed as they are.
+        summary: what ran.
         pictures: what components drew, by name; see `fedplug.api.pictures`.
 
     Returns:
         The path of the report.
     """
-    recipe = summary.get("recipe") or {}
+    planned = int(summary.recipe["rounds"])
     added = [(section.key, section.title, section.html(Path(run_dir))) for section in sections_of_plugins()]
     headlines = [found for section in sections_of_plugins() if (found := section.headline(Path(run_dir)))]
-    name = str(summary.get("name") or recipe.get("name") or "run")
     sections = [
-        ("figures", "Figures", _figures(charts(rows, summary.get("class_distribution")))),
+        ("figures", "Figures", _figures(charts(rows, summary.class_distribution))),
         ("pictures", "Pictures of components", _pictures(pictures or {})),
         ("protocol", "Protocol", _protocol(summary)),
-        ("rounds", "Rounds", _rounds(rows)),
+        ("rounds", "Rounds", rounds_tables(rows)),
         ("groups", "Groups", groups_table(rows)),
-        ("assessments", "Assessments", assessments_table(summary)),
+        ("assessments", "Assessments", assessments_table(summary.assessments)),
         *added,
         ("ledger", "Privacy ledger", _ledger(ledger)),
-        ("run", "What ran", _what_ran(summary, recipe)),
+        ("run", "What ran", _what_ran(summary)),
     ]
     links = "".join(f'<a href="#{key}">{text(title)}</a>' for key, title, body in sections if body)
     page = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        f"<title>{text(name)} · fedplug report</title>",
+        f"<title>{text(summary.name)} · fedplug report</title>",
         f"<style>{files('fedplug_lab').joinpath('report.css').read_text('utf-8')}</style>\n</head>\n<body>\n<header>",
-        f'<p class="eyebrow">fedplug report</p><h1>{text(name)}</h1>{_byline(summary, rows)}',
+        f'<p class="eyebrow">fedplug report</p><h1>{text(summary.name)}</h1>{_byline(summary, rows)}',
         f'<nav aria-label="Sections">{links}</nav></header>\n<main>',
-        _banner(rows, recipe),
+        _banner(rows, planned),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
         f"<p>{text(ledger.get('verdict') or 'No verdict: the ledger of this run holds none.')}</p>",
         *(f"<p><strong>{text(label)}:</strong> {text(sentence)}</p>" for label, sentence in headlines),
         "</section>",
-        _key_numbers(rows, recipe, summary),
+        _key_numbers(rows, planned, summary.resumed),
         *(f'<section id="{key}"><h2>{text(title)}</h2>\n{body}</section>' for key, title, body in sections if body),
         "</main>\n<footer>Written by fedplug. This file is complete in itself: it loads nothing and runs no script."
         "</footer>\n</body>\n</html>\n",
@@ -119,71 +117,53 @@ def rewrite_report(run_dir: Path) -> Path:
 # ---- the top of the page
 
 
-def _byline(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def _byline(summary: Summary, rows: Sequence[Row]) -> str:
     parts = [f"{len(rows)} round{'' if len(rows) == 1 else 's'}"]
-    parts += [f"{key} {text(summary[key])}" for key in ("engine", "device") if summary.get(key)]
-    if digest := str(summary.get("digest") or ""):
-        parts.append(f'digest <code title="{text(digest)}">{text(digest[:16])}</code>')
+    parts += [f"engine {text(summary.engine)}", f"device {text(summary.device)}"]
+    parts.append(f'digest <code title="{text(summary.digest)}">{text(summary.digest[:16])}</code>')
     return f'<p class="byline">{" · ".join(parts)}</p>'
 
 
-def _banner(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any]) -> str:
-    planned = units.as_float(recipe.get("rounds"))
-    if not math.isfinite(planned) or len(rows) >= planned:
+def _banner(rows: Sequence[Row], planned: int) -> str:
+    if len(rows) >= planned:
         return ""
     return ('<p class="banner"><strong>Partial run.</strong> '
-            f"{len(rows)} of {planned:.0f} planned rounds are recorded: the run was interrupted or is still going on. "
+            f"{len(rows)} of {planned} planned rounds are recorded: the run was interrupted or is still going on. "
             "<code>fedplug resume</code> continues it.</p>")  # fmt: skip
 
 
-def _key_numbers(rows: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     if not rows:
         return ""
-    measured = [(units.read(row, "accuracy"), row.get("round")) for row in rows]
-    measured = [(accuracy, when) for accuracy, when in measured if math.isfinite(accuracy)]
+    measured = [(row.accuracy, row.round) for row in rows if row.accuracy is not None and math.isfinite(row.accuracy)]
     best, when = max(measured, key=lambda pair: pair[0], default=(math.nan, None))
-    spent = {phase: units.total(rows, "seconds", phase) for phase in units.names(rows, "seconds") if phase != "wall"}
-    work = sum(spent.values())
-    wall = units.as_float(summary.get("seconds_total"))
-    wall = wall if math.isfinite(wall) else units.total(rows, "seconds", "wall")
-    asked, answered = units.total(rows, "clients", "asked"), units.total(rows, "clients", "answered")
-    planned = recipe.get("rounds") or len(rows)
-    first = units.percent(units.read(rows[0], "zones", "encrypted"))
-    encrypted = units.percent(units.last(rows, "zones", "encrypted"))
-    missed = f"{asked - answered:.0f} missed" if asked > answered else "no client dropped out"
+    work = sum(units.total(row.seconds.values()) for row in rows)
+    training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
+    asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
+    first = units.percent(rows[0].zones.get("encrypted"))
+    encrypted = units.percent(units.last(row.zones.get("encrypted") for row in rows))
+    personal = [found for row in rows if (found := units.spread(row.personal_accuracy))]
+    models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
+    part = rows[-1].epsilon_prices
+    prices = f"of the {part} zone alone; see the verdict" if part else "see the verdict and the ledger"
     items = [
-        ("Accuracy", units.number(units.last(rows, "accuracy")) if measured else "–",
-         (f"best {units.number(best)} after round {when}" if measured else "not measured") + _personal_note(rows)),
+        ("Accuracy", units.number(measured[-1][0]) if measured else units.NOTHING,
+         (f"best {units.number(best)} after round {when}" if measured else "not measured") + models),
         ("HE share", encrypted, f"of the model in the last round; {first} in the first"),
-        ("Epsilon so far", units.number(_last_or_none(rows, "epsilon")), _prices(rows)),
-        ("Sent by clients", units.size(units.total(rows, "bytes", "up", "total")), "all clients, all rounds"),
-        ("Sent to clients", units.size(units.total(rows, "bytes", "down", "total")), "all clients, all rounds"),
-        ("Wall clock", units.duration(wall),
-         f"training is {units.percent(spent.get('train', 0.0) / work)} of the work" if work else ""),
-        ("Rounds", f"{len(rows)} of {planned}", "resumed from a checkpoint" if summary.get("resumed") else ""),
-        ("Answers", f"{answered:.0f} of {asked:.0f}", missed),
+        ("Epsilon so far", units.number(units.last(row.epsilon for row in rows)), prices),
+        ("Sent by clients", units.size(sum(row.bytes.up.total for row in rows)), "all clients, all rounds"),
+        ("Sent to clients", units.size(sum(row.bytes.down.total for row in rows)), "all clients, all rounds"),
+        ("Wall clock", units.duration(units.total(row.wall_seconds for row in rows)),
+         f"training is {training} of the work" if training else ""),
+        ("Rounds", f"{len(rows)} of {planned}", "resumed from a checkpoint" if resumed else ""),
+        ("Answers", f"{answered} of {asked}",
+         f"{asked - answered} missed" if asked > answered else "no client dropped out"),
     ]  # fmt: skip
     cells = "".join(
         f"<div><dt>{text(label)}</dt><dd>{text(value)}<small>{text(note)}</small></dd></div>"
         for label, value, note in items
     )
     return f'<dl class="numbers">{cells}</dl>'
-
-
-def _personal_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    known = [found for row in rows if (found := units.spread(row, OWN))]
-    return f"; personal models {units.number(known[-1][1])} on average" if known else ""
-
-
-def _prices(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the last epsilon prices."""
-    part = rows[-1].get("epsilon_prices") if rows else None
-    return f"of the {part} zone alone; see the verdict" if part else "see the verdict and the ledger"
-
-
-def _last_or_none(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    value = units.last(rows, key)
-    return None if math.isnan(value) else value
 
 
 # ---- sections
@@ -209,97 +189,10 @@ def _figure(chart: Chart) -> str:
             f"<figcaption>{text(chart.alt)} {text(chart.note)}</figcaption></figure>\n")  # fmt: skip
 
 
-def _protocol(summary: Mapping[str, Any]) -> str:
-    plan = [[*map(text, step)] for step in summary.get("plan") or []]
+def _protocol(summary: Summary) -> str:
+    plan = [[*map(text, step)] for step in summary.plan]
     body = [[f"<code>{hook}</code>", f"<code>{component}</code>", *rest] for hook, component, *rest in plan]
     return table("What a round does, hook by hook, in order.", ["hook", "component", "what it does here"], body)
-
-
-def _rounds(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return "<p>No round is complete.</p>"
-    number, read, zones = units.number, units.read, _used_zones(rows)
-    columns: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
-        ("accuracy", lambda row: number(row.get("accuracy"))),
-        ("loss", lambda row: number(row.get("loss"))),
-        ("train loss", lambda row: number(row.get("train_loss"))),
-        ("client accuracy", _spread),
-        ("personal models", lambda row: _mean_and_spread(row, OWN)),
-        ("personal, public set", lambda row: _mean_and_spread(row, PUBLIC)),
-        *((name, lambda row, key=key: number(units.mapping(row, "segmentation").get(key)))
-          for name, key in units.SEGMENTATION),
-        ("clients", lambda row: f"{read(row, 'clients', 'answered'):.0f}/{read(row, 'clients', 'asked'):.0f}"),
-        *((zone, lambda row, zone=zone: units.percent(read(row, "zones", zone))) for zone in zones),
-        ("up", lambda row: units.size(read(row, "bytes", "up", "total"))),
-        ("down", lambda row: units.size(read(row, "bytes", "down", "total"))),
-        ("key server", lambda row: units.size(read(row, "bytes", "key_server", "total"))),
-        ("messages", lambda row: str(row.get("messages", units.NOTHING))),
-        ("wall", lambda row: units.duration(read(row, "seconds", "wall"))),
-        ("simulated", lambda row: units.duration(read(row, "simulated", "seconds"))),
-        ("epsilon", lambda row: number(row.get("epsilon"))),
-        ("epsilon of a record", lambda row: number(row.get("record_epsilon"))),
-        ("mask churn", lambda row: units.percent(row.get("mask_churn"))),
-    ]
-    filled = {title: [cell(row) for row in rows] for title, cell in columns}
-    # A column that says nothing in any round (no key server, no noise) only takes room.
-    filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
-    labels = [text(row.get("round", "?")) for row in rows]
-    body = [[label, *(text(cells[i]) for cells in filled.values())] for i, label in enumerate(labels)]
-    caption = "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
-    if "personal models" in filled or "personal, public set" in filled:
-        caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
-    parts = [table(caption, ["round", *filled], body, numeric=True)]
-    parts.append(_byte_totals(rows))
-    dropped = [
-        [text(row.get("round", "?")), text(client), text(reason)]
-        for row in rows for client, reason in units.mapping(units.mapping(row, "clients"), "dropped").items()
-    ]  # fmt: skip
-    parts.append(table("Clients that dropped out of a round.", ["round", "client", "reason"], dropped))
-    logged = [[text(name), *(text(f(_finite(rows, "log", name))) for f in _STATISTICS.values())]
-              for name in units.names(rows, "log")]  # fmt: skip
-    caption = "Numbers that components logged, over the rounds."
-    parts.append(table(caption, ["name", *_STATISTICS], logged, numeric=True))
-    return "".join(parts)
-
-
-_STATISTICS: dict[str, Callable[[list[float]], str]] = {
-    "first": lambda values: units.number(values[0] if values else None, 4),
-    "last": lambda values: units.number(values[-1] if values else None, 4),
-    "lowest": lambda values: units.number(min(values, default=None), 4),
-    "highest": lambda values: units.number(max(values, default=None), 4),
-}
-
-
-def _used_zones(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [zone for zone in units.names(rows, "zones") if units.total(rows, "zones", zone) > 0]
-
-
-def _finite(rows: Sequence[Mapping[str, Any]], *path: str) -> list[float]:
-    return [value for value in (units.read(row, *path) for row in rows) if math.isfinite(value)]
-
-
-def _spread(row: Mapping[str, Any]) -> str:
-    found = units.spread(row, "client_accuracy")
-    return f"{found[0]:.3f}–{found[2]:.3f}" if found else units.NOTHING
-
-
-def _mean_and_spread(row: Mapping[str, Any], key: str) -> str:
-    found = units.spread(row, key)
-    return f"{found[1]:.3f} ({found[0]:.3f}–{found[2]:.3f})" if found else units.NOTHING
-
-
-def _byte_totals(rows: Sequence[Mapping[str, Any]]) -> str:
-    body: list[list[str]] = []
-    for way, label in DIRECTIONS.items():
-        whole = units.total(rows, "bytes", way, "total")
-        for kind, split in (("zone", "zones"), ("phase", "phases")):
-            for name in units.names(rows, "bytes", way, split):
-                amount = units.total(rows, "bytes", way, split, name)
-                if amount:
-                    what = zone_label(name) if kind == "zone" else text(name)
-                    body.append([text(label), kind, what, units.size(amount), units.percent(amount / (whole or 1))])
-    return table("Bytes over the whole run, split by zone and, the same bytes, by phase.",
-                  ["direction", "split by", "", "bytes", "of this direction"], body, numeric=3)  # fmt: skip
 
 
 def _ledger(ledger: Mapping[str, Any]) -> str:
@@ -323,18 +216,17 @@ def _ledger(ledger: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _what_ran(summary: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+def _what_ran(summary: Summary) -> str:
     parts = []
-    if summary.get("command"):
-        parts.append(f"<h3>Run it again</h3><pre><code>{text(summary['command'])}</code></pre>")
-    facts = {key: value for key, value in summary.items() if key not in _SHOWN_ELSEWHERE}
-    if "seconds_total" in facts:
-        facts["seconds_total"] = units.duration(facts["seconds_total"])
-    parts.append(render({"recipe digest": summary.get("digest"), **facts}))
-    versions = units.mapping(summary, "versions")
-    body = [[f"<code>{text(name)}</code>", text(version)] for name, version in versions.items()]
+    if summary.command:
+        parts.append(f"<h3>Run it again</h3><pre><code>{text(summary.command)}</code></pre>")
+    facts = {
+        "recipe digest": summary.digest, "engine": summary.engine, "device": summary.device,
+        "resumed": summary.resumed, "parameters": summary.parameters,
+    }  # fmt: skip
+    parts.append(render(facts))
+    body = [[f"<code>{text(name)}</code>", text(version)] for name, version in summary.versions.items()]
     parts.append(table("Versions of the core and of every plugin used.", ["distribution", "version"], body))
-    if recipe:
-        written = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=100)
-        parts.append(f"<details><summary>Resolved recipe</summary><pre><code>{text(written)}</code></pre></details>")
+    written = yaml.safe_dump(summary.recipe, sort_keys=False, allow_unicode=True, width=100)
+    parts.append(f"<details><summary>Resolved recipe</summary><pre><code>{text(written)}</code></pre></details>")
     return "".join(parts)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedplug_lab.records import Result
 
 GROUP = "fedplug_lab.section"
 """The entry-point group: each entry is an instance of a `Section`."""
 
 
-Column = tuple[str, tuple[str, ...], Callable[[float], str]]
-"""Title, where in a line its number is, and the number as text."""
+Column = tuple[str, Callable[["Result"], float | None], Callable[[float], str]]
+"""Title, the number of a run, and the number as text."""
 
 
 class Section:
@@ -37,11 +40,11 @@ class Section:
         return None
 
     def record(self, run_dir: Path) -> dict[str, Any]:
-        """What the line of a sweep keeps of a run under `key`, as plain data; empty where there is nothing."""
+        """What the line of a sweep keeps of a run in `Result.added[key]`, as plain data; empty for nothing."""
         return {}
 
-    def columns(self, lines: Sequence[Mapping[str, Any]]) -> Iterable[Column]:
-        """Columns of the table of a sweep, made from what `record` kept under `key` of each line."""
+    def columns(self, results: Sequence[Result]) -> Iterable[Column]:
+        """Columns of the table of a sweep, made from what `record` kept of each run that did not fail."""
         return ()
 
 

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api import units
-from fedplug.api.errors import CheckpointError
+from fedplug.api.errors import CheckpointError, describe
 from fedplug.recipe.catalog import Catalog
+from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
-from fedplug.runs.run import INTERRUPTED, Run, resolve_device, resume, start
+from fedplug.runs.machine import resolve_device
+from fedplug.runs.run import resume, start
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import describe
 
 from fedplug_lab.grid import Combination, combinations, read_grid
 from fedplug_lab.records import Line, Records, at_work, result_of
@@ -54,7 +55,7 @@ def sweep(
     catalog = catalog or Catalog.discover()
     runs = combinations(recipe, read_grid(grid, seeds, sets), sets, catalog)
     # What would stop every run in the same way is found before the first one.
-    Run(runs[0].recipe, settings.output, settings, catalog)
+    Execution(runs[0].recipe, settings.output, settings, catalog)
     records = Records(settings.output)
     if dry_run:
         for number, one in enumerate(runs, 1):
@@ -87,7 +88,7 @@ class _Sweep:
         lines = [line for one in self.runs if (line := self.records.of(one))]
         print_table(lines)
         self._write_csv(lines)
-        failed = [line for line in lines if line["status"] == "failed"]
+        failed = [line for line in lines if line.result is None]
         if failed:
             print(f"{len(failed)} of {len(self.runs)} runs failed; the same command tries them again", file=sys.stderr)
         return 1 if failed else 0
@@ -96,24 +97,22 @@ class _Sweep:
         """Runs one combination and records it; False if it was interrupted."""
         watch = SweepWatch(sys.stdout, f"{number}/{len(self.runs)} {one.label}", one.recipe.rounds, self.settings.quiet)
         began = time.perf_counter()
-        line: Line = {
-            "digest": one.recipe.digest, "case": one.case, "parameters": dict(one.parameters), "seed": one.recipe.seed,
-        }  # fmt: skip
+        line = Line(one.recipe.digest, one.case, dict(one.parameters), one.recipe.seed)
         try:
             code, run_dir, resumed = self._execute(one, watch)
         except Exception as error:
-            line |= {"status": "failed", "error": describe(error)}
+            line.error = describe(error)
             self.records.add(line)
-            watch.result(f"failed: {line['error']}", always=True)
+            watch.result(f"failed: {line.error}", always=True)
             return True
         if code == INTERRUPTED:
             return False
-        line |= {"status": "done", **result_of(run_dir), "resumed": resumed, "run": run_dir.name}
+        line.result, line.resumed, line.run = result_of(run_dir), resumed, run_dir.name
         self.records.add(line)
-        personal = line["personal_accuracy"]
-        of_personal = f", personal {units.number(personal['mean'])}" if personal else ""
+        found = line.result
+        of_personal = f", personal {units.number(found.personal_accuracy.mean)}" if found.personal_accuracy else ""
         watch.result(
-            f"accuracy {units.number(line['accuracy'])}{of_personal}, epsilon {units.number(line['epsilon'])}, "
+            f"accuracy {units.number(found.accuracy)}{of_personal}, epsilon {units.number(found.epsilon)}, "
             f"{units.duration(time.perf_counter() - began)}"
         )
         return True

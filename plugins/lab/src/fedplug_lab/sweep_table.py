@@ -7,15 +7,14 @@ import io
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug.api import units
 
+from fedplug_lab import sections
 from fedplug_lab.grid import short_names
-from fedplug_lab.sections import sections_of_plugins
-
-Line = Mapping[str, Any]
+from fedplug_lab.records import Line, Result
 
 
 class Column(NamedTuple):
@@ -49,46 +48,47 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
     """
     groups: dict[str, list[Line]] = {}
     for line in lines:
-        groups.setdefault(json.dumps([line["case"], line["parameters"]]), []).append(line)
+        groups.setdefault(json.dumps([line.case, line.parameters]), []).append(line)
     heads = [group[0] for group in groups.values()]
-    done = [[line for line in group if line["status"] == "done"] for group in groups.values()]
+    done = [[line.result for line in group if line.result] for group in groups.values()]
     names = short_names(_paths(lines))
-    columns = [Column("case", [head["case"] or units.NOTHING for head in heads], False)]
+    columns = [Column("case", [head.case or units.NOTHING for head in heads], False)]
     for path, name in names.items():
-        columns.append(Column(name, [_as_text(head["parameters"].get(path)) for head in heads], False))
+        columns.append(Column(name, [_as_text(head.parameters.get(path)) for head in heads], False))
     counts = zip(done, groups.values(), strict=True)
     runs = [str(len(all_)) if len(good) == len(all_) else f"{len(good)} of {len(all_)}" for good, all_ in counts]
     columns.append(Column("runs", runs, False))
-    for title, place, shown in _measured(lines):
-        columns.append(Column(title, [_mean(group, place, shown) for group in done], True))
+    for title, read, shown in _measured([result for group in done for result in group]):
+        columns.append(Column(title, [_mean(map(read, group), shown) for group in done], True))
     return [column for column in columns if {*column.cells} != {units.NOTHING}]
 
 
-def _measured(lines: Sequence[Line]) -> list[tuple[str, tuple[str, ...], Callable[[float], str]]]:
-    """The columns of numbers: title, where it stands in a line, how it is written."""
-    used = [zone for zone in units.names(lines, "zones") if units.total(lines, "zones", zone) > 0]
-    assessed = units.names(lines, "assessments")
-    facts = [(name, fact) for name in assessed for fact in units.names(lines, "assessments", name)]
+def _measured(results: Sequence[Result]) -> list[sections.Column]:
+    """The columns of numbers."""
+    figures = dict.fromkeys(title for result in results for title in result.figures)
+    used = dict.fromkeys(zone for result in results for zone, share in result.zones.items() if share > 0)
+    facts = dict.fromkeys(
+        (name, fact) for result in results for name, found in result.assessments.items() for fact in found
+    )
     return [
-        ("accuracy", ("accuracy",), units.number),
-        ("best", ("best_accuracy",), units.number),
-        *((name, ("segmentation", key), units.number) for name, key in units.SEGMENTATION),
-        ("personal mean", ("personal_accuracy", "mean"), units.number),
-        ("lowest", ("personal_accuracy", "min"), units.number),
-        ("highest", ("personal_accuracy", "max"), units.number),
-        *((zone, ("zones", zone), units.percent) for zone in used),
-        ("seconds", ("seconds", "wall"), _one_digit),
-        ("simulated s", ("simulated_seconds",), _one_digit),
-        ("MB up", ("bytes", "up"), _megabytes),
-        ("MB down", ("bytes", "down"), _megabytes),
-        ("ledger epsilon", ("epsilon",), units.number),
-        ("of a record", ("record_epsilon",), units.number),
-        *((fact.replace("_", " "), ("assessments", name, fact), _few_digits) for name, fact in facts),
-        *(column for section in sections_of_plugins() for column in section.columns(lines)),
-    ]
-
-
-
+        ("accuracy", lambda result: result.accuracy, units.number),
+        ("best", lambda result: result.best_accuracy, units.number),
+        *((title, lambda result, title=title: result.figures.get(title), units.number) for title in figures),
+        ("personal mean", lambda result: p.mean if (p := result.personal_accuracy) else None, units.number),
+        ("lowest", lambda result: p.min if (p := result.personal_accuracy) else None, units.number),
+        ("highest", lambda result: p.max if (p := result.personal_accuracy) else None, units.number),
+        *((zone, lambda result, zone=zone: result.zones.get(zone), units.percent) for zone in used),
+        ("seconds", lambda result: result.wall_seconds, _one_digit),
+        ("simulated s", lambda result: result.simulated_seconds, _one_digit),
+        ("MB up", lambda result: result.bytes.up, _megabytes),
+        ("MB down", lambda result: result.bytes.down, _megabytes),
+        ("ledger epsilon", lambda result: result.epsilon, units.number),
+        *((f"of a {level}", lambda result, level=level: result.level_epsilons.get(level), units.number)
+          for level in dict.fromkeys(level for result in results for level in result.level_epsilons)),
+        *((fact.replace("_", " "), lambda result, name=name, fact=fact: result.assessments.get(name, {}).get(fact),
+           _few_digits) for name, fact in facts),
+        *(column for section in sections.sections_of_plugins() for column in section.columns(results)),
+    ]  # fmt: skip
 
 
 def _one_digit(value: float) -> str:
@@ -103,8 +103,8 @@ def _megabytes(value: float) -> str:
     return f"{value / 1e6:.2f}"
 
 
-def _mean(group: Sequence[Line], path: tuple[str, ...], shown: Callable[[float], str]) -> str:
-    values = [value for value in (units.read(line, *path) for line in group) if not math.isnan(value)]
+def _mean(given: Iterable[float | None], shown: Callable[[float], str]) -> str:
+    values = [value for value in given if value is not None and not math.isnan(value)]
     if not values:
         return units.NOTHING
     if not all(map(math.isfinite, values)):
@@ -119,8 +119,11 @@ def to_csv(lines: Sequence[Line]) -> str:
     paths = _paths(lines)
     rows = []
     for line in lines:
-        given = {path: _as_text(value) for path, value in line["parameters"].items()}
-        rows.append({**dict(_flat({key: value for key, value in line.items() if key != "parameters"})), **given})
+        plain = line.to_plain()
+        given = {path: _as_text(value) for path, value in plain.pop("parameters").items()}
+        result = plain.pop("result", {})
+        status = "done" if line.result else "failed"
+        rows.append({**dict(_flat({"status": status, **plain, **result})), **given})
     columns = dict.fromkeys(["case", *paths, "seed", "status", *(key for row in rows for key in row)])
     text = io.StringIO()
     writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
@@ -138,7 +141,7 @@ def _flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
 
 
 def _paths(lines: Sequence[Line]) -> list[str]:
-    return list(dict.fromkeys(path for line in lines for path in line["parameters"]))
+    return list(dict.fromkeys(path for line in lines for path in line.parameters))
 
 
 def _as_text(value: Any) -> str:

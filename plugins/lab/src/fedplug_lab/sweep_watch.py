@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from fedplug.api.rows import Row
+from fedplug.console.display import say
+
 
 class SweepWatch:
     """What a person sees of one run of a sweep: a line that says how it goes, and in the end how it went.
@@ -37,7 +40,7 @@ class SweepWatch:
             text = f"{self._title}  round {round} of {self._rounds}, {phase}"
             self._print(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", end="")
 
-    def round_done(self, row: Mapping[str, Any]) -> None:
+    def round_done(self, row: Row) -> None:
         """Rows are in the run's folder."""
 
     def note(self, text: str) -> None:
@@ -72,5 +75,4 @@ class SweepWatch:
         self._open = True
 
     def _print(self, text: str, end: str = "\n") -> None:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        print(text.encode(encoding, "replace").decode(encoding), end=end, file=self._stream, flush=True)
+        say(self._stream, text, end)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from fedplug.api.scores import highest
+from fedplug_std.scores import highest
 from numpy.typing import NDArray
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.api.scores import unknown_scorer
 from fedplug.api.types import ENCRYPTED
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally

@@ -10,9 +10,9 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.links import uploaded
-from fedplug.api.scores import unknown_scorer
+from fedplug.api.folded import uploaded
 from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 

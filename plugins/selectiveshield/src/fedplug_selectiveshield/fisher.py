@@ -9,8 +9,8 @@ import fedplug
 import numpy as np
 from fedplug import Client, Context, Field, Layout, Reveals, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.per_sample import mean_gradient, mean_squared_gradients
 from fedplug.api.types import Scores
+from fedplug_std.per_sample import mean_gradient, mean_squared_gradients
 from numpy.typing import NDArray
 
 from fedplug_selectiveshield.pictures import fisher_pictures

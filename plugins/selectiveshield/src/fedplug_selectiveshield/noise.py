@@ -10,7 +10,8 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Block, Client, Context, Effects, Field, Known, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import gaussian_noise_multiplier, gaussian_rdp_epsilon, geometric_schedule
+from fedplug.privacy.accounting import gaussian_noise_multiplier, geometric_schedule
+from fedplug.privacy.renyi import gaussian_rdp_epsilon
 from fedplug_std.gaussian import Gaussian, NoiseOptions, local_noise
 from pydantic import model_validator
 

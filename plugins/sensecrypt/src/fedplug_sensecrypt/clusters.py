@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import fedplug
@@ -15,6 +14,7 @@ from fedplug import (
     Context,
     Effects,
     Field,
+    GroundTruth,
     Noise,
     Reads,
     Reveals,
@@ -23,7 +23,7 @@ from fedplug import (
     gaussian_noise_multiplier,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug.api.scores import unknown_scorer
+from fedplug_std.scores import unknown_scorer
 from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 
@@ -219,16 +219,16 @@ class Clusters(fedplug.Groups):
             Reveals("clusters", ("aggregator", "client"), note="which clients have like data"),
         ]
 
-    def assess(self, server: Server, truth: Mapping[str, Any]) -> dict[str, float]:
+    def assess(self, server: Server, truth: GroundTruth) -> dict[str, float]:
         """What was found in round 1, and where the true categories are known the adjusted Rand index (Eq. 11)."""
         groups = server.groups
         facts: dict[str, float] = dict(server.memory(self).get("facts", {}))
-        if truth["categories"] is not None and groups:
+        if truth.categories is not None and groups:
             from sklearn.metrics import adjusted_rand_score
 
             label = {client_id: number for number, ids in enumerate(groups.values()) for client_id in ids}
-            found = [label[client_id] for client_id in range(len(truth["categories"]))]
-            facts["adjusted_rand_index"] = float(adjusted_rand_score(truth["categories"], found))
+            found = [label[client_id] for client_id in range(len(truth.categories))]
+            facts["adjusted_rand_index"] = float(adjusted_rand_score(truth.categories, found))
         return facts
 
     def describe(self) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api.component import Options
 from fedplug.api.effects import Reveals
-from fedplug.api.views import KEY_SERVER, SERVER
 from fedplug.recipe.sections import Around, Section
+from fedplug.wire.record import KEY_SERVER, SERVER
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:

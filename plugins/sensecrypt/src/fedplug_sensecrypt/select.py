@@ -8,8 +8,8 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.scores import unknown_scorer
 from fedplug.api.types import CLEAR, ENCRYPTED, RETAINED
+from fedplug_std.scores import unknown_scorer
 from pydantic import field_validator
 
 from fedplug_sensecrypt.budgets import budgets

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Scoring, hookimpl
-from fedplug.api.per_sample import mean_gradient
 from fedplug.api.types import Scores
+from fedplug_std.per_sample import mean_gradient
 
 
 class Sensitivity(fedplug.Scorer):

@@ -12,23 +12,66 @@ this follow the seconds of one operation (`unit_costs`), and with counts, bytes 
   middle of a round, after a negotiation, is not told apart. Set-up and evaluation do not count.
 
 Wall-clock seconds enter through the costs only. All functions are pure, so a benchmark can price the counts of one run
-with costs from elsewhere, another cipher's for instance; `work_of` reads the counts out of a row of `metrics.jsonl`.
+with costs from elsewhere, another cipher's for instance; `work_of` reads the counts out of a row of the metrics.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Self
 
 import numpy as np
-from fedplug.api.views import KEY_SERVER, SERVER
+from fedplug.api.record import Amount, Count, Record, Text
+from fedplug.api.rows import Row, SimulatedTime
+from fedplug.wire.record import KEY_SERVER, SERVER
 from numpy.typing import ArrayLike, NDArray
 
 from fedplug_sensecrypt.profiles import Profile
 
 Party = int | str
 """A client's id, `server` or `key_server`."""
+
+
+@dataclasses.dataclass
+class Done(Record):
+    """How many operations of a name, and the seconds that they took."""
+
+    count: Amount = 0.0
+    seconds: Amount = 0.0
+
+
+@dataclasses.dataclass
+class ClientBytes(Record):
+    """From and to one client."""
+
+    up: Count = 0
+    down: Count = 0
+
+
+Table = dict[Text, Done]
+
+
+@dataclasses.dataclass
+class Work(Record):
+    """What parties did in a round: `row.added["work"]`.
+
+    Attributes:
+        operations: of all parties together.
+        clients, servers: of each party.
+        client_bytes: of each client.
+    """
+
+    operations: Table = dataclasses.field(default_factory=dict)
+    clients: dict[int, Table] = dataclasses.field(default_factory=dict)
+    servers: dict[Text, Table] = dataclasses.field(default_factory=dict)
+    client_bytes: dict[int, ClientBytes] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """That of a row; empty in one of a run without profiles."""
+        return cls.from_plain(row.added.get("work", {}))
+
 
 OTHER = "other"
 """What a client does in a round besides its named operations; each round of each client counts as one."""
@@ -67,18 +110,18 @@ class RoundSeconds:
         slowest = 0.0 if self.slowest is None else self.clients[self.slowest].total
         return slowest + self.server.total + self.key_server.total
 
-    def to_row(self) -> dict[str, Any]:
-        """As a row of the metrics holds it; `compute` and `transfer` are those of the slowest client."""
+    def to_row(self) -> SimulatedTime:
+        """As a row of the metrics holds it."""
         slowest = PartySeconds(0.0, 0.0) if self.slowest is None else self.clients[self.slowest]
-        return {
-            "seconds": self.seconds,
-            "slowest": self.slowest,
-            "compute": slowest.compute,
-            "transfer": slowest.transfer,
-            "server": self.server.total,
-            "key_server": self.key_server.total,
-            "clients": {str(client_id): one.total for client_id, one in sorted(self.clients.items())},
-        }
+        return SimulatedTime(
+            seconds=self.seconds,
+            slowest=self.slowest,
+            compute=slowest.compute,
+            transfer=slowest.transfer,
+            server=self.server.total,
+            key_server=self.key_server.total,
+            clients={client_id: one.total for client_id, one in sorted(self.clients.items())},
+        )
 
 
 def unit_costs(samples: Mapping[str, ArrayLike]) -> dict[str, float]:
@@ -143,23 +186,23 @@ def round_seconds(
     return RoundSeconds({client_id: of(client_id) for client_id in clients}, of(SERVER), of(KEY_SERVER))
 
 
-def samples_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """What rows of `metrics.jsonl` say of each operation, as `unit_costs` takes it."""
+def samples_of(rows: Iterable[Row]) -> dict[str, list[tuple[float, float]]]:
+    """What the work in rows says of each operation, as `unit_costs` takes it."""
     samples: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        for table in (*row.get("client_operations", {}).values(), *row.get("server_operations", {}).values()):
-            for name, entry in table.items():
-                samples.setdefault(name, []).append((entry["count"], entry["seconds"]))
+        work = Work.of(row)
+        for table in (*work.clients.values(), *work.servers.values()):
+            for name, done in table.items():
+                samples.setdefault(name, []).append((done.count, done.seconds))
     return samples
 
 
-def work_of(row: Mapping[str, Any]) -> tuple[dict[Party, dict[str, float]], dict[Party, tuple[float, float]]]:
-    """The operations and the traffic of a row of `metrics.jsonl`, as `round_seconds` takes them."""
-    tables: dict[Party, Any] = {int(client_id): one for client_id, one in row.get("client_operations", {}).items()}
-    tables |= row.get("server_operations", {})
-    operations = {party: {name: entry["count"] for name, entry in one.items()} for party, one in tables.items()}
-    clients = row.get("client_bytes", {}).items()
-    traffic: dict[Party, tuple[float, float]] = {int(client_id): (one["up"], one["down"]) for client_id, one in clients}
-    up, down, between = (row.get("bytes", {}).get(way, {}).get("total", 0) for way in ("up", "down", "key_server"))
+def work_of(row: Row) -> tuple[dict[Party, dict[str, float]], dict[Party, tuple[float, float]]]:
+    """The operations and the traffic of a row, as `round_seconds` takes them."""
+    work = Work.of(row)
+    tables: list[tuple[Party, Table]] = [*work.clients.items(), *work.servers.items()]
+    operations = {party: {name: done.count for name, done in table.items()} for party, table in tables}
+    traffic: dict[Party, tuple[float, float]] = {c: (sent.up, sent.down) for c, sent in work.client_bytes.items()}
+    up, down, between = (sent.total for sent in (row.bytes.up, row.bytes.down, row.bytes.key_server))
     # What is one end's up is the other's down; all of it passes the server's link.
     return operations, {**traffic, SERVER: (down, up + between), KEY_SERVER: (between, 0)}

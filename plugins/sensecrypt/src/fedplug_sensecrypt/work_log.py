@@ -6,22 +6,34 @@ import itertools
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone
-from fedplug.api.views import KEY_SERVER, SERVER
+from fedplug.wire.record import KEY_SERVER, SERVER
 
 from fedplug_sensecrypt.profiles import by_party, profiles_of
-from fedplug_sensecrypt.simulated_clock import MEASURED, OTHER, Party, round_seconds, samples_of, unit_costs, work_of
+from fedplug_sensecrypt.simulated_clock import (
+    MEASURED,
+    OTHER,
+    ClientBytes,
+    Done,
+    Party,
+    Table,
+    Work,
+    round_seconds,
+    samples_of,
+    unit_costs,
+    work_of,
+)
 
 if TYPE_CHECKING:
     from fedplug.api.context import Server
-    from fedplug.api.views import Wire
+    from fedplug.api.reports import Reports
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
+    from fedplug.wire.record import Wire
 
-_Table = dict[str, dict[str, float]]  # operation -> {"count", "seconds"}, as rows hold it
-_Done = Mapping[str, Sequence[float]]  # operation -> count, seconds
+_Counted = Mapping[str, Sequence[float]]  # operation -> count, seconds
 
 
 class WorkLog:
@@ -60,32 +72,31 @@ class WorkLog:
 
         Told once more for the last row, with what the end of the run took.
         """
-        row, traffic = event.row, self.wire.take_traffic(event.round)
-        done = self._by_party(event.reports, event.seconds)
-        clients, servers = row.setdefault("client_operations", {}), row.setdefault("server_operations", {})
-        for party, table in done.items():
+        row, traffic, work = event.row, self.wire.take_traffic(event.round), Work.of(event.row)
+        for party, table in self._by_party(event.reports, event.seconds).items():
             for name, pair in table.items():
                 self._samples.setdefault(name, array("d")).extend(pair)
-            own = clients if isinstance(party, int) else servers
-            _add(row.setdefault("operations", {}), table)
-            _add(own.setdefault(str(party), {}), table)
-        sent = row.setdefault("client_bytes", {})
+            _add(work.operations, table)
+            if isinstance(party, int):
+                _add(work.clients.setdefault(party, {}), table)
+            else:
+                _add(work.servers.setdefault(party, {}), table)
         for (address, direction), size in traffic.items():
             if address != KEY_SERVER:
-                entry = sent.setdefault(address.partition(":")[2], {"up": 0, "down": 0})
-                entry[direction] += size
-        costs = unit_costs(self._samples)
-        row["simulated"] = round_seconds(*work_of(row), self.profiles, costs).to_row()
+                sent = work.client_bytes.setdefault(int(address.partition(":")[2]), ClientBytes())
+                setattr(sent, direction, getattr(sent, direction) + size)
+        row.added["work"] = work.to_plain()
+        row.simulated = round_seconds(*work_of(row), self.profiles, unit_costs(self._samples)).to_row()
 
-    def _by_party(self, reports: Iterable[tuple[int, Mapping[str, Any]]], server_seconds: float) -> dict[Party, _Done]:
+    def _by_party(self, reports: Iterable[tuple[int, Reports]], server_seconds: float) -> dict[Party, _Counted]:
         """What each party did since the last call, the rest of its seconds included."""
-        named: dict[Party, _Table] = {}
+        named: dict[Party, Table] = {}
         seconds: dict[Party, float] = {}
         for client_id, report in reports:
             mine = named.setdefault(client_id, {})
-            _add(mine, report.get("operations", {}))
+            _add(mine, report.operations)
             # Evaluation is for the report only; no protocol needs it.
-            own = report.get("seconds_total", 0.0) - report.get("seconds", {}).get("evaluate", 0.0)
+            own = report.seconds_total - report.seconds.get("evaluate", 0.0)
             seconds[client_id] = seconds.get(client_id, 0.0) + own
         opened = self.key_server.seconds - self._opened
         self._opened = self.key_server.seconds
@@ -96,10 +107,10 @@ class WorkLog:
         return {party: _with_rest(party, table, seconds[party]) for party, table in named.items()}
 
 
-def _with_rest(party: Party, named: _Table, seconds: float) -> _Done:
+def _with_rest(party: Party, named: Table, seconds: float) -> _Counted:
     """A party's operations, and what is left of its seconds; what has no count, or the rest's name, belongs to that."""
-    own = {name: entry for name, entry in named.items() if entry["count"] > 0 and name not in (OTHER, MEASURED)}
-    table = {name: (entry["count"], entry["seconds"]) for name, entry in own.items()}
+    own = {name: done for name, done in named.items() if done.count > 0 and name not in (OTHER, MEASURED)}
+    table = {name: (done.count, done.seconds) for name, done in own.items()}
     rest = seconds - math.fsum(took for _, took in table.values())
     rest = rest if 0 <= rest < math.inf else 0.0
     if isinstance(party, int):
@@ -109,8 +120,8 @@ def _with_rest(party: Party, named: _Table, seconds: float) -> _Done:
     return table
 
 
-def _add(table: _Table, done: _Done) -> None:
-    for name, (count, seconds) in done.items():
-        entry = table.setdefault(name, {"count": 0.0, "seconds": 0.0})
-        entry["count"] += count
-        entry["seconds"] += seconds
+def _add(table: Table, counted: _Counted) -> None:
+    for name, (count, seconds) in counted.items():
+        done = table.setdefault(name, Done())
+        done.count += count
+        done.seconds += seconds

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from fedplug.api.context import stream
+from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
-from fedplug.api.types import Dataset, Examples
+from fedplug.api.streams import stream
 
 from fedplug_std._splits import stratified
 from fedplug_std.torchvision_import import torchvision

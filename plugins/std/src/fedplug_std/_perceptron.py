@@ -38,6 +38,8 @@ class Perceptron:
         layers = [part for part in parts if isinstance(part, nn.Linear)]
         if any(layer.bias is None for layer in layers) or not all(p.requires_grad for p in module.parameters()):
             return None
+        if len(list(module.parameters())) != 2 * len(layers):  # some are shared: no gradient is that of one layer
+            return None
         return cls([layer.weight.data for layer in layers], [layer.bias.data for layer in layers])
 
     def step(self, inputs: torch.Tensor, labels: torch.Tensor, lr: float) -> torch.Tensor:

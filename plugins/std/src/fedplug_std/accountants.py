@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import math
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.privacy.accounting import laplace_rdp, pure_rdp, replace_one_multiplier
+from fedplug.privacy.accounting import replace_one_multiplier
+from fedplug.privacy.renyi import laplace_rdp, pure_rdp
+
+from fedplug_std.loss_distributions import gaussian, variance, width
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +33,10 @@ _NOTHING = 1e-150
 _LARGEST = 500.0
 """Largest loss of one Laplace or pure release that goes into a distribution: dp_accounting loses itself in exp(709)."""
 _POINTS = 1e6
-"""About how many points the grid of a composed distribution may have; long or costly runs get a wider grid."""
+"""About how many points the grid of a composed distribution may have where Laplace and pure releases shape it."""
+_POINTS_OF_BELLS = 2**14
+"""The same of Gaussian releases. Their error falls with the square of the grid's width, so that this many leave it
+below 0.1% of epsilon; a round of a long run then costs no more than one of a short run."""
 
 
 class Pld(fedplug.Accountant):
@@ -37,7 +44,7 @@ class Pld(fedplug.Accountant):
 
     The PLD of dp_accounting (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is
     an upper bound. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms
-    of `fedplug.privacy.accounting`.
+    of `fedplug.privacy.renyi`.
     """
 
     class Options(fedplug.Options):
@@ -120,16 +127,42 @@ class Pld(fedplug.Accountant):
         return min(bounds)
 
     def _composed(self, counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
-        from dp_accounting.pld import privacy_loss_distribution as pld
 
         if not counts:
             return 0.0
         losses = _sum_of_losses({release: count for release, count in counts.items() if release[0] != "gaussian"})
         interval = max(self.options.interval, losses / _POINTS)
-        total = pld.identity(value_discretization_interval=interval)
-        for release, count in counts.items():
-            total = total.compose(_distribution(release, count, adjacency, interval))
-        return float(total.get_epsilon_for_delta(delta))
+        if losses == 0:
+            interval *= self._widening(counts, adjacency)
+        return float(_folded(tuple(counts.items()), adjacency, interval).get_epsilon_for_delta(delta))
+
+    def _widening(self, counts: collections.Counter[Release], adjacency: str) -> int:
+        """By how much the grid of Gaussian releases may be wider than the options say; a power of two."""
+        sensitivity = 1 if adjacency == "zero_out" else 2
+        variances = math.fsum(count * variance(multiplier, rate) for (_, multiplier, rate), count in counts.items())
+        points = sensitivity * width(variances) / self.options.interval
+        return 1 << max(0, math.ceil(math.log2(points / _POINTS_OF_BELLS)))
+
+
+_BEFORE: dict[tuple[str, float], tuple[tuple[tuple[Release, int], ...], Any]] = {}
+"""Releases that were composed last on a grid, and their distribution; a few are kept."""
+
+
+def _folded(releases: tuple[tuple[Release, int], ...], adjacency: str, interval: float) -> Any:
+    """All releases composed, in order. All but the last kind are remembered: noise that changes with every round adds
+    one kind a round.
+    """
+    known, total = _BEFORE.pop((adjacency, interval), ((), None))
+    if releases[: len(known)] != known or len(known) >= len(releases):
+        known, total = (), None
+    for release, count in releases[len(known) :]:
+        if (known := releases[: len(known) + 1]) == releases:
+            while len(_BEFORE) >= 8:
+                del _BEFORE[next(iter(_BEFORE))]
+            _BEFORE[adjacency, interval] = releases[:-1], total
+        one = _distribution(release, count, adjacency, interval)
+        total = one if total is None else total.compose(one)
+    return total
 
 
 def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) -> Release:
@@ -152,7 +185,6 @@ def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) ->
 
 def _distribution(release: Release, count: int, adjacency: str, interval: float) -> Any:
     """The privacy loss distribution of `count` equal releases."""
-    from dp_accounting import NeighboringRelation
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -164,13 +196,11 @@ def _distribution(release: Release, count: int, adjacency: str, interval: float)
         # Its sensitivity is in the multiplier. For vectors it is worst to have the whole L1 norm in one coordinate.
         one = pld.from_laplace_mechanism(multiplier, value_discretization_interval=interval, sampling_prob=rate)
         return one.self_compose(count)
-    # dp_accounting doubles the sensitivity itself under REPLACE_ONE, so multipliers are passed as they are.
-    # REPLACE_SPECIAL is zero-out: a contribution is replaced by the zero vector.
-    relation = NeighboringRelation.REPLACE_SPECIAL if adjacency == "zero_out" else NeighboringRelation.REPLACE_ONE
-    options = {"value_discretization_interval": interval, "neighboring_relation": relation}
+    # Multipliers are passed as they are: under REPLACE_ONE dp_accounting doubles the sensitivity itself.
+    relation = "REPLACE_SPECIAL" if adjacency == "zero_out" else "REPLACE_ONE"
     if rate == 1:
-        return pld.from_gaussian_mechanism(multiplier / math.sqrt(count), **options)
-    return pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **options).self_compose(count)
+        return gaussian(multiplier / math.sqrt(count), 1.0, relation, interval)
+    return gaussian(multiplier, rate, relation, interval).self_compose(count)
 
 
 def _sum_of_losses(counts: dict[Release, int]) -> float:
@@ -193,8 +223,7 @@ def _rdp(counts: collections.Counter[Release], delta: float, adjacency: str) -> 
         if mechanism == "gaussian":
             # RDP knows multipliers only and leaves the doubled sensitivity to its caller; PLD doubles it itself.
             halved = multiplier if adjacency == "zero_out" else replace_one_multiplier(multiplier)
-            curve = opacus_rdp.compute_rdp(q=rate, noise_multiplier=halved, steps=count, orders=_ORDERS)
-            total += np.asarray(curve, np.float64)
+            total += count * _rdp_of_one(halved, rate)
         else:
             one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, 1 / multiplier)
             total += count * one
@@ -203,3 +232,11 @@ def _rdp(counts: collections.Counter[Release], delta: float, adjacency: str) -> 
         warnings.simplefilter("ignore", UserWarning)
         epsilon, _ = opacus_rdp.get_privacy_spent(orders=_ORDERS, rdp=total, delta=delta)
     return max(0.0, float(epsilon))
+
+
+@functools.lru_cache(maxsize=1024)
+def _rdp_of_one(multiplier: float, rate: float) -> NDArray[np.float64]:
+    """Renyi DP of one sampled Gaussian release at each of `_ORDERS`."""
+    from opacus.accountants.analysis import rdp as opacus_rdp
+
+    return np.asarray(opacus_rdp.compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=_ORDERS), np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from fedplug.api.errors import ProtectionError
 
 from fedplug_std import he_keys, tenseal_backend
 from fedplug_std.he_blocks import Encryption
+from fedplug_std.he_seal import Seal
 from fedplug_std.quantise import round_to_grid
 from fedplug_std.tenseal_backend import TenSeal
 
@@ -24,12 +26,19 @@ PROFILES: dict[str, tuple[int, tuple[int, ...], int]] = {
 }
 """Degree, modulus bits, bits of the scale. `tutorial` is what TenSEAL's tutorials and most federated code use."""
 
+LEAST_SCALE_BITS = 33
+"""Of the compact profile, where large sums leave it no more; below, noise would be near the grid."""
+
+DEVIATIONS = 7.5
+"""Of the noise of the largest sum must be below half a step of the grid: beyond lies one value in 10^13."""
+
 
 MOST_STEPS = 2.0**44
 """Of the grid, in the largest sum. Slots are encoded in float64, whose rounding shows from about 2^48 on."""
 
 
 _KEYS_TRIED = 3
+
 
 class GridNumbers:
     """The codec of CKKS: real numbers on a public grid, so that rounding a decrypted sum removes its noise."""
@@ -78,8 +87,8 @@ class Ckks(Encryption):
 
         profile: Literal["compact", "tutorial"] = Field(
             "compact",
-            description="compact: degree 4096 [40, 40], scale 2^34, sums below 32; tutorial: 8192 [60, 40, 40, 60], "
-            "scale 2^40, as TenSEAL's tutorials, four times the bytes",
+            description="compact: degree 4096 [40, 40], scale up to 2^34, sums below 45; tutorial: 8192 "
+            "[60, 40, 40, 60], scale 2^40, as TenSEAL's tutorials, eight times the bytes",
         )
         grid_bits: int = Field(
             17, ge=1, le=24,
@@ -88,17 +97,23 @@ class Ckks(Encryption):
         )  # fmt: skip
 
     name: str = "std.ckks"
-    backend = TenSeal("ckks")
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self.degree, self.coeff_bits, self.scale_bits = PROFILES[options.profile]
-        self.slots, self.position_block = self.degree // 2, self.degree // 2 - 1
+        if options.profile == "compact":
+            # Real and imaginary parts both carry a value.
+            self.backend: Seal | TenSeal = Seal("ckks", self.degree, (self.coeff_bits[0], self.coeff_bits[1]))
+            self.slots = self.degree
+        else:
+            self.backend, self.slots = TenSeal(), self.degree // 2
+        self.position_block = self.slots - 1
 
     def scheme(self) -> str:
         """Its parameters in a line."""
+        scale = f"up to 2^{self.scale_bits}" if self.options.profile == "compact" else f"2^{self.scale_bits}"
         return (
-            f"CKKS {self.degree} {list(self.coeff_bits)}, scale 2^{self.scale_bits}, range ±{self.options.range:g}, "
+            f"CKKS {self.degree} {list(self.coeff_bits)}, scale {scale}, range ±{self.options.range:g}, "
             f"sums rounded to 2^-{self.options.grid_bits}"
         )
 
@@ -112,15 +127,13 @@ class Ckks(Encryption):
         Raises:
             ProtectionError: the modulus or float64 cannot hold them, or the grid has no value but 0.
         """
-        # Slots up to z have coefficients up to z times the scale, and those must stay below half the modulus, whose
-        # last prime is for keys only. One part in a hundred is left for the noise and for primes just below 2^bits.
-        capacity = 2.0 ** (sum(self.coeff_bits[:-1]) - self.scale_bits - 1)
-        most = max_clients * self.options.range
-        if most > 0.99 * capacity:
+        # One part in a hundred is left for the noise and for primes just below 2^bits.
+        capacity, most = 0.99 * self._capacity() / self._least_scale(), max_clients * self.options.range
+        if most > capacity:
             raise ProtectionError(
                 f"max_clients={max_clients} updates of range={self.options.range:g} can sum to {most:g}, which must "
-                f"be < {capacity:g} in profile {self.options.profile}; lower range to "
-                f"{0.99 * capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
+                f"be < {capacity:.3g} in profile {self.options.profile}; lower range to "
+                f"{capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
             )
         if not most * 2.0**self.options.grid_bits < MOST_STEPS:
             raise ProtectionError(
@@ -133,38 +146,59 @@ class Ckks(Encryption):
                 f"range={self.options.range:g} must be at least the grid 2^-{self.options.grid_bits}; raise grid_bits"
             )
 
+    def _capacity(self) -> float:
+        """The largest value times scale that a sum can hold.
+
+        Slots up to z have coefficients up to |z| times the scale, and those must stay below half the modulus, whose
+        last prime is for keys only. Where both parts carry a value, |z| is sqrt(2) times these at most.
+        """
+        parts = math.sqrt(2) if self.slots == self.degree else 1.0
+        return float(2.0 ** (sum(self.coeff_bits[:-1]) - 1) / parts)
+
+    def _least_scale(self) -> float:
+        return float(2.0 ** (LEAST_SCALE_BITS if self.options.profile == "compact" else self.scale_bits))
+
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
         """A context with new keys, and proof that rounding to the grid removes their noise.
 
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
         """
-        symmetric = self.site == "client"
+        terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+        context, bound = self._measured(max_clients)
+        if not 2 * bound < 2.0**-self.options.grid_bits:
+            raise ProtectionError(
+                f"grid_bits={self.options.grid_bits} is too fine: a sum of {max_clients} updates carries noise up "
+                f"to {bound:.2g}, which must be < half of the grid {2.0**-self.options.grid_bits:.2g}; lower "
+                f"grid_bits to {int(np.floor(-np.log2(2 * bound)))} or use profile: tutorial"
+            )
+        if not 4 * bound < self.codec(terms).count_unit:
+            raise ProtectionError(
+                f"max_clients={max_clients} is too many: noise up to {bound:.2g} would hide how many updates are in a "
+                "sum; lower max_clients, use profile: tutorial, or std.bfv"
+            )
+        return context, terms
+
+    def _measured(self, max_clients: int) -> tuple[Any, float]:
+        """A context with new keys, and a bound of the noise of a sum of that many updates."""
+        symmetric, most = self.site == "client", max_clients * self.options.range
+        if isinstance(self.backend, Seal):
+            scale = min(2.0**self.scale_bits, 0.99 * self._capacity() / most)
+            keys = self.backend.new_context(scale, symmetric=symmetric)
+            # Each part of a slot sums N coefficients times cosines, whose squares are a half; embedding rounds each.
+            variance = self.degree / 2 * (self.backend.noise(keys) ** 2 + 1 / 12)
+            return keys, DEVIATIONS * math.sqrt(max_clients * variance) / scale
         times = tenseal_backend.probe_times(max_clients)
         # Near the limit the largest of thousands of noise values is above it now and then: such keys are thrown away.
         for _ in range(_KEYS_TRIED):
             context = tenseal_backend.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=symmetric)
             # Of random signs: a row of equal values is one coefficient, and shows nothing of the encoding's rounding.
-            signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
-            row = signs * (max_clients * self.options.range / times)
-            slots = tenseal_backend.probe(self.backend.scheme, context, row, max_clients)
-            noise = float(np.abs(slots - times * row).max())
-            if 2 * noise < 2.0 ** -(self.options.grid_bits + 1):
+            row = np.random.default_rng().choice([-1.0, 1.0], self.slots) * (most / times)
+            # The largest of thousands of noise values is 3.5 to 4.5 standard deviations: this is 7 at the least.
+            bound = 2 * float(np.abs(tenseal_backend.probe(context, row, max_clients) - times * row).max())
+            if 2 * bound < 2.0**-self.options.grid_bits:
                 break
-        # The largest of thousands of noise values is 3.5 to 4.5 standard deviations, so this leaves 7 at the least.
-        else:
-            raise ProtectionError(
-                f"grid_bits={self.options.grid_bits} is too fine: a sum of {max_clients} updates carries noise up "
-                f"to {noise:.2g}, which must be < a quarter of the grid {2.0**-self.options.grid_bits:.2g}; lower "
-                f"grid_bits to {int(np.floor(-np.log2(4 * noise))) - 1} or use profile: tutorial"
-            )
-        terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
-        if not 8 * noise < self.codec(terms).count_unit:
-            raise ProtectionError(
-                f"max_clients={max_clients} is too many: noise up to {noise:.2g} would hide how many updates are in a "
-                "sum; lower max_clients, use profile: tutorial, or std.bfv"
-            )
-        return context, terms
+        return context, bound
 
     def codec(self, terms: Terms) -> GridNumbers:
         """How values become slots, as agreed when the keys were made."""

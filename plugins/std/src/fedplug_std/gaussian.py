@@ -31,7 +31,7 @@ class NoiseOptions(fedplug.Options):
     decay: float = Field(1.0, gt=0, le=1, description="factor from one round's noise to the next")
     source: Literal["secure", "exact", "reproducible"] = Field(
         "secure",
-        description="secure: ChaCha20 keyed by the system; exact: discrete Gaussian; reproducible: from the "
+        description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
         "recipe's seed, which protects nobody",
     )
     grid: float | None = Field(
@@ -165,7 +165,7 @@ class CentralGaussian(fedplug.Opener):
         # No `exact`: its proof needs a sensitivity in whole grid steps, which a sum of weighted floats does not have.
         source: Literal["secure", "reproducible"] = Field(
             "secure",
-            description="secure: ChaCha20 keyed by the system; reproducible: from the recipe's seed, which "
+            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
             "protects nobody",
         )
 

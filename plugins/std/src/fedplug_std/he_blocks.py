@@ -36,9 +36,9 @@ from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Cohort, Context, Effects, KeyServer, Known, Reveals
-    from fedplug.api.roles import Site
+    from fedplug.api.role_records import Site
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms

@@ -9,7 +9,9 @@ round's message.
 
 from __future__ import annotations
 
+import hashlib
 import secrets as randomness
+import weakref
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
@@ -21,7 +23,7 @@ from fedplug.api.typed import is_count, shown
 if TYPE_CHECKING:
     from fedplug import Client, Cohort, Context, KeyServer, Party
     from fedplug.api.effects import Party as SeenBy
-    from fedplug.wire.cohort import KeyServerLine
+    from fedplug.wire.key_server_line import KeyServerLine
 
     from fedplug_std.he_blocks import Encryption
 
@@ -70,6 +72,11 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
         )
         note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
         channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
+    else:
+        note = "the public key and parameters for adding; the key server makes them before any training"
+        channels.append(
+            fedplug.Reveals("public key", ("aggregator",), covered_by="nothing to pay", asked=("make_keys",), note=note)
+        )
     # A client that holds the key subtracts its own upload from a sum of two.
     seen_by: SeenBy = "client" if options.key_holder == "clients" else "key_holder"
     least = 3 if options.key_holder == "clients" else 2
@@ -161,7 +168,7 @@ def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms)
 
 
 def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
-    """This party's encryption context, rebuilt from its memory once, and the terms.
+    """This party's encryption context, rebuilt from its memory once in a process, and the terms.
 
     Raises:
         ProtectionError: no keys were made yet.
@@ -170,11 +177,35 @@ def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
     memory = party.memory(component)
     if "context" not in memory:
         raise ProtectionError(f"{component.name} has no keys at this party; its setup runs once, before round 1")
-    data, context = party.cache.get(component.name, (None, None))
-    if data is not memory["context"]:
-        context = component.backend.load_context(memory["context"])
-        party.cache[component.name] = memory["context"], context
-    return context, memory["terms"]
+    held = party.cache.get(component.name)
+    if held is None or held.data is not memory["context"]:
+        held = party.cache[component.name] = _held(component, memory["context"])
+        memory["context"] = held.data  # equal bytes, once in this process
+    return held.context, memory["terms"]
+
+
+class _Held:
+    """A context and the bytes it was rebuilt from."""
+
+    def __init__(self, data: bytes, context: Any) -> None:
+        self.data, self.context = data, context
+
+
+_IN_USE: weakref.WeakValueDictionary[tuple[str, type, bytes], _Held] = weakref.WeakValueDictionary()
+"""Contexts of the parties in this process, by component, backend and all their bytes.
+
+Parties share a context if the bytes that each of them holds are equal, keys included: one that was given no secret key
+has other bytes than one that was. A context goes with the last party that uses it.
+"""
+
+
+def _held(component: Encryption, data: bytes) -> _Held:
+    # Of a digest and not of the bytes: keys of a dictionary that hold a secret key would be one more place of it.
+    place = component.name, type(component.backend), hashlib.sha256(data).digest()
+    held = _IN_USE.get(place)
+    if held is None or held.data != data:
+        held = _IN_USE[place] = _Held(data, component.backend.load_context(data))
+    return held
 
 
 def _made_problem(component: Encryption, made: Any, max_clients: int) -> str:

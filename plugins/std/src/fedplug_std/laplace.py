@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 from fedplug import Effects, Field, Known, Noise, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import composed_epsilon
+from fedplug.privacy.renyi import composed_epsilon
 from pydantic import field_validator, model_validator
 
 from fedplug_std.noise_sources import add_laplace, laplace_grid, power_of_two
@@ -53,7 +53,7 @@ class Laplace(fedplug.Protector):
         )
         source: Literal["secure", "reproducible"] = Field(
             "secure",
-            description="secure: ChaCha20 keyed by the system; reproducible: from the recipe's seed, which protects "
+            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
             "nobody",
         )
         grid: float | None = Field(

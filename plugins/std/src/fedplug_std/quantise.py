@@ -163,12 +163,17 @@ def round_to_grid(values: NDArray[Any], range: float, grid: float) -> tuple[NDAr
 def _clipped(values: NDArray[Any], range: float) -> tuple[NDArray[np.float64], float]:
     """A float64 copy clipped to [-range, range], and the share of values beyond."""
     clipped = np.array(values, np.float64)
-    finite = np.isfinite(clipped)
-    if not finite.all():
+    if not clipped.size:
+        return clipped, 0.0
+    lowest, highest = clipped.min(), clipped.max()  # NaN, if there is one
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        bad = clipped.size - np.count_nonzero(np.isfinite(clipped))
         raise ProtectionError(
-            f"{int(clipped.size - np.count_nonzero(finite))} of {clipped.size} values are NaN or infinite and cannot "
-            f"be encrypted; the local training diverged: lower its learning rate, or clip the update"
+            f"{bad} of {clipped.size} values are NaN or infinite and cannot be encrypted; the local training diverged: "
+            "lower its learning rate, or clip the update"
         )
-    saturated = np.count_nonzero(np.abs(clipped) > range) / max(clipped.size, 1)
+    if -range <= lowest and highest <= range:
+        return clipped, 0.0
+    saturated = np.count_nonzero(np.abs(clipped) > range) / clipped.size
     np.clip(clipped, -range, range, out=clipped)
     return clipped, float(saturated)

@@ -1,4 +1,4 @@
-"""Additive encryption through TenSEAL's public vectors; TenSEAL itself is imported when something is computed.
+"""CKKS with several primes, through TenSEAL's public vectors; TenSEAL is imported when something is computed.
 
 Rows of slots go in, one serialised ciphertext a row comes out; contexts never travel inside them. No Galois and no
 relinearisation keys are kept: sums need neither, and a context with them is 35 MB.
@@ -6,7 +6,6 @@ relinearisation keys are kept: sums need neither, and a context with them is 35 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,43 +19,20 @@ FRESH = 128
 """How many ciphertexts a probe of the noise encrypts; more are simulated by doubling."""
 
 
-def bfv_context(degree: int, coeff_bits: Sequence[int], plain_modulus: int, *, symmetric: bool) -> Any:
-    """A BFV context with new keys. `symmetric` encrypts with the secret key: faster, less noise, no public key."""
-    import tenseal as ts
-
-    return ts.context(
-        ts.SCHEME_TYPE.BFV, degree, plain_modulus, list(coeff_bits), encryption_type=_encryption_type(symmetric),
-        n_threads=1,
-    )  # fmt: skip
-
-
 def ckks_context(degree: int, coeff_bits: Sequence[int], scale_bits: int, *, symmetric: bool) -> Any:
-    """A CKKS context with new keys."""
+    """A CKKS context with new keys. `symmetric` encrypts with the secret key: faster, less noise, no public key."""
     import tenseal as ts
 
     context = ts.context(
-        ts.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=list(coeff_bits), encryption_type=_encryption_type(symmetric),
-        n_threads=1,
+        ts.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=list(coeff_bits), n_threads=1,
+        encryption_type=ts.ENCRYPTION_TYPE.SYMMETRIC if symmetric else ts.ENCRYPTION_TYPE.ASYMMETRIC,
     )  # fmt: skip
     context.global_scale = 2.0**scale_bits
     return context
 
 
-def _encryption_type(symmetric: bool) -> Any:
-    import tenseal as ts
-
-    return ts.ENCRYPTION_TYPE.SYMMETRIC if symmetric else ts.ENCRYPTION_TYPE.ASYMMETRIC
-
-
-@dataclasses.dataclass(frozen=True)
 class TenSeal:
-    """The backend of `std.bfv` and `std.ckks`; see `fedplug_std.he_blocks.Backend`.
-
-    Attributes:
-        scheme: `bfv` (integers) or `ckks` (real numbers).
-    """
-
-    scheme: str
+    """The backend of CKKS with several primes, as tutorials have it; see `fedplug_std.he_blocks.Backend`."""
 
     def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
         """The parameters as bytes (about 0.1 kB), with those keys that are asked for and no others."""
@@ -85,11 +61,12 @@ class TenSeal:
             context: with a public key, or a symmetric one with the secret key.
             rows: shape (m, slots). One ciphertext's slots each: longer vectors make TenSEAL print warnings.
         """
-        vector = _new(self.scheme)
-        return tuple(vector(context, row).serialize() for row in rows)
+        import tenseal as ts
+
+        return tuple(ts.ckks_vector(context, row).serialize() for row in rows)
 
     def decrypt(self, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
-        """Rows of slots, shape (m, slots): int64 for `bfv` (centred around 0), float64 for `ckks`.
+        """Rows of slots, float64, shape (m, slots).
 
         Raises:
             ProtectionError: the context holds no secret key.
@@ -97,9 +74,9 @@ class TenSeal:
         """
         if not context.has_secret_key():
             raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
-        rows = np.empty((len(ciphertexts), slots), np.int64 if self.scheme == "bfv" else np.float64)
+        rows = np.empty((len(ciphertexts), slots))
         for index, data in enumerate(ciphertexts):
-            vector = _load(self.scheme, context, data, slots, f"ciphertext {index}")
+            vector = _load(context, data, slots, f"ciphertext {index}")
             # The explicit dtype matters: numpy takes 2.5 times as long to convert a list whose type it has to find out.
             rows[index] = np.array(_guarded(vector.decrypt, f"ciphertext {index}"), rows.dtype)
         return rows
@@ -119,7 +96,7 @@ class TenSeal:
         for whose, ciphertexts in uploads:
             for index, data in enumerate(ciphertexts):
                 where = f"ciphertext {index} of {whose}"
-                vector = _load(self.scheme, context, data, slots, where)
+                vector = _load(context, data, slots, where)
                 if index < len(totals):
                     _guarded(functools.partial(totals[index].add_, vector), where)
                 else:
@@ -127,43 +104,38 @@ class TenSeal:
         return tuple(total.serialize() for total in totals)
 
 
-def probe_times(updates: int, extra_doublings: int = 0) -> int:
+def probe_times(updates: int) -> int:
     """How many times `probe` adds its row."""
     fresh = min(updates, FRESH)
-    return int(fresh * 2 ** (math.ceil(math.log2(updates / fresh) / 2) + extra_doublings))
+    return int(fresh * 2 ** math.ceil(math.log2(updates / fresh) / 2))
 
 
-def probe(scheme: str, context: Any, row: NDArray[Any], updates: int, extra_doublings: int = 0) -> NDArray[Any]:
-    """Decrypts a sum as noisy as one of `updates` fresh encryptions, and 2^extra_doublings times noisier.
+def probe(context: Any, row: NDArray[Any], updates: int) -> NDArray[Any]:
+    """Decrypts a sum as noisy as one of `updates` fresh encryptions.
 
     Beyond `FRESH` encryptions the sum is doubled instead: noise of independent encryptions grows with the square root
     of their number, so doubling once stands for four times as many.
 
     Returns:
-        The decrypted slots, which should be `row` times `probe_times(updates, extra_doublings)`.
+        The decrypted slots, which should be `row` times `probe_times(updates)`.
     """
+    import tenseal as ts
+
     times = min(updates, FRESH)
-    total = _new(scheme)(context, row)
+    total = ts.ckks_vector(context, row)
     for _ in range(times - 1):
-        total.add_(_new(scheme)(context, row))
-    while times < probe_times(updates, extra_doublings):
+        total.add_(ts.ckks_vector(context, row))
+    while times < probe_times(updates):
         total.add_(total.copy())
         times *= 2
     return np.array(total.decrypt())
 
 
-def _new(scheme: str) -> Any:
-    import tenseal as ts
-
-    return {"bfv": ts.bfv_vector, "ckks": ts.ckks_vector}[scheme]
-
-
-def _load(scheme: str, context: Any, data: bytes, slots: int, where: str) -> Any:
+def _load(context: Any, data: bytes, slots: int, where: str) -> Any:
     """A ciphertext with the shape of a fresh one: one polynomial pair, all slots."""
     import tenseal as ts
 
-    loader = {"bfv": ts.bfv_vector_from, "ckks": ts.ckks_vector_from}[scheme]
-    vector = _guarded(lambda: loader(context, data), where)
+    vector = _guarded(lambda: ts.ckks_vector_from(context, data), where)
     parts = vector.ciphertext()
     if vector.size() != slots or len(parts) != 1 or parts[0].size() != 2:
         raise MessageError(

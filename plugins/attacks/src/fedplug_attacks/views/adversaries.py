@@ -19,8 +19,8 @@ import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Party, Server
 from fedplug.api.types import Plan
-from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
 from fedplug.round.state_files import file_name, holding, read_file
+from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 from numpy.typing import NDArray
 
 

@@ -14,22 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.api import codec
+from fedplug.api.component import remote_method
 from fedplug.api.context import Client, Party, Server
+from fedplug.api.data import PublicData
 from fedplug.api.effects import Learns
 from fedplug.api.links import Step
+from fedplug.api.messages import Asked
 from fedplug.api.model import Model
-from fedplug.api.observation import Clipped, Meaning, ObservedUpdate, Seen
-from fedplug.api.roles import Negotiation, Sealer, remote_method
-from fedplug.api.told import Told, groups_seen, memberships, tellings
-from fedplug.api.types import RETAINED, Block, Layout, Plan, PublicData
-from fedplug.api.views import KEY_SERVER, SERVER, Message, client_address
+from fedplug.api.roles import Negotiation, Sealer
+from fedplug.api.types import RETAINED, Block, Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import make_context
-from fedplug.round.steps import Steps, unsealed
+from fedplug.round.contexts import make_context
+from fedplug.round.opening import unsealed
+from fedplug.round.steps import Steps
+from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 from numpy.typing import NDArray
 
+from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
+from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
 from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider
 from fedplug_attacks.views.public_facts import Sent
@@ -113,7 +116,8 @@ class Observer:
         upload = next(
             (m for m in read if (m.round, m.phase, m.sender) == (round, "upload", client_address(target))), None
         )
-        blocks = _value(upload).get("blocks") if upload else None
+        answered = upload.answered() if upload else None
+        blocks = answered.blocks if answered else None
         update: ObservedUpdate | None
         if blocks is not None:
             plan = told.plan
@@ -296,9 +300,9 @@ class Observer:
         blocks: dict[str, Block] = {}
         for message in read:
             if message.round == round and message.receiver == KEY_SERVER:
-                for _, _, name, method, payload in message.decode()["calls"]:
-                    if (name, method) == ("fedplug", "open"):
-                        for block in (payload[1], *payload[2]):  # of several groups, the first
+                for call in message.asked():
+                    if (call.component, call.method) == (Steps.name, "open"):
+                        for block in (call.payload[1], *call.payload[2]):  # of several groups, the first
                             blocks.setdefault(block.zone, block)
         if not blocks or not any(insider.vector is None for insider in insiders):
             return None
@@ -333,24 +337,24 @@ class Bystander:
     def plan(self) -> Plan | None:
         return self._client.plan
 
-    def follow(self, calls: Iterator[tuple[int, int, str, str, list[Any]]], round: int) -> None:
+    def follow(self, calls: Iterator[Asked], round: int) -> None:
         """Follows the calls up to a round."""
         recipe = self._observer.recipe
-        for sequence, when, name, method, payload in calls:
-            if when > round or (sequence and sequence in self._done):
+        for call in calls:
+            if call.round > round or (call.sequence and call.sequence in self._done):
                 continue
-            self._done.add(sequence)
-            self._client.ctx = self._observer._context(when, self._client)
-            if (name, method) == ("fedplug", "train"):
+            self._done.add(call.sequence)
+            self._client.ctx = self._observer._context(call.round, self._client)
+            if (call.component, call.method) == (Steps.name, "train"):
                 self._client.plan = None
-            elif (name, method) == ("fedplug", "adopt"):
-                self._adopt(*payload[:2])  # the rest says whose sum it is
-            elif name == recipe.negotiate_mask.name:
-                told = remote_method(self._observer.composition.components[name], method, "client")
+            elif (call.component, call.method) == (Steps.name, "adopt"):
+                self._adopt(*call.payload[:2])  # the rest says whose sum it is
+            elif call.component == recipe.negotiate_mask.name:
+                told = remote_method(self._observer.composition.components[call.component], call.method, "client")
                 if told is None:
                     continue
                 try:
-                    told(self._client, *payload)
+                    told(self._client, *call.payload)
                 except Exception:  # it needs what only the client has
                     continue
 
@@ -382,40 +386,31 @@ class _Likeness:
         told = []
         for client_id in (insider.client_id, target):
             adopted, lasting, negotiated = set(), set(), []
-            for message in messages:
-                if message.receiver != client_address(client_id):
-                    continue
-                for body in codec.decode(codec.unframe(message.data))["calls"]:
-                    sequence, when, name, method, _ = codec.decode(body)
-                    if (name, method) == ("fedplug", "adopt") and when < round:
-                        adopted.add(sequence)
-                    elif name != "fedplug" and when == round:
-                        negotiated.append(body)
-                        lasting |= {sequence} - {0}
+            for call in _calls(messages, client_address(client_id)):
+                if (call.component, call.method) == (Steps.name, "adopt") and call.round < round:
+                    adopted.add(call.sequence)
+                elif call.component != Steps.name and call.round == round:
+                    negotiated.append(call.body)
+                    lasting |= {call.sequence} - {0}
             told.append((adopted, lasting, negotiated))
         (adopted, lasting, negotiated), (their_adopted, their_lasting, their_negotiated) = told
         self.adopted = adopted == their_adopted
         self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
 
 
-def _calls(messages: Sequence[Message], receiver: str) -> Iterator[tuple[int, int, str, str, list[Any]]]:
+def _calls(messages: Sequence[Message], receiver: str) -> Iterator[Asked]:
     for message in messages:
         if message.receiver == receiver:
-            yield from message.decode()["calls"]
-
-
-def _value(message: Message) -> dict[str, Any]:
-    value = message.decode().get("value")
-    return value if isinstance(value, dict) else {}
+            yield from message.asked()
 
 
 def _examples(messages: Sequence[Message], target: int) -> int | None:
     """How many examples the target has, if it said so before round 1."""
     for message in messages:
         if message.round == -1 and message.sender == client_address(target) and message.receiver == SERVER:
-            size = _value(message).get("num_examples")
-            if isinstance(size, int):
-                return size
+            answered = message.answered()
+            if answered is not None and answered.num_examples is not None:
+                return answered.num_examples
     return None
 
 

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.effects import Bound, Scramble
-from fedplug.api.links import uploaded
-from fedplug.api.observation import Clipped, Meaning, Seen
+from fedplug.api.folded import uploaded
 from numpy.typing import NDArray
+
+from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedplug.api.context import Context
-    from fedplug.api.effects import Clip, Learns
-    from fedplug.api.effects import Known as Folded
+    from fedplug.api.effects import Learns
+    from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
+    from fedplug.api.releases import Clip
     from fedplug.api.types import Layout
 
 UNSAID = "what its trainer does not say"

@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client
+from fedplug.api.data import Examples
 from fedplug.api.errors import CheckpointError, TooFewClients
-from fedplug.api.events import Events
 from fedplug.api.model import Model
-from fedplug.api.types import Examples
-from fedplug.api.views import SERVER, Message, Wire
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.probe import OneBatch
 from fedplug.round.protocol import Protocol
-from fedplug.round.state_files import file_name, holding, write_file
-from fedplug.round.steps import OneBatch
+from fedplug.round.state_files import file_name, write_file
 from fedplug.round.world import World
+from fedplug.runs.taken_back import deliver, taken_back
+from fedplug.wire.record import SERVER, Message, Wire
 from numpy.typing import NDArray
 
 
@@ -94,9 +94,7 @@ class Rewound:
             CheckpointError: the run kept no checkpoint of that moment, or it is damaged.
         """
         protocol, wire = self._restored(round)
-        everyone = protocol.cohort(protocol.client_ids)
-        protocol.begin(round, "finish")
-        everyone.ask(protocol.steps.ready)  # delivers the last aggregate
+        deliver(protocol, round)
         return Moment(self._saved(protocol), wire.take())
 
     def probe(self, round: int, batch: OneBatch) -> Moment:
@@ -149,16 +147,9 @@ class Rewound:
         found = self.checkpoints.read(round)
         if found is None:
             raise CheckpointError(f"{self.checkpoints.folder} holds no checkpoint")
-        _, state, folder = found
-        self._engine.load(folder)
         wire = Wire(keep=True)
-        # Nobody listens: nothing is charged or counted, since what is done here never happened.
-        protocol = Protocol(
-            self.recipe, self._composition, self._engine, self.model.layout, wire, Events(), self.model, self.public
-        )
-        with holding(folder / file_name(SERVER), "server's state"):
-            protocol.restore(state)
-        return protocol, wire
+        public = self.public
+        return taken_back(self.recipe, self._composition, self._engine, found, wire, self.model, public), wire
 
     def _saved(self, protocol: Protocol) -> Path:
         self._moments += 1

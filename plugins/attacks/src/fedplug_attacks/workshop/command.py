@@ -9,18 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError
+from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note, ResultsWritten
-from fedplug.recipe import layers, yaml_source
+from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.steps import needs_key_server
+from fedplug.round.opening import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.bookkeeping import listen, listeners
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
-from fedplug.wire.calls import describe
 
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
 from fedplug_attacks.workshop.run import AttackRun
@@ -82,7 +81,7 @@ def execute(
         world: of the run, where this process has it already.
     """
     from fedplug.api.torch_model import resolve_device
-    from fedplug.runs.run import terminated_like_interrupted
+    from fedplug.runs.machine import terminated_like_interrupted
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)
@@ -166,7 +165,7 @@ def with_attacks(
             "such as --set attack.attacks.0.restarts=3"
         )
     source = yaml_source.Source(str(file), plain | {"attack": section})
-    layers.override(source, sets)
+    overlay.override(source, sets)
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])
     return Recipe.from_plain(source.data, catalog, origin="recipe")

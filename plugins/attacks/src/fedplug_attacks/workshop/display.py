@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from fedplug.api import units
+from fedplug.console.display import say
 
 from fedplug_attacks.workshop.words import (
     forms,
@@ -67,11 +68,10 @@ def make_attack_display(quiet: bool) -> AttackDisplay:
     Args:
         quiet: show warnings and the end only.
     """
-    from rich.console import Console
+    from fedplug.console.choice import terminal
 
-    console = Console()
-    # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
-    if quiet or not sys.stdout.isatty() or console.is_dumb_terminal:
+    console = terminal(quiet)
+    if console is None:
         return PlainAttackDisplay(sys.stdout, quiet=quiet)
     from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 
@@ -123,9 +123,7 @@ class PlainAttackDisplay:
         self._stream.flush()
 
     def _print(self, line: str) -> None:
-        # A log in another encoding than UTF-8 must not end the attacks at a sign it cannot hold.
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
+        say(self._stream, line)
 
 
 # ---- results as text, for both displays

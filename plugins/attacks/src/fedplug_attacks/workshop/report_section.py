@@ -12,12 +12,13 @@ import dataclasses
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
+from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Section
 from fedplug_lab.tables import render, table, text
 
@@ -420,16 +421,21 @@ class Attacks(Section):
             }  # fmt: skip
         return found
 
-    def columns(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[Column]:
+    def columns(self, results: Sequence[Result]) -> Iterator[Column]:
         """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""
-        for name in units.names(lines, "attacks"):
-            entries = [entry for line in lines if (entry := units.mapping(line, "attacks").get(name))]
+        known = [result.added.get(self.key, {}) for result in results]
+        for name in units.names(known):
+            entries = [entry for found in known if (entry := found.get(name))]
             headline = entries[0]["headline"]
             label = f"{name.partition('.')[2] or name} {headline}"
             for form in ("adaptive", "naive"):
-                yield f"{label} {form}", ("attacks", name, form, headline), _few_digits
-            for guess in units.names(lines, "attacks", name, "guess"):
-                yield f"{label} {guess}", ("attacks", name, "guess", guess, headline), _few_digits
+                yield f"{label} {form}", _reader(name, form, headline), _few_digits
+            for guess in units.names(entries, "guess"):
+                yield f"{label} {guess}", _reader(name, "guess", guess, headline), _few_digits
+
+
+def _reader(*path: str) -> Callable[[Result], float]:
+    return lambda result: units.read(result.added.get(Attacks.key, {}), *path)
 
 
 def _few_digits(value: float) -> str:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.api.truth import wilson
-from fedplug.api.views import DIVERGED, NOT_APPLICABLE, SUCCESS
 from fedplug.runs.folder import write_text
+
+from fedplug_attacks.api.report import DIVERGED, NOT_APPLICABLE, SUCCESS
+from fedplug_attacks.api.truth import wilson
 
 SUMMARY = "summary.json"
 

@@ -18,24 +18,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.api import attack_answers
-from fedplug.api.context import Attacker, Context, Server, stream
+from fedplug.api.context import Context, Server
+from fedplug.api.data import Examples
 from fedplug.api.effects import Seal
-from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError, describe
 from fedplug.api.model import Model
-from fedplug.api.roles import Attack, Metric
-from fedplug.api.truth import Truth
-from fedplug.api.types import Examples
-from fedplug.api.views import FAILED, NOT_APPLICABLE, SERVER, SUCCESS, AttackReport, Message, View, read_wire
+from fedplug.api.outer_roles import Attack, Metric
+from fedplug.api.streams import stream
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.parties import make_context
-from fedplug.round.steps import OneBatch
+from fedplug.round.contexts import make_context
+from fedplug.round.probe import OneBatch
 from fedplug.round.world import World
-from fedplug.wire.calls import describe
+from fedplug.wire.record import SERVER, Message, read_wire
 
+from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE, SUCCESS, AttackReport, checked
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.observer import Known, Observer
 from fedplug_attacks.views.rewind import Moment, Rewound
@@ -360,7 +361,7 @@ class AttackRun:
         except FedplugError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         try:
-            return attack_answers.checked(answer, view)
+            return checked(answer, view)
         except ViewError as error:
             self.watch.note(f"{name}: {error}")
             return AttackReport(FAILED, reason=str(error))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from fedplug.api.component import Options
 from fedplug.api.errors import FedplugError
 from fedplug.api.roles import Opener
-from fedplug.recipe.sections import Around, FinishedRun, Section
+from fedplug.recipe.sections import Around, Section
+from fedplug.runs.finished import FinishedRun
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:

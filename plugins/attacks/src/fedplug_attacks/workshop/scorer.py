@@ -11,13 +11,14 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from fedplug.api.context import stream
-from fedplug.api.roles import Metric
-from fedplug.api.truth import Truth
-from fedplug.api.types import Examples, PublicData
-from fedplug.api.views import FAILED, FINISHED, SUCCESS, AttackReport
-from fedplug.wire.calls import describe
+from fedplug.api.data import Examples, PublicData
+from fedplug.api.errors import describe
+from fedplug.api.outer_roles import Metric
+from fedplug.api.streams import stream
 from numpy.typing import NDArray
+
+from fedplug_attacks.api.report import FAILED, FINISHED, SUCCESS, AttackReport
+from fedplug_attacks.api.truth import Truth
 
 GUESSES = 20
 """How many random guesses are averaged."""

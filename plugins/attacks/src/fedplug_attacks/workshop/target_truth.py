@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fedplug.api.context import stream
+from fedplug.api.data import Examples
 from fedplug.api.errors import FedplugError
-from fedplug.api.observation import ObservedUpdate
-from fedplug.api.truth import Truth
-from fedplug.api.types import Examples
+from fedplug.api.streams import stream
 from fedplug.round.client_data import matched_test
 
+from fedplug_attacks.api.observation import ObservedUpdate
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop.scorer import pixels
 

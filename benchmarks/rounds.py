@@ -1,0 +1,127 @@
+"""Whether a round costs the same however many lie behind it: CPU time of the first and the last rounds of long runs.
+
+    python benchmarks/rounds.py [--rounds 1000] [--only plain,pld] [--json]
+
+Each recipe below has 20 clients with a small model on the bundled digits and writes a whole run folder: rows, charging,
+checkpoints, and messages where they are recorded. Prints the median CPU milliseconds of the first and of the last tenth
+of the rounds; the very first round is left out, since it builds what the others use. Exit code 1 where the last tenth
+takes more than 1.1 times the first. CPU time of the process: other programs on the machine do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fedplug
+from fedplug.api.events import RoundClosed
+from fedplug.runs.bookkeeping import Bookkeeping
+
+CLIENTS = 20
+PLAIN: dict[str, Any] = {
+    "name": "rounds",
+    "seed": 1,
+    "data": {"use": "std.digits", "clients": CLIENTS, "partition": {"use": "std.iid"}},
+    "model": {"use": "std.mlp", "hidden": [16]},
+    "train": {"use": "std.sgd", "epochs": 1, "batch_size": 64, "lr": 0.05},
+    "negotiate_mask": {"use": "std.single_zone", "zone": "noised"},
+    "protect": {"noised": [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 8.0}]},
+    "aggregate": {"use": "std.mean"},
+}
+CENTRAL = {
+    "sampling": {"scheme": "poisson", "rate": 0.8},
+    "protect": {"noised": [{"use": "std.clip", "norm": 1.0}]},
+    "postprocess": {"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 4.0}]},
+    "accountant": {"use": "std.pld"},
+}
+LAPLACE = [{"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "noise_multiplier": 500.0}]
+RECIPES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("Gaussian noise at the clients, exact accounting", {}),
+    "recorded": ("the same, with every message recorded", {}),
+    "pld": ("Poisson sampling and central noise, std.pld", CENTRAL),
+    "laplace": (
+        "Laplace noise, std.pld and Renyi DP", {"protect": {"noised": LAPLACE}, "accountant": {"use": "std.pld"}},
+    ),
+    "dp-sgd": (
+        "DP-SGD: single records by loss distributions and Renyi DP",
+        {
+            "train": {
+                "use": "baselines.dp_sgd", "batch_size": 32, "noise_multiplier": 4.0, "clipping_norm": 1.0,
+                "source": "secure",
+            },
+            "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
+        },
+    ),
+    "bfv": (
+        "vote and BFV, the key server opens",
+        {
+            "score_parameters": [{"use": "paraaegis.magnitude"}],
+            "negotiate_mask": {"use": "paraaegis.vote", "ratio": 0.1},
+            "protect": {**PLAIN["protect"], "encrypted": [{"use": "std.bfv", "key_holder": "key_server"}]},
+            "postprocess": {"encrypted": ["std.bfv"]},
+        },
+    ),
+}  # fmt: skip
+TARGET = 1.1
+
+
+def measure(name: str, rounds: int) -> list[float]:
+    """CPU milliseconds of each round but the first, from the end of the round before."""
+    moments: list[float] = []
+    attach = Bookkeeping.__init__
+
+    def watched(self: Bookkeeping, *arguments: Any) -> None:
+        attach(self, *arguments)
+        self.protocol.events.subscribe(RoundClosed, lambda event: moments.append(time.process_time()))
+
+    Bookkeeping.__init__ = watched  # type: ignore[method-assign,assignment]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            fedplug.run(
+                {**PLAIN, **RECIPES[name][1]}, rounds=rounds, output=Path(folder), quiet=True,
+                record_wire=name == "recorded", muted=("lab.report",),
+            )  # fmt: skip
+    finally:
+        Bookkeeping.__init__ = attach  # type: ignore[method-assign]
+    return [1000 * (later - earlier) for earlier, later in itertools.pairwise(moments)]
+
+
+def ends(times: Sequence[float]) -> tuple[float, float]:
+    """Medians of the first and of the last tenth."""
+    tenth = max(1, len(times) // 10)
+    return statistics.median(times[:tenth]), statistics.median(times[-tenth:])
+
+
+def main() -> int:
+    """Prints a line a recipe; exit code 1 if the target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--only", default=",".join(RECIPES), help="names of recipes, separated by commas")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    options = parser.parse_args()
+    names = options.only.split(",")
+    if options.rounds < 20 or (unknown := set(names) - set(RECIPES)):
+        parser.error(f"--rounds must be at least 20; recipes are {', '.join(RECIPES)}, got {unknown or options.only}")
+    found = {}
+    for name in names:
+        first, last = ends(measure(name, options.rounds))
+        found[name] = {"first_ms": first, "last_ms": last, "ratio": last / first}
+        if not options.json:
+            met = "met" if last <= TARGET * first else "MISSED"
+            line = f"{name:9} first {first:7.1f} ms  last {last:7.1f} ms  x{last / first:.2f} ({met})"
+            print(f"{line}  {RECIPES[name][0]}", flush=True)
+    if options.json:
+        print(json.dumps({"rounds": options.rounds, "clients": CLIENTS, "target": TARGET, "recipes": found}))
+    return 0 if all(line["ratio"] <= TARGET for line in found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

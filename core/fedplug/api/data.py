@@ -1,0 +1,127 @@
+"""Examples: a data set, what everybody has of it, and what one client holds. Plain arrays; no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """Labelled examples as stored.
+
+    Attributes:
+        inputs: images as uint8 or float32 (n, C, H, W).
+        labels: int64 (n,), one class an example; partitions go by it.
+        targets: uint8 (n, H, W), the class of every pixel, where the task is segmentation; `labels` then say what kind
+            of image it is.
+        regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows: 0 none, else 1 + its place in the data
+            set's `region_names`.
+
+    Raises:
+        ValueError: the arrays are of different lengths.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    targets: NDArray[np.uint8] | None = None
+    regions: NDArray[np.uint8] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(array) for array in (self.inputs, self.labels, self.targets, self.regions) if array is not None}
+        if len(lengths) > 1:
+            raise ValueError(f"inputs, labels, targets and regions of {sorted(lengths)} examples must be equally many")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def answers(self) -> NDArray[Any]:
+        """What a model is to predict: int64 (n,) classes, or (n, H, W) classes of pixels."""
+        return self.labels if self.targets is None else self.targets.astype(np.int64)
+
+    def take(self, indices: NDArray[Any] | slice) -> Examples:
+        """The examples at these places."""
+        rest = (None if array is None else array[indices] for array in (self.targets, self.regions))
+        return Examples(self.inputs[indices], self.labels[indices], *rest)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in memory, with what a model needs to know about it.
+
+    Attributes:
+        train, test: the two splits.
+        classes: class names; their number is the number of outputs.
+        mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
+            become tensors. uint8 inputs are divided by 255 first.
+        kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
+        region_names: names of the privacy-sensitive fields that `Examples.regions` marks.
+    """
+
+    train: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kinds: tuple[str, ...] = ()
+    region_names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example: (C, H, W)."""
+        return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """What the labels are called."""
+        return self.kinds or self.classes
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PublicData:
+    """Labelled examples that everybody has, the servers too: nobody's private data.
+
+    Attributes:
+        examples: the examples.
+        classes, mean, std, kinds, region_names: as in `Dataset`.
+    """
+
+    examples: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kinds: tuple[str, ...] = ()
+    region_names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.examples.inputs.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientData:
+    """What one client holds.
+
+    Attributes:
+        train: its own training examples.
+        own_test: test examples with the class mix of its training examples.
+        classes, mean, std, kinds, region_names: as in `Dataset`.
+        shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate.
+    """
+
+    train: Examples
+    own_test: Examples
+    shared_test: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kinds: tuple[str, ...] = ()
+    region_names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train.inputs.shape[1:])

@@ -1,0 +1,82 @@
+"""What the folded links of a zone come to: what is uploaded, who closed it, who opens it, what is known of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.effects import Opens, Scramble, Seal
+
+if TYPE_CHECKING:
+    from fedplug.api.known import Known
+    from fedplug.api.links import Step
+
+
+def locked(steps: Iterable[Step]) -> bool:
+    """Whether the key server tells the opened sum to the clients alone; the server then relays what it cannot read."""
+    return any(
+        isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
+        for step in steps
+        if step.link.site == "key_server" and Opens() in (step.effects or ()) and step.before.sealed
+    )
+
+
+def seal_of(steps: Iterable[Step]) -> tuple[str, Seal] | None:
+    """The encryption of a zone's uploads, with the name of the component; None where they are not encrypted."""
+    for step in steps:
+        for effect in step.effects or ():
+            if step.link.hook == "protect" and isinstance(effect, Seal):
+                return step.link.name, effect
+    return None
+
+
+def closers(steps: Iterable[Step]) -> list[str]:
+    """Names of the components whose seal or scramble lies on a zone's uploads, the outermost last."""
+    return [
+        step.link.name
+        for step in steps
+        if step.link.hook == "protect" and any(isinstance(effect, Seal | Scramble) for effect in step.effects or ())
+    ]
+
+
+def uploaded(steps: Iterable[Step]) -> Known | None:
+    """What is known of a zone as the server receives it; None where the zone has no link at all."""
+    found = None
+    for step in steps:
+        if step.link.hook == "protect":
+            found = step.after
+        elif found is None:
+            found = step.before
+    return found
+
+
+def stated_bounds(steps: Iterable[Step]) -> bytes:
+    """A fingerprint of the bounds and the noise that a zone's uploads are promised to have.
+
+    Statements may follow from what a party keeps. A client that goes by others than the server would not have the
+    privacy that the ledger claims for it.
+    """
+    known = uploaded(steps)
+    assert known is not None  # a zone that is sent has an aggregator
+    stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
+    for release, scale in zip(known.releases, known.scales, strict=True):
+        # Scales that follow from scores, or that differ between clients, are not known to all.
+        same = [] if release.scored or scale is None else [scale, release.noise_multiplier]
+        stated.append([release.link, release.clipping_norm, *same])
+    return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
+
+
+def _rounded(found: Any) -> Any:
+    """With numbers as text of nine digits: those of other types, or of another machine, may differ in the last bits."""
+    if isinstance(found, list | tuple):
+        return [_rounded(one) for one in found]
+    return found if isinstance(found, str) else f"{float(found):.9g}"
+
+
+def released(steps: Iterable[Step]) -> Known | None:
+    """What is known of a zone's sum as clients adopt it."""
+    found = None
+    for step in steps:
+        found = step.after
+    return found

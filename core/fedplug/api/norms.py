@@ -1,0 +1,112 @@
+"""The arithmetic of bounds: what one implies of another norm, and what it becomes when values move.
+
+`layers` are the scalars of each layer of the model; empty while no model is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedplug.api.effects import Bound
+
+Layers = tuple[int, ...]
+Size = float | tuple[float, ...]
+"""One number, or one a layer."""
+
+
+def each(value: Size) -> tuple[float, ...]:
+    """The number as a tuple of one, or the numbers."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def times(value: Size, factor: float) -> Size:
+    """The number, or each of them, times a factor."""
+    return tuple(v * factor for v in value) if isinstance(value, tuple) else value * factor
+
+
+def of_scalars(bound: Bound) -> bool:
+    """Whether it bounds magnitudes rather than a norm of several values."""
+    return bound.per == "scalar" or bound.order == math.inf
+
+
+def of_layers(bound: Bound, layers: Layers) -> tuple[float, ...]:
+    """The norm of each layer, where it is `per="layer"`."""
+    return bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * max(1, len(layers))
+
+
+def implied(bound: Bound, order: float, layers: Layers) -> float | None:
+    """The largest norm of that order that a bound leaves; None where it says nothing of it."""
+    largest = max(each(bound.norm))
+    if of_scalars(bound):
+        return largest * sum(layers) ** (1 / order) if sum(layers) else math.inf
+    if bound.order != order:
+        return None
+    if bound.per == "update":
+        return largest
+    norms = of_layers(bound, layers)
+    return math.hypot(*norms) if order == 2 else math.fsum(norms)
+
+
+def stretched(bound: Bound, factor: float) -> Bound:
+    """The bound of values that are this many times as large."""
+    return dataclasses.replace(bound, norm=times(bound.norm, factor))
+
+
+def widened(bound: Bound, by: float, layers: Layers) -> Bound:
+    """A bound once every value may have gone to the nearest of numbers that are twice that far apart.
+
+    Never more than twice itself: what is closer to 0 than to another of those numbers becomes 0.
+    """
+    if of_scalars(bound):
+        more = [by]
+    elif bound.per == "update":
+        more = [by * sum(layers) ** (1 / bound.order)]
+    else:
+        more = [by * count ** (1 / bound.order) for count in layers] or [0.0]
+    if isinstance(bound.norm, tuple) or len(more) > 1:
+        norms = bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * len(more)
+        steps = more if len(more) == len(norms) else [max(more)] * len(norms)
+        return dataclasses.replace(bound, norm=tuple(min(n + b, 2 * n) for n, b in zip(norms, steps, strict=True)))
+    return dataclasses.replace(bound, norm=min(bound.norm + more[0], 2 * bound.norm))
+
+
+def apart(bounds: tuple[Bound, ...], step: float, layers: Layers) -> tuple[Bound, ...]:
+    """Bounds of how far values lie apart that did so by these, once both went to the nearest multiple of a step."""
+    found = []
+    for bound in bounds:
+        norms = each(bound.norm)
+        if bound.per == "layer" and layers:
+            norms = norms if len(norms) == len(layers) else norms * len(layers)
+            more = [step * count ** (1 / bound.order) for count in layers]
+        else:
+            root = 0.0 if of_scalars(bound) else 1 / bound.order
+            more = [step * max(1, sum(layers)) ** root] * len(norms)
+        wider = tuple(norm + extra for norm, extra in zip(norms, more, strict=True))
+        found.append(dataclasses.replace(bound, norm=wider[0] if len(wider) == 1 else wider))
+    return tuple(found)
+
+
+def multiplier(scale: Size | None, norm: float | None, norms: tuple[float, ...] | None, order: float) -> float:
+    """Scale over sensitivity; 0 where nothing bounds the values, or nobody says how large the noise is.
+
+    Args:
+        scale: of the noise, one number or one a layer.
+        norm: the sensitivity of all layers together.
+        norms: that of each layer, where layers are bounded one by one.
+        order: of the norms.
+    """
+    if scale is None or norm is None or not math.isfinite(norm):
+        return 0.0
+    if not isinstance(scale, tuple):
+        return scale / norm if norm > 0 else math.inf
+    if norms is None:
+        return min(scale, default=0.0) / norm if norm > 0 else math.inf
+    if len(norms) != len(scale) or any(s == 0 for s in scale):
+        return 0.0  # before the model is known nobody can say which belongs to which
+    # One release of all layers together: (sum of (C_l / s_l)^2)^(-1/2); of Laplace noise (sum of C_l / b_l)^(-1).
+    shares = [c / s for c, s in zip(norms, scale, strict=True)]
+    cost = math.hypot(*shares) if order == 2 else math.fsum(shares)
+    return 1 / cost if cost > 0 else math.inf

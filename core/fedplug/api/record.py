@@ -1,0 +1,107 @@
+"""Records as plain data and back: what a run writes as JSON, and what parties report with their replies.
+
+A record is a dataclass whose annotations are checked where it is read: a field that is missing, unknown or not of its
+type is refused by name. Empty fields that have a default are not written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from fedplug.api.plain import json_ready
+from fedplug.api.typed import MOST, shown
+
+
+def _spelt(value: Any) -> Any:
+    return math.nan if value is None else _SPELT.get(value, value) if isinstance(value, str) else value
+
+
+# Strict, so that a text is no number and a float no count. Keys of dictionaries are not: JSON has texts only.
+_SPELT = {"inf": math.inf, "-inf": -math.inf}
+Number = Annotated[float, BeforeValidator(_spelt), Field(strict=True)]
+"""NaN and infinity included, since a diverged round has a loss of NaN; JSON has neither: null, and `inf` as a text."""
+Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=MOST)]
+Text = Annotated[str, Field(strict=True)]
+
+
+class Record:
+    """What dataclasses inherit to be written and read."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    def to_plain(self, for_json: bool = False) -> dict[str, Any]:
+        """Dictionaries, lists, numbers and texts; inverse of `from_plain`.
+
+        Args:
+            for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
+        """
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        given = [(field, getattr(self, field.name)) for field in fields]
+        kept = [(field.name, value) for field, value in given if not (_has_default(field) and _is_empty(value))]
+        return {name: _plain(value, for_json) for name, value in kept}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
+        return json.dumps(self.to_plain(for_json=True), indent=indent)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Self:
+        """Reads what `to_plain` gave.
+
+        Raises:
+            ValueError: names the first field that is wrong, its value and the rule.
+        """
+        return cls._read(lambda adapter: adapter.validate_python(plain))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` gave.
+
+        Raises:
+            ValueError: as `from_plain`; or the text is no JSON.
+        """
+        return cls._read(lambda adapter: adapter.validate_json(text))
+
+    @classmethod
+    def _read(cls, read: Any) -> Self:
+        kind: Any = cls
+        try:
+            found: Self = read(_adapter(kind))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+            if first["type"] not in ("missing", "json_invalid", "value_error"):
+                where = f"{where or 'it'} is {shown(first['input'])}"
+            raise ValueError(": ".join(filter(None, [where, rule[:1].lower() + rule[1:]]))) from error
+        return found
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return not (field.default is field.default_factory is dataclasses.MISSING)
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, dict | list | str) and not value)
+
+
+def _plain(value: Any, for_json: bool) -> Any:
+    if isinstance(value, Record):
+        return value.to_plain(for_json)
+    if isinstance(value, dict):
+        return {key: _plain(inner, for_json) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, for_json) for inner in value]
+    return json_ready(value) if for_json else value

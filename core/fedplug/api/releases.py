@@ -1,0 +1,58 @@
+"""What the fold of a zone's links leaves for its readers: the noises that the ledger enters, and the clips."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedplug.api.effects import Bound
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """One noise of a zone's chain as the ledger enters it: what it costs each client in one round.
+
+    Attributes:
+        mechanism, trust, source, slack, calibrated_delta, scored, literal, note: as in `Noise`.
+        noise_multiplier: of Gaussian noise its standard deviation over the L2 sensitivity (zero-out); of Laplace noise
+            its scale over the L1 sensitivity; of a pure mechanism 1 / epsilon. 0 where no bound was known.
+        clipping_norm: the sensitivity; NaN where it is not one number.
+        range, step: what the values can hold and how they are rounded from this noise on, of one client's weighted
+            values.
+        uncredited: why the noise of others earns no credit, apart from what `range` and `step` say; empty if it may.
+        link: who added it.
+    """
+
+    mechanism: str
+    noise_multiplier: float
+    clipping_norm: float
+    trust: str = "local"
+    source: str = "secure"
+    literal: bool = False
+    note: str = ""
+    uncredited: str = ""
+    slack: float = 0.0
+    calibrated_delta: float | None = None
+    scored: bool = False
+    range: float = math.inf
+    step: float = 0.0
+    link: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Clip:
+    """A public bound that a client's values were scaled down to, for whoever reads them.
+
+    Attributes:
+        link: who clipped.
+        bound: to what.
+        noised: True where noise was added afterwards, so that the length of what is seen says nothing.
+        factor: the public number that values had been multiplied by when they were clipped.
+    """
+
+    link: str
+    bound: Bound
+    noised: bool = False
+    factor: float = 1.0

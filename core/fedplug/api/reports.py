@@ -1,0 +1,107 @@
+"""What a party reports beside its answer: seconds, losses, counts, pictures. It travels with the reply.
+
+All of it is for the metrics and the report of a run; no protocol computes with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from fedplug.api import pictures
+from fedplug.api.plain import one_line
+from fedplug.api.record import Amount, Count, Number, Record
+from fedplug.api.typed import shown
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError(f"the name {shown(name)} holds what cannot be printed")
+    return name
+
+
+Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
+"""A component's name and a word."""
+Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
+Numbers = dict[Name, Number]
+"""What a component gives under names of its own: what a trainer returns, what is logged."""
+
+
+@dataclasses.dataclass
+class Evaluated(Record):
+    """Counts of a client's evaluation of the global model, and of its own where it has one.
+
+    Attributes:
+        correct, count, loss: on its share of the public test set; the loss is a sum, in nats.
+        own_correct, own_count: on test data like its own.
+        personal_correct, personal_own_correct: of its own model, on the same; None where it has none.
+        task: what the model counted beside these, on its share of the public test set; see `Evaluation.task`.
+    """
+
+    correct: Number
+    count: Number
+    loss: Number
+    own_correct: Number
+    own_count: Number
+    personal_correct: Number | None = None
+    personal_own_correct: Number | None = None
+    task: Numbers = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where there are more right answers than questions."""
+        for name, of in _RIGHT.items():
+            right, asked = getattr(self, name), getattr(self, of)
+            if right is not None and not (float(asked).is_integer() and 0 <= right <= asked):
+                raise ValueError(f"evaluation.{name} is {shown(right)} of {shown(asked)} examples")
+
+
+_RIGHT = {
+    "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
+}  # fmt: skip
+"""What an evaluation counts, and of how many."""
+
+
+@dataclasses.dataclass
+class Reports(Record):
+    """What came with a reply; each field may be empty.
+
+    Attributes:
+        seconds_total: of everything that the message asked for.
+        seconds: of it, by phase.
+        train: what the trainer returned; `loss` is the mean training loss of the last epoch.
+        zones: share of the model in each zone of the client's plan.
+        churn: share of the plan that changed since the round before.
+        log: what components logged.
+        evaluation: of the model before this round.
+        operations: name -> count and seconds of costly operations, where they are counted.
+        unopened: zone -> why its sum could not be opened.
+        opened_before: zone -> rounds of which another sum was opened before.
+        pictures, unpictured: what components drew, and why others are left out; see `fedplug.api.pictures`.
+    """
+
+    seconds_total: Number = 0.0
+    seconds: Numbers = dataclasses.field(default_factory=dict)
+    train: Numbers = dataclasses.field(default_factory=dict)
+    zones: Numbers = dataclasses.field(default_factory=dict)
+    churn: Number | None = None
+    log: Numbers = dataclasses.field(default_factory=dict)
+    evaluation: Evaluated | None = None
+    operations: dict[Name, Annotated[list[Amount], Field(min_length=2, max_length=2)]] = dataclasses.field(
+        default_factory=dict
+    )
+    unopened: dict[Name, Reason] = dataclasses.field(default_factory=dict)
+    opened_before: dict[Name, list[Count]] = dataclasses.field(default_factory=dict)
+    pictures: dict[Name, Any] = dataclasses.field(default_factory=dict)
+    unpictured: dict[Name, Reason] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a picture is none, or there are too many."""
+        if len(self.pictures) > pictures.MOST_A_REPLY:
+            raise ValueError(f"pictures are {len(self.pictures)}, not at most {pictures.MOST_A_REPLY}")
+        for name, picture in self.pictures.items():
+            try:
+                pictures.checked(name, picture)
+            except ValueError as error:
+                raise ValueError(f"pictures.{name}: {error}") from error

@@ -1,0 +1,168 @@
+"""What roles declare of themselves: frozen records, one a fact that the core asks for by type."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+Site = Literal["client", "server", "key_server"]
+"""A party at which methods of components run."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What a scorer's scores are.
+
+    Attributes:
+        per: one a `scalar`, (P,), or one a `layer`, (L,).
+        public: whether they follow from public facts alone, so that everybody can work them out.
+    """
+
+    per: Literal["scalar", "layer"] = "scalar"
+    public: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reads:
+    """Which scores a component reads.
+
+    Attributes:
+        by: the scorer's name; None: the recipe's first.
+        per: what it needs one score for; `any`: it takes either.
+        at_server: whether the aggregation server works out public scores too, because what the ledger states follows
+            from them; it then keeps a model.
+    """
+
+    by: str | None = None
+    per: Literal["scalar", "layer", "any"] = "any"
+    at_server: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plans:
+    """What a negotiation's plans are.
+
+    Attributes:
+        zones: the zones that they can hold.
+        own: of those, the zones whose positions are a client's own.
+        public: whether plans follow from public facts alone: not from data, nor from who takes part.
+    """
+
+    zones: frozenset[str]
+    own: frozenset[str] = frozenset()
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        for name, zones in (("zones", self.zones), ("own", self.own)):
+            if not isinstance(zones, frozenset) or not all(isinstance(zone, str) for zone in zones):
+                rule = "it must be a frozenset of names: frozenset({'clear'})"
+                raise TypeError(f"Plans.{name} is {zones!r:.60}; {rule}")
+        if strange := sorted(self.own - self.zones):
+            there = ", ".join(sorted(self.zones))
+            raise TypeError(f"Plans.own names the zone {strange[0]}, which zones do not: {there}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wants:
+    """What an aggregator needs to work.
+
+    Attributes:
+        num_examples: clients tell how many examples they have, and weights follow from it.
+        positions: clients send positions with every zone that is not encrypted, so the server sees the masks.
+        model: `ctx.party.model` and `ctx.party.vector` at the server.
+    """
+
+    num_examples: bool = False
+    positions: bool = False
+    model: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """An account of privacy at another level than the client, which the component that protects there keeps itself.
+
+    Attributes:
+        level: in one word, such as `record`; the ledger, the metrics (`level_epsilons`) and the verdict name it so.
+        release: a NamedTuple of numbers >= 0: what one round releases of one client at that level.
+        unit: what is protected: `one training example of a client, added or removed`.
+        terms: the same as the verdict has it, with trust and adjacency: `single records, local, add-remove`.
+        trust: who adds the noise, and where.
+        covers: for what of a run it holds, and for what not.
+    """
+
+    level: str
+    release: type[Any]
+    unit: str
+    terms: str
+    trust: str
+    covers: str
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.level, str) and self.level.isidentifier() and self.level.islower()):
+            raise TypeError(f"Account.level is {self.level!r:.60}; it must be one word in small letters, as record is")
+        if self.level == "client":
+            raise TypeError("Account.level is client, of which the ledger keeps account itself; state effects instead")
+        if not (isinstance(self.release, type) and hasattr(self.release, "_fields")):
+            raise TypeError(f"Account.release is {self.release!r:.60}; it must be a NamedTuple of numbers")
+
+    @property
+    def size(self) -> int:
+        """How many numbers a release has."""
+        return len(self.release._fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finds:
+    """What an attack looks for, and how it is judged.
+
+    Attributes:
+        needs: of a view; a `fedplug_attacks.Needs`.
+        what: `images`, `labels`, `members`.
+        headline: (number, `high` or `low`): what ranks its forms.
+        success: (number, `<=` or `>=`, threshold): what counts as a success.
+    """
+
+    needs: Any
+    what: frozenset[str]
+    headline: tuple[str, Literal["high", "low"]]
+    success: tuple[str, Literal["<=", ">="], float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measures:
+    """What a metric compares and how to read it.
+
+    Attributes:
+        kind: `images`, `labels`, `members` or `update`.
+        better: name of each number -> `high` or `low`, whichever means that the attack learnt more.
+        conventions: one line: range, smallest image, padding, how colour is treated.
+        default: whether it is computed unless the recipe names metrics.
+    """
+
+    kind: str
+    better: Mapping[str, str]
+    conventions: str
+    default: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroundTruth:
+    """What is true of the clients and no party knows: what an assessment after a run compares with.
+
+    Attributes:
+        classes: names of the classes.
+        examples: by client, how many training examples it has of each class.
+        categories: the true category of each client, where the partition has some.
+    """
+
+    classes: Sequence[str]
+    examples: Mapping[int, Sequence[int]]
+    categories: Sequence[int] | None = None
+
+
+RECORDS: dict[str, type] = {
+    "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
+    "account": Account,
+}  # fmt: skip
+"""What a role declares, by the member that holds it."""

@@ -1,0 +1,155 @@
+"""The row of a round: its numbers, as `metrics.jsonl` has them, events carry them and `Run.metrics` gives them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fedplug.api.record import Amount, Count, Number, Record, Text
+
+
+@dataclasses.dataclass
+class Sent(Record):
+    """Bytes that went one way in a round.
+
+    Attributes:
+        total: of all clients.
+        zones: the same bytes, by zone; `other` belongs to none (questions, ballots, headers).
+        phases: the same bytes, by phase.
+    """
+
+    total: Count = 0
+    zones: dict[Text, Count] = dataclasses.field(default_factory=dict)
+    phases: dict[Text, Count] = dataclasses.field(default_factory=dict)
+
+    def count(self, size: int, zone: str, phase: str) -> None:
+        """Adds bytes of a message that belong to a zone."""
+        self.total += size
+        self.zones[zone] = self.zones.get(zone, 0) + size
+        self.phases[phase] = self.phases.get(phase, 0) + size
+
+    def __add__(self, other: Sent) -> Sent:
+        """What went that way in both."""
+        return Sent(self.total + other.total, _added(self.zones, other.zones), _added(self.phases, other.phases))
+
+
+@dataclasses.dataclass
+class Traffic(Record):
+    """Bytes from the clients to the server, from the server to the clients, and to and from the key server."""
+
+    up: Sent
+    down: Sent
+    key_server: Sent
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Both together."""
+        return Traffic(self.up + other.up, self.down + other.down, self.key_server + other.key_server)
+
+
+@dataclasses.dataclass
+class Attendance(Record):
+    """How many clients were asked for an upload, how many are in the sums, and why others dropped out, by client."""
+
+    asked: Count
+    answered: Count
+    dropped: dict[int, Text] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class GroupResult(Record):
+    """How a group's own model does: accuracy, 0 to 1, and loss in nats."""
+
+    accuracy: Number
+    loss: Number
+
+
+@dataclasses.dataclass
+class Unopened(Record):
+    """A sum that clients could not open."""
+
+    zone: Text
+    reason: Text
+    clients: list[Count]
+
+
+@dataclasses.dataclass
+class SimulatedTime(Record):
+    """Seconds that the round would take on the devices that the recipe describes.
+
+    Attributes:
+        seconds: of the slowest client, the server and the key server together.
+        slowest: the client that the round waits for; None in a round without clients.
+        compute, transfer: of that client.
+        server, key_server: theirs.
+        clients: in all, by client.
+    """
+
+    seconds: Amount
+    slowest: Count | None
+    compute: Amount
+    transfer: Amount
+    server: Amount
+    key_server: Amount
+    clients: dict[int, Amount]
+
+
+@dataclasses.dataclass
+class Row(Record):
+    """The numbers of one round.
+
+    Attributes:
+        round: counted from 1.
+        accuracy: of the global model on the public test set, 0 to 1; of several groups, their mean. None where no
+            client evaluated it.
+        loss: mean cross entropy of the same, in nats.
+        train_loss: mean over the clients' local training, in nats.
+        client_accuracy: by client, of the global model on test data with the class mix of its training data.
+        clients: who took part.
+        zones: share of the model in each zone, mean over the clients; None where nobody said.
+        seconds: by phase, summed over the parties.
+        wall_seconds: of the round by the clock on the wall.
+        bytes: of all messages.
+        messages: to clients.
+        epsilon: spent so far, of a client; None where nothing is priced, infinite where the noise does not protect.
+        mask_churn: share of the encrypted zone that changed since the round before, mean over the clients.
+        log: what components logged: means over the clients, and what the server logged.
+        figures: what the task's model says of its own counts, by title; see `ModelSource.figures`.
+        epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
+        level_epsilons: spent so far of units other than the client, by level, such as `record`; see `Account`.
+        groups: by group, where there are several.
+        group_members: clients of each group, where there are several.
+        personal_accuracy: by client, of models of their own, on test data as for `client_accuracy`.
+        personal_public_accuracy: of the same models, each on its client's share of the public test set.
+        simulated: where the recipe describes the parties' devices.
+        unopened: sums that clients could not open.
+        added: what sections of the recipe and listeners of `RowMade` added, by name; plain data.
+    """
+
+    round: Count
+    accuracy: Number | None
+    loss: Number | None
+    train_loss: Number | None
+    client_accuracy: dict[int, Number]
+    clients: Attendance
+    zones: dict[Text, Number | None]
+    seconds: dict[Text, Number]
+    wall_seconds: Number
+    bytes: Traffic
+    messages: Count
+    epsilon: Number | None
+    mask_churn: Number | None
+    log: dict[Text, Number]
+    figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    epsilon_prices: Text = ""
+    level_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    groups: dict[Text, GroupResult] = dataclasses.field(default_factory=dict)
+    group_members: dict[Text, list[Count]] = dataclasses.field(default_factory=dict)
+    personal_accuracy: dict[int, Number] = dataclasses.field(default_factory=dict)
+    personal_public_accuracy: dict[int, Number] = dataclasses.field(default_factory=dict)
+    unopened: list[Unopened] = dataclasses.field(default_factory=list)
+    simulated: SimulatedTime | None = None
+    added: dict[Text, Any] = dataclasses.field(default_factory=dict)
+
+
+def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

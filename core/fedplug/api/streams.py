@@ -1,0 +1,56 @@
+"""Reproducible randomness: one stream for each purpose, and whether anybody drew from it."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import hashlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+_watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
+
+
+def stream(seed: int, *purpose: object) -> np.random.Generator:
+    """A reproducible random stream of its own for each purpose.
+
+    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
+    run. Not a source of secret randomness.
+    """
+    text = "\x1f".join([str(seed), *map(str, purpose)])
+    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
+    made = np.random.Generator(np.random.Philox(key=key))
+    if (watched := _watched.get()) is not None:
+        watched.append(made)
+    return made
+
+
+@contextlib.contextmanager
+def watch_streams() -> Iterator[Callable[[], bool]]:
+    """Inside, notes reproducible streams; gives what tells whether any of them was drawn from."""
+    made: list[np.random.Generator] = []
+    token = _watched.set(made)
+    fresh = np.random.Philox(key=0).state
+
+    def drawn() -> bool:
+        states = [generator.bit_generator.state for generator in made]
+        return any(
+            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
+            for state in states
+        )
+
+    try:
+        yield drawn
+    finally:
+        _watched.reset(token)
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """Inside, streams are not noted."""
+    token = _watched.set(None)
+    try:
+        yield
+    finally:
+        _watched.reset(token)

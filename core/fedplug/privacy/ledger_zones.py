@@ -1,0 +1,44 @@
+"""Which zones of a run were released with noise and which without, and what several have cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.privacy.spent import Spent
+
+if TYPE_CHECKING:
+    from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.spent import ZoneCost
+
+ADJACENCIES = ("zero_out", "replace_one")
+
+
+def noised_zones(ledger: Ledger) -> dict[str, ZoneCost]:
+    """What each zone has cost that was released with noise."""
+    return {zone: cost for zone, cost in ledger.costs.items() if cost.releases}
+
+
+def bare_zones(ledger: Ledger) -> list[str]:
+    """Zones that were released without noise in some round."""
+    return [zone for zone, cost in ledger.costs.items() if cost.bare]
+
+
+def is_reproducible(ledger: Ledger) -> bool:
+    """Whether any noise of the run follows from the recipe's seed."""
+    return ledger.so_far.reproducible
+
+
+def summed(
+    ledger: Ledger, costs: Iterable[ZoneCost], gaussian: Callable[[ZoneCost], NDArray[np.float64]]
+) -> Spent:
+    """What zones have cost together, where `gaussian` says which of their costs counts."""
+    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others, cost.slack) for cost in costs])
+
+
+def listed(zones: list[str]) -> str:
+    """Names in a sentence."""
+    return " and ".join(zones)

@@ -1,0 +1,86 @@
+"""What it earns that only a secret sample of the clients takes part in a round, and why it often earns nothing."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from fedplug.privacy.ledger_zones import ADJACENCIES, bare_zones, listed
+
+if TYPE_CHECKING:
+    from fedplug.api.outer_roles import Accountant
+    from fedplug.privacy.ledger import Ledger
+
+
+def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
+    """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
+
+    All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
+    """
+    if ledger.accountant is None or why_not_amplified(ledger) is not None:
+        return None
+    # Every release here is central: `why_not_amplified` saw to it.
+    rate = float(ledger.sampling["rate"])
+    releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
+    return {
+        adjacency: {
+            f"epsilon_{method}": value
+            for method, value in _composed(ledger.accountant, releases, ledger.delta, adjacency).items()
+        }
+        for adjacency in ADJACENCIES
+    }
+
+
+def _composed(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+) -> dict[str, float]:
+    """Epsilons of sampled Gaussian releases, also by an accountant that takes them one by one."""
+    stated = accountant.compose(releases, delta, adjacency)
+    if stated is not None:
+        return stated
+    one_by_one = [(multiplier, rate) for _, multiplier, rate, count in releases for _ in range(count)]
+    return accountant.epsilon(one_by_one, delta, adjacency)
+
+
+def why_not_amplified(ledger: Ledger) -> str | None:
+    """Why sampling earns no credit; None if it does."""
+    costs = [cost for cost in ledger.costs.values() if cost.releases]
+    if ledger.sampling["scheme"] == "all":
+        return "all clients take part in every round"
+    if not costs:
+        return "no zone has noise"
+    if any(cost.central < cost.releases for cost in costs):
+        return "noise is added by the clients, and whoever sees an upload knows that its client took part"
+    if ledger.sampling["scheme"] == "fixed":
+        return "no accountant here covers samples of fixed size under zero-out adjacency"
+    if ledger.sampling.get("source", "secure") == "reproducible":
+        return "who takes part follows from the recipe's seed, and sampling helps only while that is secret"
+    if ledger.uncovered:
+        return f"{ledger.uncovered[0]}, and they may tell who took part"
+    if ledger.accountant is None:
+        return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
+    if bare := bare_zones(ledger):
+        return f"sums of the {listed(bare)} zone have no noise, and show who took part"
+    if ledger.so_far.exposed:
+        return "what was released besides the noised sums shows who took part"
+    # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
+    # is multiplied by the rounds and by e^epsilon.
+    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, float(ledger.sampling.get("rate", 1.0)))
+    if skipped * ledger.rounds > 1e-6 * ledger.delta:
+        return (
+            f"a round with fewer than min_clients={ledger.min_clients} clients is skipped, which everybody sees and "
+            f"which has probability {skipped:.0e}; raise rate, or the number of clients"
+        )
+    return None
+
+
+@functools.cache
+def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
+    """P(X < count) of a binomial X; logarithms, since single terms underflow."""
+    if not 0 < rate < 1:
+        return float(trials * rate < count)
+    log_choose = (math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1) for k in range(count))
+    return math.fsum(
+        math.exp(log + k * math.log(rate) + (trials - k) * math.log1p(-rate)) for k, log in enumerate(log_choose)
+    )

@@ -1,0 +1,227 @@
+"""The places of a recipe that hold components: where they are, what each defines, and what it refers to."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from fedplug.api.base import Component
+from fedplug.api.component import Options
+from fedplug.api.errors import PluginError
+from fedplug.api.role_table import ROLES
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.option_errors import closest
+from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, Split, Use, zone_order
+from fedplug.recipe.sections import Section
+from fedplug.recipe.yaml_source import KeyPath, Source
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+_ZONE = re.compile(r"[a-z][a-z0-9_]*")
+_RESERVED = ("use", "name")
+_RESERVED_OF_DATA = (*_RESERVED, *Split.model_fields, "partition")
+
+
+@dataclasses.dataclass
+class Slot:
+    """A place that holds a component, before it is looked at.
+
+    Attributes:
+        path: where it is in the recipe.
+        group: the group of components that it draws from.
+        raw: what is written there.
+        place: the zone, or the section: what an automatic second name ends in.
+    """
+
+    path: KeyPath
+    group: str
+    raw: Any
+    place: str
+
+
+class Places:
+    """The components of a recipe that may hold mistakes; the complaints go to the source.
+
+    Args:
+        source: plain data with positions.
+        catalog: the components on offer.
+        validate: options out of what is written, or None after a complaint; takes model, data, path, and owner.
+
+    Attributes:
+        slots: in the order of the sections, then the plugins'; zones by label.
+        chains: for `protect` and `postprocess`, the slots of each zone.
+        uses: what is known of each place, by path; its `options` are None where they are invalid.
+        classes: the class of each component by instance name, where it could be imported.
+    """
+
+    def __init__(
+        self, source: Source, catalog: Catalog, validate: Callable[[type[BaseModel], Any, KeyPath, str], Any]
+    ) -> None:
+        self.source, self.catalog, self.data, self.validate = source, catalog, source.data, validate
+        self.slots: list[Slot] = []
+        self.chains: dict[str, dict[str, list[Slot]]] = {}
+        self.uses: dict[KeyPath, Use] = {}
+        self.classes: dict[str, type] = {}
+        self._defined: dict[str, Use] = {}
+        self._unknown: set[str] = set()
+
+    # -- where they are ------------------------------------------------------------------------------------------------
+
+    def find(self, offered: Mapping[str, type[Section]]) -> None:
+        """Lists the places of the core's sections, and of those that plugins offer."""
+        for section, group in SECTIONS.items():
+            raw = self.data.get(section)
+            if section in CHAINS:
+                self.chains[section] = self._zones(section, group, raw)
+                self.slots += [slot for slots in self.chains[section].values() for slot in slots]
+            elif section in LISTS:
+                self.slots += self._list((section,), group, raw, section)
+            elif raw is not None:
+                self.slots.append(Slot((section,), group, raw, section))
+                if section == "data" and isinstance(raw, Mapping):
+                    if raw.get("partition") is None:
+                        self.source.complain(("data",), "data needs 'partition', for instance {use: std.iid}")
+                    else:
+                        self.slots.append(Slot(("data", "partition"), "partition", raw["partition"], "partition"))
+            elif section in self.data and section in REQUIRED:
+                self.source.complain((section,), f"{section} must name a component, not null")
+        for section, found in offered.items():
+            raw = self.data[section]
+            if isinstance(raw, Mapping):
+                for part, part_group in found.lists.items():
+                    self.slots += self._list((section, part), part_group, raw.get(part), part)
+            elif found.lists:
+                self.slots += self._list((section,), next(iter(found.lists.values())), raw, section)
+
+    def _zones(self, section: str, group: str, raw: Any) -> dict[str, list[Slot]]:
+        if raw is None and section not in self.data:
+            return {}
+        if not isinstance(raw, Mapping):
+            example = "{noised: [{use: std.clip, norm: 1.0}], clear: []}"
+            self.source.complain((section,), f"{section} must be a mapping from zones to lists, such as {example}")
+            return {}
+        # A zone of null is as good as absent: a recipe that extends another can drop a zone this way.
+        zones = {zone: chain for zone, chain in raw.items() if chain is not None}
+        for zone in [zone for zone in zones if not (isinstance(zone, str) and _ZONE.fullmatch(zone))]:
+            message = f"zone {zone!r} must be lower-case letters, digits and underscores, starting with a letter"
+            self.source.complain((section, zone), message, key=True)
+            del zones[zone]
+        return {
+            zone: list(self._list((section, zone), group, zones[zone], zone))
+            for zone in zone_order(set(zones)) if zone in zones
+        }  # fmt: skip
+
+    def _list(self, path: KeyPath, group: str, raw: Any, place: str) -> Iterator[Slot]:
+        if isinstance(raw, list | tuple):
+            yield from (Slot((*path, index), group, item, place) for index, item in enumerate(raw))
+        elif raw is not None:
+            self.source.complain(path, f"{'.'.join(map(str, path))} must be a list: put the component in [ ]")
+
+    # -- what they hold ------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Names the components and validates their options: first the mappings, which define, then plain names."""
+        mappings = [slot for slot in self.slots if self._is_mapping(slot)]
+        taken = dict(self._written_names(mappings))
+        for slot in mappings:
+            use, name = self._full_name(slot.group, slot.raw["use"]), slot.raw.get("name")
+            if name is None or taken.get(name) != slot.path:
+                name = use if use not in taken else f"{use}@{slot.place}"
+                if name in taken:
+                    self.source.complain(slot.path, f"another component is named {name} already; add name: to this one")
+                    name = f"{name}#{len(taken)}"  # only so that reading can go on
+                taken[name] = slot.path
+            self._define(slot, use, name, slot.raw)
+        for slot in self.slots:
+            if isinstance(slot.raw, str) and slot.raw:
+                self._refer(slot)
+
+    def _is_mapping(self, slot: Slot) -> bool:
+        """Whether a place is a mapping that names a component; complains where it is neither that nor a name."""
+        if not isinstance(slot.raw, Mapping):
+            if not isinstance(slot.raw, str) or not slot.raw:
+                message = f"a component is written {{use: name, option: value}} or as a name, not {slot.raw!r}"
+                self.source.complain(slot.path, message)
+            return False
+        use = slot.raw.get("use")
+        if isinstance(use, str) and use:
+            return True
+        what = "needs 'use'" if use is None else f"has use={use!r}, which is no name"
+        dotted = ".".join(map(str, slot.path))
+        self.source.complain(slot.path, f"{dotted} {what}; {self.catalog.offer(slot.group)}")
+        return False
+
+    def _written_names(self, mappings: list[Slot]) -> Iterator[tuple[str, KeyPath]]:
+        """The names that people gave, which go before automatic ones, with the first place of each."""
+        taken = set()
+        for slot in mappings:
+            name, at = slot.raw.get("name"), (*slot.path, "name")
+            if name is None:
+                continue
+            if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "fedplug":
+                self.source.complain(at, f"name={name!r} must be letters, digits and . _ @ - only, and not fedplug")
+            elif name in taken:
+                self.source.complain(at, f"name {name!r} is given twice; every component needs its own")
+            else:
+                taken.add(name)
+                yield name, slot.path
+
+    def _refer(self, slot: Slot) -> None:
+        """A plain name refers to a component, or defines one with default options."""
+        full = self._full_name(slot.group, slot.raw)
+        if {slot.raw, full} & self._unknown:
+            return  # complained about where it is defined
+        if definition := self._defined.get(slot.raw) or self._defined.get(full):
+            fields = {field.name: getattr(definition, field.name) for field in dataclasses.fields(Use)}
+            self.uses[slot.path] = Use(**(fields | {"is_reference": True, "path": slot.path}))
+        else:
+            self._define(slot, full, full, {})
+
+    def _full_name(self, group: str, use: str) -> str:
+        """`dirichlet` means `std.dirichlet`, unless a plugin offers `dirichlet` itself."""
+        if "." not in use and not self.catalog.get(group, use) and self.catalog.named(f"std.{use}"):
+            return f"std.{use}"
+        return use
+
+    def _define(self, slot: Slot, use: str, name: str, raw: Mapping[str, Any]) -> None:
+        """Looks a component up, imports it, and validates its options."""
+        at = (*slot.path, "use") if raw else slot.path
+        entry = self.catalog.get(slot.group, use)
+        if entry is None:
+            near = [other for other in self._defined if other != use]
+            hint = self.catalog.suggest(slot.group, use)
+            if not raw and "did you mean" not in hint and (close := closest(use, near)).startswith("did"):
+                hint = f"{close.removesuffix('?')} (a component of this recipe)?"
+            self.source.complain(at, f"unknown {slot.group} component {use!r}; {hint}")
+            self._unknown.add(name)
+            return
+        # Known from here on, so that references to it are not called unknown because its options are wrong.
+        self.uses[slot.path] = self._defined[name] = Use(use, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
+        reserved = _RESERVED_OF_DATA if slot.path == ("data",) else _RESERVED
+        try:
+            found = entry.load()
+        except PluginError as error:
+            self.source.complain(at, str(error))
+            return
+        if problem := _unusable(found, slot.group, reserved):
+            self.source.complain(at, f"plugin {entry.distribution}: {use} {problem}")
+            return
+        self.classes[name] = found
+        given = {key: value for key, value in raw.items() if key not in reserved}
+        options = self.validate(found.Options, given, slot.path, use)  # type: ignore[attr-defined]
+        if options is not None:
+            self.uses[slot.path] = self._defined[name] = dataclasses.replace(self.uses[slot.path], options=options)
+
+
+def _unusable(found: type, group: str, reserved: tuple[str, ...]) -> str:
+    """Why a class cannot stand in a recipe; empty if it can."""
+    if not issubclass(found, Component):
+        return f"is no component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
+    model: Any = found.Options
+    if not (isinstance(model, type) and issubclass(model, Options)):
+        return "has no nested class Options(fedplug.Options)"
+    clash = [key for key in reserved if key in model.model_fields]
+    return f"has an option named {clash[0]}, which recipes reserve" if clash else ""

@@ -1,0 +1,135 @@
+"""After the sum, at a client: it adopts the aggregate, evaluates the model, and says which model it ended with."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api import secrets
+from fedplug.api.component import at_client
+from fedplug.api.errors import OpenedBefore, ProtectionError, describe
+from fedplug.api.reports import Evaluated
+from fedplug.api.types import RETAINED, Block
+from fedplug.round import borders
+from fedplug.round.base import PartySteps
+from fedplug.round.buffers import buffers_problem
+from fedplug.round.client_data import slice_of_test
+from fedplug.round.moves import Moves
+from fedplug.round.opening import opened_once, unsealed
+from fedplug.round.training import personalise
+
+if TYPE_CHECKING:
+    from fedplug.api.types import Plan
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.round.hosted import HostedClient
+
+
+class Adopting(PartySteps):
+    """What a client does with an aggregate, and with the model that it gives."""
+
+    def __init__(self, recipe: Recipe, composition: Composition) -> None:
+        super().__init__(recipe, composition)
+        self._moves = Moves()
+
+    @at_client
+    def adopt(
+        self,
+        client: HostedClient,
+        blocks: dict[str, Block],
+        buffers: dict[str, Any] | None,
+        group: str,
+        senders: dict[str, list[int]],
+    ) -> None:
+        """Opens the aggregate as far as this client must, and moves the global model by its mean.
+
+        A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
+        that waited for it would never go on. So are batch-norm buffers that cannot be the mean of those of the model.
+
+        Args:
+            client: this party.
+            blocks: the aggregate, by zone.
+            buffers: the mean of the batch-norm buffers, where the recipe shares them.
+            group: of this client.
+            senders: whose uploads are in the sum, for zones that are sealed for the clients.
+        """
+        opened: dict[str, tuple[Plan | None, Block]] = {}
+        with client.timed("open"):
+            for zone, block in blocks.items():
+                plan = client.plan if block.positions is None else None
+                if block.positions is None and plan is None:
+                    raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
+                try:
+                    block = unsealed(block, client)
+                    with opened_once(client, block, group, senders.get(zone, [])):
+                        for step in client.ctx.steps(zone):
+                            if step.link.hook == "postprocess" and step.link.site == "client":
+                                block = borders.run(self.composition, step, block, client.ctx)
+                    opened[zone] = plan, block
+                except Exception as error:
+                    _report_unopened(client, zone, error)
+        move = self._moves.of(client, opened)
+        for zone, problem in move.problems.items():
+            _report_unopened(client, zone, problem)
+        client.take_vector(move.vector)
+        self._merge(client)
+        personalise(self.composition, client)
+        client.forget_model()
+        if self.recipe.buffers == "mean":
+            wrong = buffers_problem(buffers, client.remembered.buffers)
+        else:
+            wrong = "" if buffers is None else "buffers: local keeps those of each client"
+        if wrong:
+            reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
+            client.reports.unopened["batch-norm buffers"] = reason
+        elif buffers is not None:
+            client.remembered.buffers = buffers
+
+    def _merge(self, client: HostedClient) -> None:
+        """Lets the recipe's `postprocess.retained` make this client's own model from what it kept to itself."""
+        block = client.remembered.retained
+        if block is None:
+            return
+        for use in self.recipe.postprocess[RETAINED]:
+            block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+
+    @at_client
+    def evaluate(self, client: HostedClient, members: list[int]) -> None:
+        """Evaluates the global model on this client's share of the public test set, and on test data like its own.
+
+        Where clients have models of their own, those too.
+        """
+        with client.timed("evaluate"):
+            data, model = client.data, client.loaded(client.vector)
+            share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
+            public = model.evaluate(data.shared_test.take(share), data)
+            own = model.evaluate(data.own_test, data)
+            task = {name: float(count) for name, count in public.task.items()}
+            counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
+            if client.personal is not None or self.recipe.postprocess.get(RETAINED):
+                model = client.loaded(client.start)
+                counts.personal_correct = model.evaluate(data.shared_test.take(share), data).correct
+                counts.personal_own_correct = model.evaluate(data.own_test, data).correct
+                client.forget_model()
+        client.reports.evaluation = counts
+
+    @at_client
+    def fingerprint(self, client: HostedClient) -> bytes:
+        """A digest of the global model this client ended with: all clients of a group must agree.
+
+        Keyed where the clients share a secret: only then may the model be one that the server must not test guesses at.
+        """
+        memory = client.remembered
+        key = b""
+        if memory.cohort_secret is not None:
+            key = client.secret(self, "fingerprint")
+        elif memory.answer_key is not None:
+            key = secrets.derive(memory.answer_key, self.name, "fingerprint")
+        return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
+
+
+def _report_unopened(client: HostedClient, zone: str, error: Exception) -> None:
+    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
+    client.reports.unopened[zone] = reason
+    if isinstance(error, OpenedBefore):
+        client.reports.opened_before.setdefault(zone, []).append(client.ctx.round)

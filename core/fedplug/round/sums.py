@@ -1,0 +1,192 @@
+"""The server's sums: each zone of each group is added up, opened as far as the server may, and made a mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from fedplug.api.blocks import fewest_in, share_divisors
+from fedplug.api.errors import ClientError, FedplugError, OpenedBefore, ProtectionError, Refusal
+from fedplug.api.events import SumWithheld, ZoneOpened
+from fedplug.api.folded import seal_of
+from fedplug.api.streams import watch_streams
+from fedplug.api.types import Block
+from fedplug.recipe.chains import amplified
+from fedplug.round import borders
+from fedplug.round.uploads import Upload, unlike
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Context
+    from fedplug.api.events import Events
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.round.steps import Steps
+    from fedplug.wire.key_server_line import KeyServerLine
+    from fedplug.wire.post_office import PostOffice
+    from fedplug.wire.server_clock import ServerClock
+
+
+class Sums:
+    """Adds up what clients sent, and opens the sums.
+
+    Args:
+        recipe, composition: the server's own.
+        steps: what the key server is asked.
+        office: drops clients whose upload spoils a sum.
+        key_server: the line to the key server.
+        events: told of sums that are opened, left out or withheld.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        composition: Composition,
+        steps: Steps,
+        office: PostOffice,
+        key_server: KeyServerLine,
+        events: Events,
+    ) -> None:
+        self.recipe, self.composition, self.steps = recipe, composition, steps
+        self.office, self.key_server, self.events = office, key_server, events
+
+    def skip(self, what: str, why: str) -> None:
+        """Says that something is left out of this round, which goes on without it."""
+        least = self.recipe.min_clients
+        self.events.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
+
+    def _close(self, zone: str, why: Exception, opened_before: bool) -> None:
+        """Says that a zone's sum was not opened, and whether one was in an earlier attempt at the round."""
+        self.events.note(f"round {self.office.round + 1}: zone {zone} is skipped: {why}")
+        if opened_before:
+            self.events.tell(SumWithheld(self.office.round, zone))
+
+    def add(
+        self,
+        client_ids: list[int],
+        uploads: dict[int, Upload],
+        weights: dict[int, float],
+        ctx: Context,
+        clock: ServerClock,
+    ) -> dict[str, Block]:
+        """Sums each zone of a group; a client whose upload spoils a sum is dropped, and taken out of `uploads`."""
+        mine = {client_id: uploads[client_id] for client_id in client_ids if client_id in uploads}
+
+        def leave_out(client_id: int, reason: str) -> None:
+            self.office.drop(client_id, reason)
+            del mine[client_id], uploads[client_id]
+
+        while True:
+            for client_id, difference in unlike(mine, self.recipe.zones).items():
+                leave_out(client_id, f"its reply cannot be used: {difference}")
+            sums: dict[str, Block] = {}
+            try:
+                with clock("aggregate"):
+                    for zone in self.recipe.zones:
+                        blocks = {c: upload.blocks[zone] for c, upload in mine.items() if zone in upload.blocks}
+                        if blocks:
+                            sums[zone] = self._add_zone(zone, blocks, weights, ctx)
+                return sums
+            except FedplugError as error:
+                if error.client_id not in mine:
+                    raise
+                leave_out(error.client_id, f"its upload cannot be summed: {error}")
+
+    def _add_zone(self, zone: str, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """One zone's sum, as its aggregator gives it.
+
+        Raises:
+            ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
+        """
+        step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
+        known = dataclasses.replace(ctx, known=step.before)
+        with watch_streams() as drawn:
+            total = self.composition.one("aggregate", step.link.name, blocks=blocks, weights=weights, ctx=known)
+        problem, spoilt = borders.sum_problem(total, blocks, weights, step)
+        problem = problem or (borders.seed_problem(step) if drawn() else "")
+        if spoilt is not None:
+            raise ProtectionError(problem).blame(spoilt)
+        if problem:
+            raise ProtectionError(f"component {step.link.name}, hook aggregate, zone {zone}: {problem}")
+        return total  # type: ignore[no-any-return]
+
+    def open(
+        self,
+        group: str,
+        sums: dict[str, Block],
+        senders: dict[str, list[int]],
+        weights: dict[int, float],
+        ctx: Context,
+        clock: ServerClock,
+        contributors: dict[str, int],
+    ) -> dict[str, Block]:
+        """Runs the postprocess links of the server and the key server on a group's sums; clients run the others.
+
+        Zones whose sum must not be opened, or does not open, are left out. `contributors` learns the fewest behind any
+        value of the others. Where clients encrypt positions that others send plain, the parts meet at the key server.
+        """
+        ready: dict[str, Block] = {}
+        # Plain sums first: what is opened at the key server takes them along.
+        for zone, block in sorted(sums.items(), key=lambda item: item[1].sealed_by is not None):
+            plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
+            plain = plain if block.positions is not None else []
+            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
+            if found is None:
+                continue
+            fewest = fewest_in(block)
+            contributors[zone] = min(contributors.get(zone, fewest), fewest)
+            ready[zone], met = found
+            for other in plain if met else []:
+                del ready[other]
+        for zone, block in list(share_divisors(ready).items()):
+            if zone in amplified(self.recipe.sampling, ctx):
+                # The weight of the clients that took part would show who they are, and so would their number: the sum
+                # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
+                rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
+                block = block.replace(divisor=rate * sum(weights.values()), contributors=1)
+            ready[zone] = block
+            if block.values is not None:
+                mean = block.mean()
+                last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
+                if problem := borders.mean_problem(mean, zone, last[-1] if last else None):
+                    self._close(zone, ProtectionError(problem), False)
+                    del ready[zone]
+                    continue
+                ready[zone] = block.replace(values=mean, divisor=1.0)
+            self.events.tell(ZoneOpened(ctx.round, group, ready[zone]))
+        return ready
+
+    def _open_zone(
+        self, group: str, block: Block, senders: list[int], plain: list[Block], ctx: Context, clock: ServerClock
+    ) -> tuple[Block, bool] | None:
+        """One zone's sum as far as the server and the key server open it, and whether `plain` met it there.
+
+        None if it stays closed.
+        """
+        zone, met, least = block.zone, False, self.recipe.min_clients
+        steps = ctx.steps(zone)
+        if block.sealed_by is not None and seal_of(steps) is not None and block.contributors < least:
+            self.skip(f"zone {zone}", f"its sum holds {block.contributors} updates")
+            return None
+        with clock("aggregate"):
+            for step in steps:
+                if step.link.hook != "postprocess":
+                    continue
+                if step.link.site == "client":
+                    break
+                if step.link.site == "server":
+                    try:
+                        block = borders.run(self.composition, step, block, ctx)
+                    except ProtectionError as error:
+                        self._close(zone, error, isinstance(error, OpenedBefore))
+                        return None
+                    continue
+                try:
+                    opened = self.key_server.ask(self.steps.open, step.link.name, block, plain, group, senders)
+                except Refusal as error:
+                    self._close(zone, error, error.kind == OpenedBefore.__name__)
+                    return None
+                if not isinstance(opened, Block) or opened.zone != zone or (not plain and opened.size != block.size):
+                    self._close(zone, ClientError("the key server opened its sum as something else"), False)
+                    return None
+                block, met = opened, bool(plain)
+        return block, met

@@ -1,0 +1,263 @@
+"""One execution of a recipe in a run folder: from the first round or from a checkpoint, to the end or to an error."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
+from fedplug.api.events import (
+    Asking,
+    Events,
+    ResultsWritten,
+    RoundClosed,
+    RowComplete,
+    RunFinished,
+    RunStarted,
+    RunStopped,
+)  # fmt: skip
+from fedplug.api.outer_roles import Extension
+from fedplug.api.types import Layout
+from fedplug.console.choice import make_display
+from fedplug.console.display import Display, show
+from fedplug.engines.base import Engine, Job
+from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.plan import plan_of
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.opening import needs_key_server
+from fedplug.round.protocol import Protocol
+from fedplug.round.world import World
+from fedplug.runs.archive import Archive
+from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
+from fedplug.runs.facts import assessments, class_distribution, versions
+from fedplug.runs.finished import FinishedRun
+from fedplug.runs.folder import write_text
+from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug.runs.settings import Settings
+from fedplug.runs.summary import Summary
+from fedplug.wire.record import Wire
+
+INTERRUPTED = 130
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+
+
+class Execution:
+    """One execution of a recipe in a run folder.
+
+    Args:
+        recipe: what to run.
+        run_dir: where everything is written.
+        settings: of this machine.
+        catalog: the components on offer; those installed if None.
+        watch: told of progress; by default what suits this process's standard output.
+    """
+
+    def __init__(
+        self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None, watch: Display | None = None
+    ) -> None:
+        self.recipe, self.run_dir, self.settings, self.watch = recipe, run_dir, settings, watch
+        self.injected = catalog
+        self.catalog = catalog or Catalog.discover()
+        # Attacks on earlier rounds need what was said in them, and what the parties had.
+        looked_at = any(section.keeps_messages for section in recipe.sections.values())
+        self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
+        self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+        self.engine_class = self._engine_class()
+        if settings.data is not None and not settings.data.is_dir():
+            raise SetupError(
+                f"the folder of data sets {settings.data} does not exist; --data, the variable FEDPLUG_DATA or the "
+                "config file names it"
+            )
+
+    def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
+        """Runs what is left of the recipe; gives the exit code.
+
+        Raises:
+            SetupError: the run folder cannot be written; says what is safe, and how to go on.
+            FedplugError: the run failed.
+        """
+        with self._saying_what_is_safe():
+            return self._execute(checkpoint)
+
+    def _execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
+        recipe = self.recipe
+        composition = Composition(recipe, self.catalog)
+        device = resolve_device(self.settings.device)
+        world = World(recipe, composition, self.data_root)
+        model, distribution = world.model("cpu"), class_distribution(world)
+        layout = model.layout
+        if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
+            require_memory(recipe, layout)
+        recording = self.archive.recording
+        wire = Wire(keep=recording is not None, sink=recording.add if recording else None)
+        ledger = ledger_of(recipe, composition, layout)
+        plan = plan_of(recipe, composition)
+        events = Events()
+        display = self.watch or make_display(self.settings.quiet)
+        show(display, events)
+        extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
+        listen([*extensions, *self._listeners(events)], events, self.run_dir)
+        events.subscribe(Asking, lambda event: self.archive.charges.note(event.round, list(event.clients), event.what))
+        self.summary = Summary(
+            name=recipe.name,
+            digest=recipe.digest,
+            recipe=recipe.to_plain(),
+            plan=plan,
+            versions=versions(recipe, self.catalog),
+            engine=self.settings.engine,
+            device=device,
+            class_distribution=distribution,
+            resumed=checkpoint is not None,
+            command=command_line(),
+            parameters=layout.size,
+        )
+        events.tell(
+            RunStarted(
+                plan,
+                {
+                    "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
+                    "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
+                    "run folder": str(self.run_dir),
+                },
+            )
+        )  # fmt: skip
+        done = 0
+        engine: Engine | None = None
+        books: Bookkeeping | None = None
+        try:
+            with terminated_like_interrupted():
+                engine = self._engine(device, composition, world, layout)
+                protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
+                books = Bookkeeping(protocol, ledger)
+                self._write_as_it_goes(books, engine)
+                if checkpoint is None:
+                    self.archive.begin()
+                    protocol.setup()
+                    self.archive.charge_again(books, 0)
+                    self.archive.end_of_round(books, engine, 0)
+                else:
+                    done = checkpoint[0]
+                    self.archive.go_on(books, engine, checkpoint)
+                    for row in books.rows[-5:]:
+                        display.round_done(row)
+                protocol.run(done)
+                if recording:
+                    recording.end_of_round(recipe.rounds + 1)
+                self.summary.assessments = assessments(protocol, distribution)
+        except KeyboardInterrupt:
+            self._stopped(books, events, None)
+            return INTERRUPTED
+        except (FedplugError, OSError) as error:
+            self._stopped(books, events, error)
+            log_error(self.run_dir, "server", error)
+            if isinstance(error, FedplugError) and self._saved() and not isinstance(error, CheckpointError):
+                raise type(error)(f"{error}\n{self._how_to_go_on(books)}") from error
+            raise
+        finally:
+            if engine is not None:
+                engine.close()
+            if recording:
+                recording.close()
+            display.close()
+        self._write_results(books, events)
+        events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
+        finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None, world)
+        return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
+
+    def _write_as_it_goes(self, books: Bookkeeping, engine: Engine) -> None:
+        """Keeps the run folder up to date from here on; called once everybody else listens."""
+        events = books.protocol.events
+        events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
+        events.subscribe(RoundClosed, lambda event: self.archive.end_of_round(books, engine, event.round + 1))
+
+    def _listeners(self, events: Events) -> list[Extension]:
+        """The extensions that hear this run without standing in its recipe."""
+        inside = {use.use for use in self.recipe.extensions}  # hears it already
+        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside), events.note)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _engine_class(self) -> type:
+        name, installed = self.settings.engine, Catalog.discover()
+        entry = self.catalog.get("engine", name) or installed.get("engine", name)
+        if entry is None:
+            raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
+        return entry.load()
+
+    def _engine(self, device: str, composition: Composition, world: World, layout: Layout) -> Engine:
+        job = Job(
+            recipe=self.recipe.to_plain(),
+            data_root=self.data_root,
+            device=device,
+            workers=self.settings.workers or max(1, os.cpu_count() or 1),
+            key_server=needs_key_server(composition),
+            catalog=self.injected,
+            run_dir=self.run_dir,
+            world=world,
+            layout=layout,
+        )
+        engine: Engine = self.engine_class(job)
+        return engine
+
+    def _how_to_go_on(self, books: Bookkeeping | None) -> str:
+        """What to do after an error, when there is a checkpoint."""
+        if books is None or not books.protocol.office.all_failed_alike():
+            return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
+        return (
+            "Every client failed for the same reason, so resuming will fail again unless what caused it changes.\n"
+            f"If it lies in this machine, its data or a plugin, mend that and continue: fedplug resume {self.run_dir}\n"
+            f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
+        )
+
+    def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
+        """Writes ledger.json, summary.json and figures.json with what there is."""
+        ledger = books.charging.ledger_at_failure().to_json() if books else {}
+        write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
+        write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
+        if books:
+            self.archive.write_pictures(books)
+        events.tell(ResultsWritten(self.run_dir))
+
+    def _stopped(self, books: Bookkeeping | None, events: Events, error: Exception | None) -> None:
+        """Writes what there is, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
+        if not (self.run_dir / "ledger.json").is_file() or (books and books.charging.ledger_at_failure().log):
+            try:
+                self._write_results(books, events)
+            except OSError as why:
+                events.note(f"ledger.json and summary.json are not written: {why.strerror or why}")
+        rounds = self._saved()
+        events.tell(RunStopped(error, rounds[-1] if rounds else 0, self.run_dir))
+
+    def _saved(self) -> list[int]:
+        """The rounds that have a checkpoint; none where nobody can look."""
+        try:
+            return self.archive.checkpoints.rounds()
+        except CheckpointError:
+            return []
+
+    @contextlib.contextmanager
+    def _saying_what_is_safe(self) -> Iterator[None]:
+        """Inside, a run folder that cannot be written or read any more becomes an error that says what to do."""
+        try:
+            yield
+        except BrokenPipeError:  # of the standard output
+            raise
+        except OSError as error:
+            file = Path(str(error.filename or self.run_dir))
+            if error.errno not in _NO_ROOM and not file.is_relative_to(self.run_dir):
+                raise
+            rounds, checkpoint = self._saved(), self.archive.checkpoints.folder
+            safe = f"The first {rounds[-1]} rounds are" if rounds and rounds[-1] else "The set-up is"
+            what = f"{safe} safe in {checkpoint}" if rounds else "Nothing was saved yet"
+            onward = f"fedplug resume {self.run_dir}" if rounds else f"fedplug run {self.run_dir / 'recipe.yaml'}"
+            raise SetupError(
+                f"{file} cannot be used ({error.strerror or error}). {what}; make room, or make the folder "
+                f"{self.run_dir} writable, and go on: {onward}"
+            ) from error

@@ -1,0 +1,65 @@
+"""What a run says of itself in `summary.json`: versions, what data the clients have, how its parts are assessed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+from importlib_metadata import version
+
+from fedplug.api.errors import describe
+from fedplug.api.outer_roles import Partition
+from fedplug.api.role_records import GroundTruth
+from fedplug.runs.summary import Distribution
+
+if TYPE_CHECKING:
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.round.protocol import Protocol
+    from fedplug.round.world import World
+
+
+def versions(recipe: Recipe, catalog: Catalog) -> dict[str, str]:
+    """Of Python, numpy, fedplug and every plugin that the recipe uses."""
+    found = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
+    for use in recipe.uses():
+        entry = catalog.get(use.group, use.use)
+        if entry is not None:
+            found[entry.distribution] = entry.version
+    for entry in (catalog.sections[key] for key in recipe.sections):
+        found[entry.distribution] = entry.version
+    return dict(sorted(found.items()))
+
+
+def class_distribution(world: World) -> Distribution:
+    """For the report, how many examples of each class a client has, which no message carries."""
+    data = world.data
+    counts = {
+        client_id: np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
+        for client_id, mine in enumerate(world.assignment)
+    }
+    return Distribution(list(data.label_names), counts)
+
+
+def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dict[str, float]]:
+    """Asks the components for facts that no party has, such as how well clusters match the true ones.
+
+    Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
+
+    Args:
+        protocol: at the end of the run.
+        distribution: what `class_distribution` gives.
+    """
+    examples = distribution.clients
+    composition, found = protocol.composition, {}
+    partition = composition.part(protocol.recipe.data.partition.name, Partition)
+    for name, component in composition.components.items():
+        try:
+            categories = partition.categories(len(examples))
+            truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
+            if facts := component.assess(protocol.server, truth):
+                found[name] = {str(fact): float(value) for fact, value in facts.items()}
+        except Exception as error:
+            protocol.events.note(f"the assessment of {name} is left out: {describe(error)}")
+    return found

@@ -1,0 +1,84 @@
+"""Files of JSON lines that only grow: what is behind is never written again, and where a file stood can be marked."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any, TypedDict
+
+from fedplug.api.errors import CheckpointError
+
+
+class Mark(TypedDict):
+    """Where a file stood.
+
+    Attributes:
+        lines, size: how many lines and bytes it had.
+        checksum: CRC-32 of those bytes.
+    """
+
+    lines: int
+    size: int
+    checksum: int
+
+
+START: Mark = {"lines": 0, "size": 0, "checksum": 0}
+
+
+class Lines:
+    """A file of JSON lines, readable by its owner alone where it is `private`.
+
+    Args:
+        file: which need not exist.
+        private: whether nobody else may read it.
+
+    Attributes:
+        mark: where it stands; what an earlier process wrote is known once it is `cut`.
+    """
+
+    def __init__(self, file: Path, private: bool = False) -> None:
+        self.file, self.mark = file, START
+        self._mode = 0o600 if private else 0o666
+
+    def append(self, *records: Any) -> None:
+        """Adds a line for each record; all of them or, where that fails, none.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if not records:
+            return
+        data = "".join(json.dumps(record) + "\n" for record in records).encode()
+        handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self._mode)
+        with open(handle, "ab", buffering=0) as file:
+            before = os.fstat(handle).st_size
+            try:
+                if file.write(data) != len(data):
+                    raise OSError(None, "it could not be written to its end", str(self.file))
+            except OSError:
+                file.truncate(before)
+                raise
+        lines, size, checksum = self.mark["lines"] + len(records), self.mark["size"] + len(data), self.mark["checksum"]
+        self.mark = {"lines": lines, "size": size, "checksum": zlib.crc32(data, checksum)}
+
+    def read(self, mark: Mark) -> list[Any]:
+        """The records up to a mark.
+
+        Raises:
+            CheckpointError: the file was shortened or altered since it stood there.
+        """
+        data = self.file.read_bytes()[: mark["size"]] if mark["size"] else b""
+        if len(data) < mark["size"] or zlib.crc32(data) != mark["checksum"]:
+            raise CheckpointError(
+                f"{self.file} is damaged: its first {mark['size']} bytes are not those that were written (length or "
+                "checksum differ)"
+            )
+        return [json.loads(line) for line in data.splitlines()]
+
+    def cut(self, mark: Mark) -> None:
+        """Forgets what was written after a mark; the file goes on from there."""
+        if self.file.exists():
+            os.truncate(self.file, mark["size"])
+        self.mark = mark

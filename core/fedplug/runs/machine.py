@@ -1,0 +1,71 @@
+"""What a run needs of the machine that it runs on, and how it was called there."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedplug.api import units
+from fedplug.api.errors import SetupError
+from fedplug.api.types import Layout
+from fedplug.recipe.recipe import Recipe
+
+
+def command_line() -> str:
+    """The command of fedplug that this process runs, ready for a shell; empty in a script and in a notebook."""
+    program = Path(sys.argv[0])
+    ours = program.stem == "fedplug" or program.parts[-2:] == ("fedplug", "__main__.py")
+    return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
+
+
+def require_memory(recipe: Recipe, layout: Layout) -> None:
+    """Refuses a run whose clients' updates and scores alone are larger than this machine's memory.
+
+    Every client of a round holds its update and its scores, float32 each, until the round ends. What else a run needs
+    (data, activations, ciphertexts) comes on top, so this refuses nothing that could work.
+
+    Raises:
+        SetupError: they do not fit.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return
+    share = recipe.sampling.rate if recipe.sampling else 1.0
+    needed = 4 * layout.size * (1 + len(recipe.score_parameters)) * share * recipe.data.clients
+    if needed > memory:
+        raise SetupError(
+            f"{recipe.data.clients} clients with a model of {layout.size:,} parameters need more than "
+            f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(memory)}; take "
+            "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
+        )
+
+
+def resolve_device(device: str) -> str:
+    """`auto` becomes `cuda` where there is one; the rest is checked by the model's own library."""
+    from fedplug.api.torch_model import resolve_device as resolve
+
+    return resolve(device)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM ends the run as cleanly as Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread: leave signals alone
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,279 @@
+"""What one lying party can send: messages of a real run, altered anywhere, played to a server that must go on.
+
+A recipe is run once with honest parties, and every answer is kept. The server then runs the same rounds again on these
+answers, with one of them altered, which costs no training. Whatever a client sends in a round may cost that client the
+round; whatever the key server sends may cost zones their sums. Nothing else may come of it. In the set-up, which needs
+everybody, a lie may end the run, with an error of fedplug's own.
+
+Where honest clients answer to whoever is left, answers that are played back do not fit once somebody is left out. So
+whether others are dropped is compared with what happens when the same party is simply gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+
+from fedplug.api import codec
+from fedplug.api.errors import ClientError, FedplugError, MessageError, TooFewClients
+from fedplug.api.plain import json_ready
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.bookkeeping import Bookkeeping
+from fedplug.testing.world import build
+from fedplug.wire.post_office import Transport
+from fedplug.wire.record import KEY_SERVER
+
+_ARRAYS, _BLOCKS = 1, 3
+_VALUES: tuple[Any, ...] = (
+    None, True, False, -1, 0, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, -1e308, math.nan, math.inf, "",
+    "\x1b[2J\r\n", "x" * 5000, "clear", "client:0", b"", b"\0" * 16, b"x" * 5000, [], [[]], {}, {"": None}, {-1: -1},
+    msgpack.ExtType(2, b"\xff" * 40), msgpack.ExtType(2, b"\x7f" * 400), msgpack.ExtType(9, b"?"),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f4", [3], b"\0\0\xc0\x7f" * 3])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f4", [2**40], b""])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<i8", [0], b""])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f8", [1, 1], b"\xff" * 8])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["O", [1], b"\0" * 8])),
+    msgpack.ExtType(_BLOCKS, msgpack.packb({"zone": "clear", "size": 1})),
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Act:
+    """A part of a run that is played again: its answers, and where the server stood before it.
+
+    Attributes:
+        name: `set-up`, `round 1`, ..., `end`.
+        play: runs it at a protocol.
+        before: of the server and its books, as a checkpoint has them; None before the set-up.
+        answers: by address, in order.
+    """
+
+    name: str
+    play: Callable[[Bookkeeping], None]
+    before: dict[str, Any] | None
+    answers: dict[str, list[bytes]]
+
+
+class Stage(Transport):
+    """Passes messages to real parties and keeps their answers; or, without parties, plays answers back."""
+
+    def __init__(self, real: Transport | None) -> None:
+        self.real = real
+        self.answers: dict[str, list[bytes]] = {}
+        self.lies: dict[tuple[str, int], bytes | None] = {}
+        self._asked: dict[str, int] = {}
+
+    def begin(self, answers: dict[str, list[bytes]], lies: dict[tuple[str, int], bytes | None]) -> None:
+        """From here on, plays these answers; those of `lies` are replaced, by nothing where it says None."""
+        self.answers, self.lies, self._asked = answers, lies, {}
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Gives the real answers, or the next ones of each party."""
+        if self.real is not None:
+            for address, given in self.real.exchange(messages):
+                assert isinstance(given, bytes), given
+                self.answers.setdefault(address, []).append(given)
+                yield address, given
+            return
+        for address in messages:
+            number = self._asked[address] = self._asked.get(address, -1) + 1
+            known = self.answers.get(address, [])
+            answer = self.lies[address, number] if (address, number) in self.lies else (
+                known[number] if number < len(known) else None
+            )  # fmt: skip
+            yield address, ClientError("it has no more answers") if answer is None else answer
+
+
+class Lies:
+    """A recipe's protocol, ready to be lied to.
+
+    Args:
+        recipe: small enough to run.
+        catalog: with its components.
+        data_root: folder of data sets.
+    """
+
+    def __init__(self, recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> None:
+        self._built = recipe, catalog, data_root
+        books, engine, _ = build(*self._built)
+        stage = Stage(engine)
+        books.protocol.office.transport = stage
+        self.acts: list[Act] = []
+        plays: list[tuple[str, Callable[[Bookkeeping], None]]] = [("set-up", lambda books: books.protocol.setup())]
+        for round in range(recipe.rounds):
+            plays.append((f"round {round + 1}", _round(round)))
+        plays.append(("end", lambda books: books.protocol.finish()))
+        try:
+            for name, play in plays:
+                before = None if name == "set-up" else _state(books)
+                stage.answers = {}
+                play(books)
+                self.acts.append(Act(name, play, before, stage.answers))
+        finally:
+            engine.close()
+        self._books, playing, _ = build(*self._built)
+        playing.close()
+        self._stage = Stage(None)
+        self._books.protocol.office.transport = self._stage
+        self._gone: dict[tuple[str, str], set[int]] = {}
+        self._everyone = set(self._books.protocol.client_ids)
+
+    def told(self) -> list[tuple[Act, str, int]]:
+        """Every answer that somebody gave: when, who, the how manieth."""
+        return [
+            (act, address, number)
+            for act in self.acts
+            for address, answers in act.answers.items()
+            for number in range(len(answers))
+        ]
+
+    def lie(self, act: Act, address: str, number: int, message: bytes | None) -> str:
+        """Plays a part of the run with one answer replaced; gives what should not have come of it, empty if nothing.
+
+        Args:
+            act: of this run.
+            address: of the liar.
+            number: which of its answers in this part.
+            message: what it sends instead; None: nothing.
+        """
+        outcome = self._played(act, {(address, number): message})
+        if isinstance(outcome, str):
+            # Where a round needs everybody, whoever is left out ends it, as whoever is gone does.
+            ends = outcome.startswith(TooFewClients.__name__) and self._missing(act, address) == self._everyone
+            return "" if ends else outcome
+        others = outcome - ({int(address.partition(":")[2])} if address != KEY_SERVER else set())
+        if others and not others <= self._missing(act, address):
+            return f"clients {sorted(others)} are left out"
+        return ""
+
+    def _missing(self, act: Act, address: str) -> set[int]:
+        """Who is left out where a party says nothing at all, since what is played back does not fit without it."""
+        if (act.name, address) not in self._gone:
+            answers = range(len(act.answers[address]))
+            found = self._played(act, {(address, number): None for number in answers})
+            self._gone[act.name, address] = self._everyone if isinstance(found, str) else found
+        return self._gone[act.name, address]
+
+    def _played(self, act: Act, lies: dict[tuple[str, int], bytes | None]) -> set[int] | str:
+        books = self._books
+        if act.before is None:
+            books, engine, _ = build(*self._built)
+            engine.close()
+            books.protocol.office.transport = self._stage
+        else:
+            _restore(books, act.before)
+        self._stage.begin(act.answers, lies)
+        try:
+            act.play(books)
+            json.dumps(json_ready([*books.rows, books.metrics.awaiting, books.ledger.to_json()]), allow_nan=False)
+            codec.encode(_state(books))
+        except FedplugError as error:
+            return set() if act.before is None else f"{type(error).__name__}: {error}"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return set(books.protocol.office.dropped)
+
+
+def _round(round: int) -> Callable[[Bookkeeping], None]:
+    return lambda books: books.protocol.round(round)
+
+
+def _state(books: Bookkeeping) -> dict[str, Any]:
+    books.metrics.forget()
+    plain = {"protocol": books.protocol.state(), "books": books.state(), "rows": books.rows, "log": books.ledger.log}
+    return codec.decode(codec.encode(plain))  # type: ignore[no-any-return]
+
+
+def _restore(books: Bookkeeping, state: dict[str, Any]) -> None:
+    state = codec.decode(codec.encode(state))
+    books.protocol.restore(state["protocol"])
+    books.restore(state["books"], state["rows"], state["log"])
+    books.metrics.forget()
+    books.metrics.pictures.kept.clear()
+    books.charging.owed = None
+
+
+# -- lies --------------------------------------------------------------------------------------------------------------
+
+
+def altered(message: bytes, rng: random.Random, others: list[bytes]) -> bytes:
+    """A message as somebody might send it who wants the receiver to stumble.
+
+    Args:
+        message: an honest one, framed.
+        rng: chooses.
+        others: further honest messages, of anybody.
+    """
+    way = rng.random()
+    if way < 0.75:
+        body = _unpacked(codec.unframe(message))
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            body = _changed(body, rng)
+        try:
+            packed: bytes = msgpack.packb(body)
+            return codec.frame(packed)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return codec.frame(b"\xc1")
+    if way < 0.85:
+        return rng.choice(others)
+    data = bytearray(codec.unframe(message))
+    for _ in range(rng.choice((1, 2, 8))):
+        if data:
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    if way < 0.95:
+        return codec.frame(bytes(data[: rng.randrange(len(data) + 1)] if way > 0.92 else data))
+    return rng.choice((b"", b"FPM1", message[:-1], message + b"\0", bytes(data), codec.frame(b"")))
+
+
+def _unpacked(body: bytes) -> Any:
+    try:
+        return msgpack.unpackb(body, strict_map_key=False)
+    except Exception as error:
+        raise MessageError(f"an honest message that cannot be read: {error}") from error
+
+
+def _changed(value: Any, rng: random.Random) -> Any:
+    """The value with something changed at a random place in it."""
+    inside = isinstance(value, dict | list | msgpack.ExtType) and bool(value)
+    if not inside or rng.random() < 0.08:
+        return rng.choice(_VALUES) if rng.random() < 0.8 else _near(value, rng)
+    if isinstance(value, dict):
+        key = rng.choice(list(value))
+        chance = rng.random()
+        if chance < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        if chance < 0.2:
+            return {**value, rng.choice(("", "x", 0, -1, 2**40, "zone", "retained")): rng.choice(_VALUES)}
+        return {**value, key: _changed(value[key], rng)}
+    if isinstance(value, list):
+        at = rng.randrange(len(value))
+        if rng.random() < 0.15:
+            return value[:at] if rng.random() < 0.5 else [*value, *value[at:]]
+        return [*value[:at], _changed(value[at], rng), *value[at + 1 :]]
+    try:
+        return msgpack.ExtType(value.code, msgpack.packb(_changed(_unpacked(value.data), rng)))
+    except (MessageError, ValueError, TypeError, OverflowError):
+        return msgpack.ExtType(value.code, value.data[: rng.randrange(len(value.data) + 1)])
+
+
+def _near(value: Any, rng: random.Random) -> Any:
+    """A value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return max(-(2**63), min(2**64 - 1, value + rng.choice((-1, 1, -value, 2**32))))
+    if isinstance(value, float):
+        return rng.choice((-value, value * 1e300, value / 1e300, math.nan))
+    if isinstance(value, str):
+        return value[::-1] + rng.choice(("", "\x00", "\u202e"))
+    if isinstance(value, bytes) and value:
+        at = rng.randrange(len(value))
+        return rng.choice((value[:at], value[:at] + bytes([value[at] ^ 1 << rng.randrange(8)]) + value[at + 1 :]))
+    return value

@@ -1,0 +1,110 @@
+"""What training, plans and scores did in a run, beside what is stated of them; and whether two runs end alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplug.api.effects import Scramble, Seal
+from fedplug.testing.deeds import steps_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.api.context import Client
+    from fedplug.api.roles import Trainer
+    from fedplug.testing.world import World
+
+
+def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
+    """One step on a batch is the stated gradient times the stated learning rate."""
+    client = next(iter(world.clients.clients.values()))
+    part: Any = world.clients.composition.components[trainer.name]
+    ctx = client.ctx = dataclasses.replace(client.ctx, round=0)
+    told, count = part.learns(ctx), 5
+    if told is None or told.descends != "cross_entropy" or told.class_weights or told.noise != 0 or not told.lr:
+        return
+    solver = part.one_batch(client, ctx, count)
+    if solver is None:
+        return
+    solver.name = f"{part.name}/kit"
+    held, client.data = client.data, dataclasses.replace(client.data, train=client.data.train.take(slice(0, count)))
+    client.cache.clear()
+    try:
+        client.model.set_vector(client.start)
+        solver.train(client, ctx)
+        update = client.model.get_vector() - client.start
+        gradient = _mean_gradient(client)
+    finally:
+        client.data = held
+        client.forget_model()
+    stated = -told.lr * (gradient + told.weight_decay * client.start)
+    apart = float(np.abs(update - stated).max())
+    if apart > 1e-3 * float(np.abs(stated).max()) + 1e-6:
+        yield f"one step of it moves the model by another vector than -lr times the gradient: up to {apart:.3g} apart"
+
+
+def _mean_gradient(client: Client) -> NDArray[np.float32]:
+    """The gradient of the mean cross entropy over all examples at `client.start`, in evaluation mode, (P,)."""
+    import torch
+
+    from fedplug.api.torch_model import as_tensor, to_tensor
+
+    model: Any = client.model
+    model.set_vector(client.start)
+    model.module.eval()
+    examples = client.data.train
+    logits = model.module(to_tensor(examples.inputs, client.data.mean, client.data.std, model.device))
+    loss = torch.nn.functional.cross_entropy(logits, as_tensor(examples.answers).to(model.device))
+    gradients = torch.autograd.grad(loss, model.parameters, materialize_grads=True)
+    found: NDArray[np.float32] = torch.cat([gradient.reshape(-1) for gradient in gradients]).cpu().numpy()
+    return found
+
+
+def public_problems(world: World, other: World, name: str) -> Iterator[str]:
+    """Plans and scores that are said to follow from public facts are the same for other data."""
+    yield from other.problems
+    for address, client in world.clients.clients.items():
+        theirs = other.clients.clients[address]
+        plans = [plan.labels for plan in (client.plan, theirs.plan) if plan is not None]
+        if len(plans) == 2 and not np.array_equal(plans[0], plans[1]):
+            yield "its plans are said to be public, and change with the clients' data"
+        if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
+            yield "its scores are said to be public, and change with the clients' data"
+
+
+def repeats(world: World) -> bool:
+    """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
+    ctx = dataclasses.replace(world.protocol.server.ctx, round=0)
+    composition = world.protocol.composition
+    secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
+    told = composition.trainer.learns(ctx)
+    return not secret and (told is None or told.repeats) and all(
+        release.source == "reproducible"
+        for zone in composition.links
+        for step in ctx.steps(zone)
+        for release in step.after.releases
+    )
+
+
+def _seals(world: World, name: str) -> bool:
+    return any(
+        isinstance(effect, Seal | Scramble)
+        for step in steps_of(world, name, "protect")
+        for effect in step.effects or ()
+    )
+
+
+def same_models(world: World, other: World) -> bool:
+    """Whether all clients ended with the same model in both."""
+    theirs = other.clients.clients
+    return all(np.array_equal(client.vector, theirs[name].vector) for name, client in world.clients.clients.items())
+
+
+def difference(world: World, other: World) -> Iterator[str]:
+    """Whether two runs ended with the same models."""
+    if not same_models(world, other):
+        yield "built anew before each round it gives another result: it keeps something that a restart loses"

@@ -1,0 +1,235 @@
+"""Where messages to clients are made up, sent and counted: what is held back, what was asked, who dropped out.
+
+Lasting calls stay held until the client says that it was saved after them: a worker that dies is restored from the last
+checkpoint and told again whatever it had done since.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from fedplug.api.codec import Message
+from fedplug.api.component import named
+from fedplug.api.errors import ClientError, MessageError, TooFewClients
+from fedplug.api.events import Events, ReplyArrived
+from fedplug.api.plain import one_line
+from fedplug.api.reports import Reports
+from fedplug.wire import calls
+from fedplug.wire.calls import Call, Reply
+from fedplug.wire.record import SERVER, Wire, client_address
+
+T = TypeVar("T")
+_LONGEST_REASON = 1000
+"""Characters of why a client dropped out; what it sent may be part of that."""
+
+
+class Transport(Protocol):
+    """What the cohort needs of an engine: a message out, a reply or a failure back, in any order.
+
+    Messages are bytes. One that says `in_process = True` runs all parties in this process, and is handed packed
+    messages (`fedplug.api.codec.Packed`), unless they are recorded.
+    """
+
+    def exchange(self, messages: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+        """Delivers each message and yields (address, reply) as replies arrive."""
+
+
+class PostOffice:
+    """Holds back tells, sends asks, counts bytes, keeps what a client may still have to catch up with.
+
+    Args:
+        transport: the engine.
+        wire: where messages are recorded.
+        digest: of the recipe.
+        client_ids: every client of the run.
+        min_clients: the fewest answers with which a round goes on.
+        events: told of every reply of a client.
+    """
+
+    def __init__(
+        self, transport: Transport, wire: Wire, digest: str, client_ids: list[int], min_clients: int, events: Events
+    ) -> None:
+        self.transport, self.wire, self.digest, self.min_clients = transport, wire, digest, min_clients
+        self.events = events
+        self.client_ids = client_ids
+        self.round, self.phase = -1, "setup"
+        self.waited = 0.0  # seconds in the hands of other parties
+        self.dropped: dict[int, str] = {}
+        self._asked: set[int] = set()  # in this round
+        self.told: set[tuple[str, str]] = set()  # component and method of every question that was answered at all
+        self.answers: Counter[tuple[str, str, int]] = Counter()  # in this round: component, method, client
+        self._bits: dict[tuple[str, str], Any] = {}  # of the others, whether they were answered by None or by True
+        self._sequence = 0
+        self._done = dict.fromkeys(client_ids, 0)
+        self._held: dict[int, list[Call]] = {client_id: [] for client_id in client_ids}
+
+    def begin_round(self, round: int) -> None:
+        """Forgets what was meant for the round before only."""
+        self.round, self.phase, self.dropped, self._asked = round, "negotiate", {}, set()
+        if round > 0:  # what the set-up asked for is paid for with round 1
+            self.answers.clear()
+        for client_id, held in self._held.items():
+            self._held[client_id] = [call for call in held if call.sequence]
+
+    def tell(
+        self, client_ids: Iterable[int], method: Callable[..., Any], payload: tuple[Any, ...], lasting: bool
+    ) -> None:
+        """Holds a call back until the next question to each of these clients."""
+        if lasting:
+            self._sequence += 1
+        call = Call.of(method, payload, "client", self.round, self._sequence if lasting else 0)
+        for client_id in client_ids:
+            self._held[client_id].append(call)
+
+    def ask(self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...]) -> dict[int, Any]:
+        """Sends what was held back and one question to each client that has not dropped out of this round.
+
+        Raises:
+            TooFewClients: fewer than `min_clients` clients are left in the round.
+        """
+        question = Call.of(method, payload, "client", self.round)
+        component, name = named(method)
+        self._asked.update(client_ids)
+        values: dict[int, Any] = {}
+        answered, behind = 0, list(client_ids)
+        for _ in range(2):  # the second time for clients that were restored from a checkpoint and missed calls since
+            asked, behind = behind, []
+            for client_id, answer in self._exchange(asked, question):
+                try:
+                    reply = self._read(client_id, answer)
+                except (ClientError, MessageError) as error:
+                    self.dropped[client_id], reports = one_line(str(error), _LONGEST_REASON), Reports()
+                else:
+                    if reply.behind:
+                        behind.append(client_id)
+                        continue
+                    value, reports = reply.value, reply.reports
+                    values[client_id] = value
+                    self.hear(component.name, name, value)
+                    self.answers[component.name, name, client_id] += 1
+                answered += 1
+                self.events.tell(
+                    ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
+                )
+        lost = "its process was started again, and what it has missed is no longer known"
+        self.dropped |= dict.fromkeys(behind, lost)
+        return dict(sorted(values.items()))
+
+    @property
+    def stays(self) -> bool:
+        """Whether messages stay in this process, and nobody keeps their bytes."""
+        return getattr(self.transport, "in_process", False) and not self.wire.keep
+
+    def _exchange(self, client_ids: list[int], question: Call) -> Iterator[tuple[int, Message | Exception]]:
+        messages: dict[str, Message] = {}
+        by_address = {client_address(client_id): client_id for client_id in client_ids}
+        for address, client_id in by_address.items():
+            done = self._done[client_id]
+            pending = [call for call in self._held[client_id] if not call.sequence or call.sequence > done]
+            data, zones = calls.request(self.digest, [*pending, question], done, self.stays)
+            self.wire.record(SERVER, address, self.round, self.phase, data, zones)
+            messages[address] = data
+        started = time.perf_counter()
+        for address, answer in self.transport.exchange(messages):
+            self.waited += time.perf_counter() - started
+            yield by_address[address], answer
+            started = time.perf_counter()
+
+    def _read(self, client_id: int, answer: Message | Exception) -> Reply:
+        if isinstance(answer, Exception):
+            raise ClientError(str(answer)) from answer
+        reply, zones = calls.read_reply(answer)
+        self.wire.record(client_address(client_id), SERVER, self.round, self.phase, answer, zones)
+        if not reply.saved <= reply.done <= self._sequence:
+            told = f"done={reply.done} and saved={reply.saved}"
+            raise MessageError(f"a reply with {told}, of {self._sequence} calls: it claims what was never asked")
+        self._done[client_id] = reply.done
+        if not reply.behind:
+            self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply.saved]
+        if reply.error is not None:
+            raise ClientError(f"{reply.error.call}: {reply.error.message}")
+        return reply
+
+    def hear(self, component: str, method: str, value: Any) -> None:
+        """Notes that a question has an answer. Always None, or always True, says no more than that it was asked."""
+        if (value is not None and value is not True) or self._bits.setdefault((component, method), value) is not value:
+            self.told.add((component, method))
+
+    def most_answers(self) -> dict[tuple[str, str], int]:
+        """Component and method of each question of this round -> how often the client that did so most answered it."""
+        most: dict[tuple[str, str], int] = {}
+        for (component, method, _), count in self.answers.items():
+            most[component, method] = max(count, most.get((component, method), 0))
+        return most
+
+    def drop(self, client_id: int, reason: str) -> None:
+        """Leaves a client out of the rest of this round; the first reason is kept."""
+        self.dropped.setdefault(client_id, one_line(reason, _LONGEST_REASON))
+
+    def require(self, answered: int) -> None:
+        """Raises TooFewClients if fewer than `min_clients` clients are left, with the reasons."""
+        if answered >= self.min_clients:
+            return
+        raise TooFewClients(
+            f"round {self.round + 1}: {answered} clients are left, min_clients is {self.min_clients}. "
+            + (f"Dropped out: {self.reasons()}" if self.dropped else "Nobody else was in the cohort.")
+        )
+
+    def reasons(self) -> str:
+        """Why clients dropped out of this round, each reason with its clients."""
+        return "; ".join(f"{reason} (client {listed(ids)})" for reason, ids in alike(self.dropped))
+
+    def all_failed_alike(self) -> bool:
+        """Whether every client that was asked in this round dropped out, and all for the same reason."""
+        return bool(self._asked) and self._asked <= set(self.dropped) and len(alike(self.dropped)) == 1
+
+    def usable(self, replies: Mapping[int, Any], read: Callable[[int, Any], T]) -> dict[int, T]:
+        """The replies as records. Drops the clients whose reply cannot be read.
+
+        Args:
+            replies: by client.
+            read: makes a record of a client's reply; raises MessageError if it cannot.
+        """
+        records: dict[int, T] = {}
+        for client_id, reply in replies.items():
+            try:
+                records[client_id] = read(client_id, reply)
+            except MessageError as error:
+                self.drop(client_id, f"its reply cannot be used: {error}")
+        return records
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        lasting = {call.sequence: call for held in self._held.values() for call in held if call.sequence}
+        return {
+            "sequence": self._sequence,
+            "done": list(self._done.items()),
+            "calls": [[number, call.body, dict(call.zones)] for number, call in sorted(lasting.items())],
+            "held": [[client_id, [c.sequence for c in held if c.sequence]] for client_id, held in self._held.items()],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`."""
+        self._sequence = state["sequence"]
+        self._done = dict(state["done"])
+        lasting = {number: Call(body, Counter(zones), number) for number, body, zones in state["calls"]}
+        self._held = {client_id: [lasting[number] for number in numbers] for client_id, numbers in state["held"]}
+
+
+def alike(reasons: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Each reason with its clients, ascending. Reasons that differ in numbers only count as one; the first is given."""
+    found: dict[str, tuple[str, list[int]]] = {}
+    for client_id, reason in sorted(reasons.items()):
+        kind = re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "0", reason)
+        found.setdefault(kind, (reason, []))[1].append(client_id)
+    return list(found.values())
+
+
+def listed(client_ids: list[int]) -> str:
+    """The ids, of many only the first ones: `0, 1, 2, 3, 4 and 95 more`."""
+    first = ", ".join(map(str, client_ids[:5]))
+    return f"{first} and {len(client_ids) - 5} more" if len(client_ids) > 5 else first

@@ -1,0 +1,146 @@
+"""Messages as they crossed the wire: counted always, kept where a run is recorded, and in a file between the two."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedplug.api import codec
+from fedplug.api.messages import Answered, Asked, answered_in, asked_in
+from fedplug.api.rows import Sent, Traffic
+
+SERVER, KEY_SERVER = "server", "key_server"
+
+
+def client_address(client_id: int) -> str:
+    """The address of a client: `client:3`."""
+    return f"client:{client_id}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Message:
+    """One message: who, to whom, when, and exactly which bytes.
+
+    Attributes:
+        sender, receiver: addresses: `server`, `key_server`, `client:3`.
+        round: 0-based; -1 for the set-up, T for the end of the run.
+        phase: `setup`, `negotiate`, `upload`, `open` or `finish`.
+        data: the bytes on the wire; empty if the run does not record them.
+        size: their number.
+        zones: how many of them belong to each zone's blocks.
+    """
+
+    sender: str
+    receiver: str
+    round: int
+    phase: str
+    data: bytes
+    size: int
+    zones: Mapping[str, int]
+
+    def decode(self) -> Any:
+        """The content as it travels, nested calls decoded too; `asked` and `answered` read it as records.
+
+        Raises:
+            MessageError: the run was not recorded, or the bytes are damaged.
+        """
+        body = codec.decode(codec.unframe(self.data))
+        if isinstance(body, dict) and "calls" in body:
+            body["calls"] = [codec.decode(call) for call in body["calls"]]
+        return body
+
+    def asked(self) -> list[Asked]:
+        """The calls that it asks for; none of a reply. Raises as `decode`."""
+        return asked_in(self.data)
+
+    def answered(self) -> Answered | None:
+        """What it answers; None of a question, and of a reply that says what failed. Raises as `decode`."""
+        return answered_in(self.data)
+
+
+@dataclasses.dataclass(eq=False)
+class Wire:
+    """The record of what crossed the wire. Counts always; keeps the bytes only if asked to.
+
+    Attributes:
+        keep: whether the bytes are kept, for attacks and for tests.
+        sink: is handed each message that is kept; None: they are collected in `messages`.
+        messages: those collected, in order.
+        counts: round -> (direction, phase, zone) -> bytes. Direction is `up`, `down` or
+            `key_server`; the zone `other` holds what belongs to no block, so that the zones of a phase add up to its
+            bytes.
+        requests: round -> messages from the server to clients.
+        traffic: round -> (party, `up` or `down`) -> bytes from or to that party, of the last two rounds, until somebody
+            takes them.
+    """
+
+    keep: bool = False
+    sink: Callable[[Message], None] | None = None
+    messages: list[Message] = dataclasses.field(default_factory=list)
+    counts: dict[int, Counter[tuple[str, str, str]]] = dataclasses.field(default_factory=dict)
+    requests: Counter[int] = dataclasses.field(default_factory=Counter)
+    traffic: dict[int, Counter[tuple[str, str]]] = dataclasses.field(default_factory=dict)
+
+    def record(
+        self, sender: str, receiver: str, round: int, phase: str, data: codec.Message, zones: Mapping[str, int]
+    ) -> None:
+        """Counts one message, and keeps it if the run is recorded."""
+        if KEY_SERVER in (sender, receiver):
+            direction = "key_server"
+        else:
+            direction = "down" if sender == SERVER else "up"
+        if direction == "down":
+            self.requests[round] += 1
+        party = (receiver, "down") if sender == SERVER else (sender, "up")
+        if round not in self.traffic:  # of older rounds nobody asks any more
+            self.traffic = {when: counted for when, counted in self.traffic.items() if when >= round - 1}
+        self.traffic.setdefault(round, Counter())[party] += len(data)
+        counts = self.counts.setdefault(round, Counter())
+        for zone, size in zones.items():
+            counts[direction, phase, zone] += size
+        counts[direction, phase, "other"] += len(data) - sum(zones.values())
+        if self.keep:
+            kept = data if isinstance(data, bytes) else data.to_bytes()
+            message = Message(sender, receiver, round, phase, kept, len(kept), dict(zones))
+            (self.messages.append if self.sink is None else self.sink)(message)
+
+    def take(self) -> list[Message]:
+        """The messages kept since the last call."""
+        messages, self.messages = self.messages, []
+        return messages
+
+    def take_traffic(self, round: int) -> Counter[tuple[str, str]]:
+        """Bytes of one round from (`up`) and to (`down`) each party but the server; they are forgotten after this."""
+        return self.traffic.pop(round, Counter())
+
+    def of_round(self, round: int) -> Traffic:
+        """Bytes of one round."""
+        traffic = Traffic(Sent(), Sent(), Sent())
+        for (direction, phase, zone), size in self.counts.get(round, {}).items():
+            if size:
+                getattr(traffic, direction).count(size, zone, phase)
+        return traffic
+
+
+def framed(message: Message) -> bytes:
+    """A recorded message as it lies in a file, where each has a frame of its own."""
+    row = [message.sender, message.receiver, message.round, message.phase, message.data, dict(message.zones)]
+    return codec.frame(codec.encode(row))
+
+
+def read_wire(path: Path) -> list[Message]:
+    """Reads the recorded messages of a file, one `framed` after the other.
+
+    Raises:
+        MessageError: the file is damaged.
+    """
+    found, data = [], memoryview(path.read_bytes())
+    while data:
+        size = codec.framed_size(data)
+        sender, receiver, round, phase, body, zones = codec.decode(codec.unframe(bytes(data[:size])))
+        found.append(Message(sender, receiver, round, phase, body, len(body), zones))
+        data = data[size:]
+    return found

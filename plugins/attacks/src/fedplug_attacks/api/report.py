@@ -1,0 +1,115 @@
+"""What an attack gives back, and the form that the scorer, the pictures and the result files rely on.
+
+Attacks are plugins: an answer of the wrong shape costs its own target, and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.errors import ViewError
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug_attacks.api.view import View
+
+FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttackReport:
+    """What an attack found. Whether that is a success only the scorer can say, which knows the truth.
+
+    Attributes:
+        status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success` or `failed` of
+            `finished`.
+        metrics: numbers of the attack's own, such as its final loss.
+        reason: one sentence, where the status is not `finished`.
+        images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
+        labels: int64 (n,), the label of each.
+        counts: (K,), how many examples of each class there were, before any renormalisation.
+        presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
+            that of the counts.
+        members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
+        seed: of its randomness.
+        gradient_evaluations: how many gradients of the model it computed.
+        losses: its objective over time, thinned out.
+    """
+
+    status: str
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+    images: NDArray[np.float32] | None = None
+    labels: NDArray[np.int64] | None = None
+    counts: NDArray[Any] | None = None
+    presence: NDArray[np.float64] | None = None
+    members: NDArray[np.float64] | None = None
+    seed: int | None = None
+    gradient_evaluations: int = 0
+    losses: tuple[float, ...] = ()
+
+
+def checked(report: Any, view: View) -> AttackReport:
+    """The report with plain numbers, and arrays as `AttackReport` describes them.
+
+    Findings that are NaN or infinite make it `diverged`.
+
+    Args:
+        report: what an attack returned.
+        view: what it was given.
+
+    Raises:
+        ViewError: it is no report, or something in it is not what it should be.
+    """
+    if not isinstance(report, AttackReport):
+        raise ViewError(f"the attack gave a {type(report).__name__}, not an AttackReport")
+    known = (FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE)
+    if report.status not in known:
+        raise ViewError(f"the attack gave the status {report.status!r}; there is {', '.join(known)}")
+    found = dataclasses.replace(
+        report,
+        metrics={str(name): _number(value, name) for name, value in report.metrics.items()},
+        images=_array(report.images, "images", np.float32, (None, *view.shape)),
+        labels=_array(report.labels, "labels", np.int64, (None,)),
+        counts=_array(report.counts, "counts", np.float64, (view.num_classes,)),
+        presence=_array(report.presence, "presence", np.float64, (view.num_classes,)),
+        members=_array(report.members, "members", np.float64, (len(view.candidates) if view.candidates else 0,)),
+        seed=None if report.seed is None else int(_number(report.seed, "seed")),
+        gradient_evaluations=int(_number(report.gradient_evaluations, "gradient_evaluations")),
+        losses=tuple(_number(value, "losses") for value in report.losses),
+    )
+    if found.labels is not None and not ((found.labels >= 0) & (found.labels < view.num_classes)).all():
+        raise ViewError(f"the attack gave labels that are not 0 to {view.num_classes - 1}")
+    for name in ("images", "counts", "presence", "members"):
+        array = getattr(found, name)
+        if array is not None and not np.isfinite(array).all():
+            scores = "scores of presence" if name == "presence" else name
+            reason = report.reason or f"the {scores} that it found are not finite"
+            return dataclasses.replace(
+                found, status=DIVERGED, reason=reason, images=None, counts=None, presence=None, members=None
+            )
+    return found
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ViewError(f"the attack gave {value!r:.40} for {name}, which is no number") from None
+
+
+def _array(value: Any, name: str, dtype: type, shape: tuple[int | None, ...]) -> NDArray[Any] | None:
+    """The value as an array of that shape, where None stands for any length."""
+    if value is None:
+        return None
+    try:
+        array: NDArray[Any] = np.asarray(value, dtype)
+    except (TypeError, ValueError):
+        raise ViewError(f"the attack gave a {type(value).__name__} for {name}, which is no array of numbers") from None
+    if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
+        wanted = ", ".join("any" if want is None else str(want) for want in shape)
+        raise ViewError(f"the attack gave {name} of shape {array.shape}, not ({wanted})")
+    return array

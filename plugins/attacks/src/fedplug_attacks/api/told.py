@@ -1,0 +1,160 @@
+"""What clients told besides their updates: ballots, sensitivity vectors, masks, sizes of zones, who is in a group.
+
+A negotiation asks every client something that follows from its data. The values are no update, and often nothing but a
+bitmap; who reads them learns about the data all the same. Here they are taken from recorded messages as they are, and
+read without knowing whose negotiation it was: a packed bitmap as one bit a scalar, a list of positions as a mask, a
+vector as one number a scalar.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+from fedplug.api.messages import num_examples_in
+from fedplug.api.types import Block, Layout
+from fedplug.wire.record import SERVER, Message, client_address
+from numpy.typing import NDArray
+
+UPLOAD, MEMBERS = "upload", "members"
+"""`Told.method` of what follows from an upload, and of who shares a client's group."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Told:
+    """One thing that a client told, or that became known of it, apart from the values of its update.
+
+    Attributes:
+        component: that asked, by its name in the recipe; of an upload `fedplug`.
+        method: of the component that answered; `upload`; or `members`.
+        round: 0-based; -1 for the set-up.
+        client_id: who told it.
+        value: a reply as it came, or as a secret of the adversary's opens it; of an upload the positions of a zone,
+            or without any the number of its values; of `members` the ids of all that are in the client's group.
+        zone: of an upload; empty otherwise.
+        asked: what the question said besides.
+        placed: False where positions in it are under a key that the adversary does not hold. It can be read as if
+            they were not, and what is found is noise.
+    """
+
+    component: str
+    method: str
+    round: int
+    client_id: int
+    value: Any
+    zone: str = ""
+    asked: tuple[Any, ...] = ()
+    placed: bool = True
+
+    def scalars(self, layout: Layout) -> NDArray[np.float64] | None:
+        """What it says of each scalar of the model, float64 (P,); None where it cannot be read as such.
+
+        A packed bitmap and a list of positions give 1 where a scalar is named and 0 elsewhere; one number a scalar
+        is taken as it is; one a layer goes to all scalars of the layer. What is not finite is 0.
+
+        Args:
+            layout: of the model.
+        """
+        if isinstance(self.value, bool | int | float | str | bytes | Mapping | Block) or self.method == MEMBERS:
+            return None
+        try:
+            found = np.asarray(self.value)
+        except ValueError:
+            return None
+        if found.ndim != 1 or found.dtype.kind not in "buif":
+            return None
+        size, layers = layout.size, len(layout.layers)
+        if found.dtype == np.uint8 and len(found) == (size + 7) // 8 and not self.zone:
+            return np.unpackbits(found, count=size).astype(np.float64)
+        whole = found.dtype.kind in "ui"
+        if len(found) == size and not (whole and self.zone):
+            return _finite(found)
+        if whole and len(found) <= size and (not len(found) or (found.min() >= 0 and found.max() < size)):
+            named = np.zeros(size)
+            named[found] = 1.0
+            return named
+        if len(found) == layers and not whole:
+            return _finite(layout.per_scalar(found))
+        return None
+
+
+def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
+    finite: NDArray[np.float64] = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return finite
+
+
+def tellings(messages: Iterable[Message], known: MutableMapping[Message, list[Told]]) -> Iterator[Told]:
+    """What clients replied, oldest first. A reply answers the last call of the message before it.
+
+    Errors, and replies of clients that say that they are behind, tell nothing.
+
+    Args:
+        messages: those that were read.
+        known: what each reply told, kept for the next time: the same messages are read for many targets.
+    """
+    asked: dict[str, Message] = {}
+    for message in messages:
+        if message.sender == SERVER:
+            asked[message.receiver] = message
+        elif message.receiver == SERVER and message.sender in asked:
+            if message not in known:
+                known[message] = _told_by(asked[message.sender], message)
+            yield from known[message]
+
+
+def _told_by(question: Message, reply: Message) -> list[Told]:
+    answered = reply.answered()
+    kind, _, number = reply.sender.partition(":")
+    if kind != "client" or answered is None:
+        return []
+    asked, client_id = question.asked()[-1], int(number)
+    told = functools.partial(Told, asked.component, round=asked.round, client_id=client_id)
+    if answered.blocks is None:
+        return [told(asked.method, value=answered.value, asked=tuple(asked.payload))]
+    # Sizes of zones show through encryption, too.
+    return [
+        told(UPLOAD, value=block.size if block.positions is None else block.positions, zone=zone)
+        for zone, block in answered.blocks.items()
+    ]
+
+
+def groups_seen(messages: Iterable[Message], clients: Iterable[int]) -> list[list[int]]:
+    """Who shares a group with whom, as messages show it: calls that stay in force are the same for all of a group.
+
+    Args:
+        messages: those that were read.
+        clients: whose groups are asked for; one that was sent nothing of that kind is in none.
+    """
+    groups: list[tuple[set[int], set[int]]] = []  # sequence numbers, clients
+    heard: dict[str, set[int]] = {}
+    for message in messages:
+        if message.sender == SERVER and message.round >= 0:
+            lasting = {call.sequence for call in message.asked() if call.sequence and call.round >= 0}
+            heard.setdefault(message.receiver, set()).update(lasting)
+    for client_id in clients:
+        numbers, members = set(heard.get(client_address(client_id), ())), {client_id}
+        if numbers:
+            for group in [group for group in groups if group[0] & numbers]:
+                groups.remove(group)
+                numbers, members = numbers | group[0], members | group[1]
+            groups.append((numbers, members))
+    return sorted(sorted(members) for _, members in groups)
+
+
+def memberships(component: str, round: int, groups: Iterable[Sequence[int]]) -> list[Told]:
+    """For each client of each group, who is in it; nothing where there is only one group."""
+    known = [tuple(sorted(int(client_id) for client_id in ids)) for ids in groups]
+    if len(known) < 2:
+        return []
+    return [Told(component, MEMBERS, round, client_id, ids) for ids in known for client_id in ids]
+
+
+def examples_of(told: Iterable[Told]) -> int | None:
+    """How many examples the client has, if it said so before round 1."""
+    for each in told:
+        if each.round == -1 and (size := num_examples_in(each.value)) is not None:
+            return size
+    return None

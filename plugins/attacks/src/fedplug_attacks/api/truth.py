@@ -1,0 +1,56 @@
+"""What was true of a target: held by the scorer alone, after an attack has given its answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug_attacks.api.observation import ObservedUpdate
+
+KINDS = ("images", "labels", "members", "update")
+"""What a metric may compare."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Truth:
+    """The private data behind one update. No attack receives it; metrics compare what an attack found with it.
+
+    Attributes:
+        images: float32 (n, C, H, W) in [0, 1]: what the client's update was made from.
+        labels: int64 (n,).
+        num_classes: K.
+        regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows (0 none); None where the data has none.
+        region_names: names of the fields 1, 2, ...
+        members: bool (m,), which of the candidates the client had; None without a challenge.
+        update: float32 (P,), the update before any protection; None where it was not made again.
+        observed: what the adversary saw of it; None where it saw none.
+        missed: how many images there are beside these that the attack offered nothing for; set by the scorer.
+    """
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    num_classes: int
+    regions: NDArray[np.uint8] | None = None
+    region_names: tuple[str, ...] = ()
+    members: NDArray[np.bool_] | None = None
+    update: NDArray[np.float32] | None = None
+    observed: ObservedUpdate | None = None
+    missed: int = 0
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many examples of each class there are; (K,)."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """95% interval of a share (Wilson 1927); (0, 1) where nothing was tried."""
+    if not trials:
+        return 0.0, 1.0
+    share, n = successes / trials, trials
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(0.0, centre - half), min(1.0, centre + half)

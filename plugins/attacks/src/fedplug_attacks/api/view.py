@@ -1,0 +1,92 @@
+"""What one adversary knows of one target, and who attacks with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.context import Party
+from fedplug.wire.record import SERVER, Message
+
+if TYPE_CHECKING:
+    import numpy as np
+    from fedplug.api.data import Examples
+    from fedplug.api.types import Block
+    from numpy.typing import NDArray
+
+    from fedplug_attacks.api.observation import ObservedUpdate
+    from fedplug_attacks.api.told import Told
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """Everything one adversary knows about one target: built from recorded messages and the keys it holds.
+
+    Nothing in it leads to a party or to anybody's data, but for the candidates of a membership challenge, which are
+    the question of that game, not its answer.
+
+    Attributes:
+        adversary: `server`, `eavesdropper`, `client`, `server+client`, `key_server`, `released`, ...
+        messages: those it could read, in order.
+        target: the client that is attacked; None where everybody is.
+        round: 0-based, in which the update was made.
+        update: what it saw of the target's update; None if nothing.
+        vector: float32 (P,), the global model the update was made from, as far as it knows it; else None.
+        personal: float32 (P,), the target's own model, where the adversary has it; else None.
+        model: the model of the recipe (a `TorchModel` of the adversary's own), holding `vector`; None if unknown.
+        num_classes: outputs of the model.
+        shape: (C, H, W) of one example.
+        mean, std: per channel; inputs in [0, 1] are standardised with them.
+        segmentation: True where the model labels pixels.
+        candidates: of a membership challenge: examples, of which some were the target's; None without one.
+        heard: what clients told besides their updates, all of them, as far as it was read: see `told` and `told_by`.
+        seed: for the attack's own randomness; another one for each target.
+    """
+
+    adversary: str
+    messages: tuple[Message, ...] = ()
+    target: int | None = None
+    round: int = 0
+    update: ObservedUpdate | None = None
+    vector: NDArray[np.float32] | None = None
+    personal: NDArray[np.float32] | None = None
+    model: Any = None
+    num_classes: int = 0
+    shape: tuple[int, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    segmentation: bool = False
+    candidates: Examples | None = None
+    heard: tuple[Told, ...] = ()
+    seed: int = 0
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What the target told in negotiations, and what its uploads show besides values; oldest first."""
+        return () if self.target is None else self.told_by(self.target)
+
+    def told_by(self, client_id: int) -> tuple[Told, ...]:
+        """The same of any client, the adversary's own among them."""
+        return tuple(told for told in self.heard if told.client_id == client_id)
+
+    def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
+        """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
+        for message in self.messages:
+            if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
+                answered = message.answered()
+                if answered is not None and answered.blocks is not None:
+                    yield message.round, int(message.sender.partition(":")[2]), answered.blocks
+
+
+@dataclasses.dataclass(eq=False)
+class Attacker(Party):
+    """Who runs an attack: outside every party of the run, with a view and the public facts.
+
+    Attributes:
+        device: torch device to compute on.
+        progress: told `(done, total, loss)` as an attack goes on; the loss is its objective, or None.
+    """
+
+    device: str = "cpu"
+    progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None

@@ -1,0 +1,35 @@
+"""How well a segmentation finds the foreground: IoU, precision, recall and F-score over the pixels of all clients.
+
+Foreground is any class but the first. Counts of pixels add up over clients; figures follow from the sums alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+RIGHT, WRONG, MISSED = "true_positives", "false_positives", "false_negatives"
+
+
+def count(predicted: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
+    """Pixels rightly taken for foreground, wrongly taken for it, and missed, of int64 (n, H, W) classes."""
+    found, there = predicted > 0, answers > 0
+    return {
+        RIGHT: int((found & there).sum()), WRONG: int((found & ~there).sum()), MISSED: int((there & ~found).sum()),
+    }  # fmt: skip
+
+
+def figures(counts: Mapping[str, float]) -> dict[str, float]:
+    """Figures by title, 0 to 1. A share of nothing is 0: no precision where nothing was taken for foreground."""
+    right, wrong, missed = (counts.get(name, 0) for name in (RIGHT, WRONG, MISSED))
+
+    def share(of: float) -> float:
+        return right / of if of else 0.0
+
+    return {
+        "IoU": share(right + wrong + missed), "precision": share(right + wrong), "recall": share(right + missed),
+        "F-score": share(right + (wrong + missed) / 2),
+    }  # fmt: skip

@@ -1,0 +1,88 @@
+"""The tables of the report that say what happened in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fedplug.api import units
+from fedplug.api.rows import Row, Sent
+
+from fedplug_lab.canvas import curves_of
+from fedplug_lab.figures import DIRECTIONS, zone_shares
+from fedplug_lab.tables import table, text, zone_label
+
+
+def rounds_tables(rows: Sequence[Row]) -> str:
+    """Every round as a row of a table, and what the rounds add up to, as HTML."""
+    if not rows:
+        return "<p>No round is complete.</p>"
+    number, figures = units.number, dict.fromkeys(title for row in rows for title in row.figures)
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("accuracy", lambda row: number(row.accuracy)),
+        ("loss", lambda row: number(row.loss)),
+        ("train loss", lambda row: number(row.train_loss)),
+        ("client accuracy", lambda row: _spread(row.client_accuracy)),
+        ("personal models", lambda row: _mean_and_spread(row.personal_accuracy)),
+        ("personal, public set", lambda row: _mean_and_spread(row.personal_public_accuracy)),
+        *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures),
+        ("clients", lambda row: f"{row.clients.answered}/{row.clients.asked}"),
+        *((zone, lambda row, zone=zone: units.percent(row.zones.get(zone))) for zone in zone_shares(rows)),
+        ("up", lambda row: units.size(row.bytes.up.total)),
+        ("down", lambda row: units.size(row.bytes.down.total)),
+        ("key server", lambda row: units.size(row.bytes.key_server.total)),
+        ("messages", lambda row: str(row.messages)),
+        ("wall", lambda row: units.duration(row.wall_seconds)),
+        ("simulated", lambda row: units.duration(row.simulated.seconds if row.simulated else None)),
+        ("epsilon", lambda row: number(row.epsilon)),
+        *((f"epsilon of a {level}", lambda row, level=level: number(row.level_epsilons.get(level)))
+          for level in dict.fromkeys(level for row in rows for level in row.level_epsilons)),
+        ("mask churn", lambda row: units.percent(row.mask_churn)),
+    ]
+    filled = {title: [cell(row) for row in rows] for title, cell in columns}
+    # A column that says nothing in any round (no key server, no noise) only takes room.
+    filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
+    body = [[str(row.round), *(text(cells[i]) for cells in filled.values())] for i, row in enumerate(rows)]
+    caption = "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
+    if "personal models" in filled or "personal, public set" in filled:
+        caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
+    parts = [table(caption, ["round", *filled], body, numeric=True)]
+    parts.append(_byte_totals(rows))
+    dropped = [
+        [str(row.round), str(client), text(reason)] for row in rows for client, reason in row.clients.dropped.items()
+    ]
+    parts.append(table("Clients that dropped out of a round.", ["round", "client", "reason"], dropped))
+    logged = curves_of(rows, lambda row: row.log)
+    body = [[text(name), *(text(f(units.finite(of))) for f in _STATISTICS.values())] for name, of in logged.items()]
+    caption = "Numbers that components logged, over the rounds."
+    parts.append(table(caption, ["name", *_STATISTICS], body, numeric=True))
+    return "".join(parts)
+
+
+_STATISTICS: dict[str, Callable[[list[float]], str]] = {
+    "first": lambda values: units.number(values[0] if values else None, 4),
+    "last": lambda values: units.number(values[-1] if values else None, 4),
+    "lowest": lambda values: units.number(min(values, default=None), 4),
+    "highest": lambda values: units.number(max(values, default=None), 4),
+}
+
+
+def _spread(by_client: Mapping[int, float]) -> str:
+    found = units.spread(by_client)
+    return f"{found[0]:.3f}–{found[2]:.3f}" if found else units.NOTHING
+
+
+def _mean_and_spread(by_client: Mapping[int, float]) -> str:
+    found = units.spread(by_client)
+    return f"{found[1]:.3f} ({found[0]:.3f}–{found[2]:.3f})" if found else units.NOTHING
+
+
+def _byte_totals(rows: Sequence[Row]) -> str:
+    body: list[list[str]] = []
+    for label, of in DIRECTIONS.values():
+        sent = sum((of(row.bytes) for row in rows), Sent())
+        for kind, split in (("zone", sent.zones), ("phase", sent.phases)):
+            for name, amount in split.items():
+                what = zone_label(name) if kind == "zone" else text(name)
+                body.append([text(label), kind, what, units.size(amount), units.percent(amount / sent.total)])
+    return table("Bytes over the whole run, split by zone and, the same bytes, by phase.",
+                  ["direction", "split by", "", "bytes", "of this direction"], body, numeric=3)  # fmt: skip

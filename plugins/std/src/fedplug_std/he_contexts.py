@@ -1,0 +1,160 @@
+"""Contexts of the ring-based encryptions: parameters and the keys that one party was given, in memory and as bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import struct
+from typing import Any
+
+import numpy as np
+from fedplug.api.errors import MessageError
+from numpy.typing import NDArray
+
+from fedplug_std._seal_streams import Streams
+from fedplug_std.he_ring import Ring
+
+VERSION = 1
+"""Of contexts on the wire; raise it when their bytes change."""
+
+_HEAD = struct.Struct("<2sBBHBBdII")
+"""Magic, version, scheme, degree, bits of both primes, scale, bytes of the public and of the secret key."""
+_MAGIC = b"FC"
+_SCHEMES = {1: "bfv", 2: "ckks"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RingContext:
+    """Parameters, and the keys that its holder was given.
+
+    Attributes:
+        scheme: `bfv` or `ckks`.
+        degree: of the ring.
+        coeff_bits: of the prime of the ciphertexts, and of the one that only keys have.
+        scale: what messages are multiplied by; a power of two for `bfv`.
+        public_key: as SEAL writes it; empty for whoever does not hold it.
+        secret_key: likewise.
+    """
+
+    scheme: str
+    degree: int
+    coeff_bits: tuple[int, int]
+    scale: float
+    public_key: bytes = b""
+    secret_key: bytes = b""
+
+    @functools.cached_property
+    def seal(self) -> Any:
+        """SEAL's context, at 128-bit security.
+
+        Raises:
+            ValueError: SEAL refuses the parameters.
+        """
+        return _seal_context(self.degree, self.coeff_bits)
+
+    @functools.cached_property
+    def ring(self) -> Ring:
+        """Of the ciphertexts."""
+        return Ring(self.degree, _prime(self.degree, self.coeff_bits))
+
+    @functools.cached_property
+    def streams(self) -> Streams:
+        """SEAL's formats."""
+        return Streams(self.seal, self.degree)
+
+    @functools.cached_property
+    def encryptor(self) -> Any:
+        """With the public key where there is one, else with the secret key."""
+        import tenseal.sealapi as sealapi
+
+        if self.public_key:
+            return sealapi.Encryptor(self.seal, self.streams.load(sealapi.PublicKey(), self.public_key))
+        return sealapi.Encryptor(self.seal, self._secret)
+
+    @functools.cached_property
+    def key_spectrum(self) -> NDArray[np.complex128]:
+        """Of the secret key, whose coefficients are -1, 0 and 1.
+
+        Raises:
+            ValueError: the bound of `Ring.phase` does not hold for it, which befalls one key in ten million.
+        """
+        spectrum = self.ring.spectrum(self.streams.ternary(self._secret).astype(np.float64))
+        if np.abs(spectrum).max() > 4 * np.sqrt(self.degree):
+            raise ValueError("this secret key has a value above 4 sqrt(N); make another")
+        return spectrum
+
+    @functools.cached_property
+    def _secret(self) -> Any:
+        import tenseal.sealapi as sealapi
+
+        return self.streams.load(sealapi.SecretKey(), self.secret_key)
+
+    def has_secret_key(self) -> bool:
+        """Whether its holder can decrypt."""
+        return bool(self.secret_key)
+
+    def use_keys(self) -> None:
+        """Has SEAL load the keys that are there.
+
+        Raises:
+            MessageError: they are none, or none of these parameters.
+        """
+        try:
+            if self.public_key:
+                self.encryptor  # noqa: B018
+            if self.secret_key:
+                self.key_spectrum  # noqa: B018
+        except Exception as error:  # the C++ library raises many types, none of them its own
+            raise MessageError(f"an encryption context whose keys cannot be used ({error}); it was damaged") from error
+
+    def dump(self, *, public_key: bool = False, secret_key: bool = False) -> bytes:
+        """The parameters as bytes (24), with those keys that are asked for and no others."""
+        public, secret = self.public_key * public_key, self.secret_key * secret_key
+        scheme = next(number for number, name in _SCHEMES.items() if name == self.scheme)
+        lengths = len(public), len(secret)
+        head = _HEAD.pack(_MAGIC, VERSION, scheme, self.degree, *self.coeff_bits, self.scale, *lengths)
+        return head + public + secret
+
+    @classmethod
+    def load(cls, data: bytes) -> RingContext:
+        """A context from `dump`; its keys are not looked at.
+
+        Raises:
+            MessageError: the bytes are no context.
+        """
+        fields = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0, 0, 0, 0, 0, 0.0, 0, 0)
+        magic, version, scheme, degree, first, second, scale, public, secret = fields
+        if magic != _MAGIC or len(data) != _HEAD.size + public + secret or scheme not in _SCHEMES:
+            raise MessageError(f"{len(data)} bytes are no encryption context; they were damaged")
+        if version != VERSION:
+            raise MessageError(f"an encryption context of version {version}, where this fedplug reads {VERSION}")
+        if not 2 <= scale < 2.0**first or (_SCHEMES[scheme] == "bfv" and math.frexp(scale)[0] != 0.5):
+            rule = f"2 to 2^{first}, for bfv a power of two"
+            raise MessageError(f"an encryption context with scale {scale:g}, which must be {rule}")
+        keys = data[_HEAD.size : _HEAD.size + public], data[_HEAD.size + public :]
+        return cls(_SCHEMES[scheme], degree, (first, second), scale, *keys)
+
+
+@functools.cache
+def _seal_context(degree: int, coeff_bits: tuple[int, int]) -> Any:
+    """SEAL's tables for these parameters, of which a process needs one; they hold no key."""
+    import tenseal.sealapi as sealapi
+
+    parameters = sealapi.EncryptionParameters(sealapi.SCHEME_TYPE.BFV)
+    parameters.set_poly_modulus_degree(degree)
+    parameters.set_coeff_modulus(sealapi.CoeffModulus.Create(degree, list(coeff_bits)))
+    # Ciphertexts of zero do not depend on it. With this one std.bfv is SEAL's BFV: 2^14 is the quotient of both moduli.
+    parameters.set_plain_modulus(2**46 - 1 if coeff_bits[0] == 60 else 2**20)
+    context = sealapi.SEALContext(parameters, True, sealapi.SEC_LEVEL_TYPE.TC128)
+    if not context.parameters_set():
+        why = context.parameters_error_message()
+        raise ValueError(f"SEAL refuses degree {degree} with modulus {list(coeff_bits)}: {why}")
+    return context
+
+
+@functools.cache
+def _prime(degree: int, coeff_bits: tuple[int, int]) -> int:
+    import tenseal.sealapi as sealapi
+
+    return int(sealapi.CoeffModulus.Create(degree, list(coeff_bits))[0].value())

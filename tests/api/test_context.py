@@ -1,0 +1,63 @@
+"""Parties as components see them: where a client starts, what it measures, what a component keeps."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fedplug import Client, Context, Layout, Server
+from fedplug.api.streams import watch_streams
+
+LAYOUT = Layout.of([("a.weight", (2,))])
+
+
+def context(party: Server | Client, round: int = 0) -> Context:
+    return Context(round, 3, LAYOUT, ("clear",), 4, 2, 7, "", party, components={"toy": object()})
+
+
+def test_a_client_starts_from_its_own_model_where_it_has_one() -> None:
+    shared, own = np.zeros(2, np.float32), np.ones(2, np.float32)
+    client = Client(vector=shared)
+    assert client.start is shared
+    client.personal = own
+    assert client.start is own
+    assert client.local is own
+    client.update = np.full(2, 0.5, np.float32)
+    assert client.local.tolist() == [1.5, 1.5]
+
+
+def test_the_seconds_of_an_operation_inside_another_are_the_inner_ones() -> None:
+    server = Server()
+    with server.operation("outer", 1), server.operation("inner", 4):
+        time.sleep(0.02)
+    assert server.operations["inner"][0] == 4
+    assert server.operations["inner"][1] >= 0.02 > server.operations["outer"][1]
+
+
+def test_components_have_corners_of_their_own() -> None:
+    server = Server()
+    one, other = SimpleNamespace(name="one"), SimpleNamespace(name="other")
+    server.memory(one)["x"] = 1
+    assert server.memory(one) == {"x": 1}
+    assert server.memory(other) == {}
+    ctx = context(server)
+    with pytest.raises(KeyError, match=r"no component named 'absent'; it has \['toy'\]"):
+        ctx.component("absent")
+
+
+def test_streams_differ_by_client_round_and_purpose_and_public_ones_are_not_noted() -> None:
+    component = SimpleNamespace(name="toy")
+    drawn = set()
+    for client_id in range(2):
+        for round in range(2):
+            client = Client(client_id=client_id)
+            client.ctx = context(client, round)
+            drawn |= {client.rng(component, purpose).integers(2**62) for purpose in ("a", "b")}
+    assert len(drawn) == 8
+    with watch_streams() as seen:
+        context(Server()).public_rng("rotation").random()
+        assert not seen()
+        context(Server()).rng("rotation").random()
+        assert seen()

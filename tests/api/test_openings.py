@@ -1,0 +1,82 @@
+"""The notes of opened sums: what stands apart, what is refused, what a damaged file says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import CheckpointError, OpenedBefore
+from fedplug.api.openings import Openings
+
+
+def opened(openings: Openings, *what: Any) -> None:
+    with openings.once(*what):
+        pass
+
+
+def test_groups_of_a_round_and_rounds_and_zones_stand_apart(tmp_path: Path) -> None:
+    file = tmp_path / "openings" / "key_server.jsonl"
+    openings = Openings(file)
+    opened(openings, 0, "encrypted", "a", [0, 1, 2], [b"1"])
+    opened(openings, 0, "encrypted", "b", [3, 4], [b"2"])
+    opened(openings, 0, "other", "a", [0, 1, 2], [b"3"])
+    opened(openings, 1, "encrypted", "a", [0, 1], [b"4"])
+    again = Openings(file)
+    opened(again, 0, "encrypted", "a", (2, 1, 0), (b"1",))  # nothing new
+    assert len(again) == len(openings) == 4
+    refused = [
+        (0, "encrypted", "a", [5, 6], [b"5"]),  # another sum of the group
+        (0, "encrypted", "c", [2, 5, 6], [b"5"]),  # the groups were formed anew, and client 2 is in an opened sum
+        (0, "encrypted", "c", [0, 1, 2], [b"1"]),
+        (0, "encrypted", "a", [0, 1, 2], [b"", b"1"]),
+    ]
+    for what in refused:
+        with pytest.raises(OpenedBefore, match="a sum of zone encrypted in round 1 was opened before"):
+            opened(again, *what)
+    opened(again, 0, "encrypted", "c", [5, 6], [b"6"])
+    assert len(again) == len(Openings(file)) == 5
+
+
+def test_what_does_not_open_is_not_noted(tmp_path: Path) -> None:
+    openings = Openings(tmp_path / "client-0.jsonl")
+    with pytest.raises(ZeroDivisionError), openings.once(0, "encrypted", "all", [0, 1], [b"1"]):
+        raise ZeroDivisionError
+    assert len(openings) == 0
+    opened(openings, 0, "encrypted", "all", [0, 1, 2], [b"2"])
+
+
+def test_a_sum_whose_note_cannot_be_written_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openings = Openings(tmp_path / "client-0.jsonl")
+    opened(openings, 0, "encrypted", "all", [0, 1], [b"1"])
+    whole = (tmp_path / "client-0.jsonl").read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            opened(openings, 1, "encrypted", "all", [0, 1], [b"2"])
+    assert (tmp_path / "client-0.jsonl").read_bytes() == whole
+    assert len(openings) == 1
+    opened(openings, 1, "encrypted", "all", [0, 1], [b"2"])
+    assert len(Openings(tmp_path / "client-0.jsonl")) == 2
+
+
+def test_a_line_that_was_cut_off_was_never_answered_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "openings" / "client-0.jsonl"
+    for round in range(2):
+        opened(Openings(file), round, "encrypted", "all", [0, 1], [b"1"])
+    first, second = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(first + second[:-9])
+    assert len(Openings(file)) == 1
+    assert file.read_bytes() == first
+    others = (first.replace(b"[0, 1]", b'["0"]'), first.replace(b"0,", b'"",', 1))
+    for line in (b"{nonsense\n", b'{"round": 1}\n', *others):
+        file.write_bytes(first + line + second)
+        with pytest.raises(CheckpointError, match="line 2, is damaged") as caught:
+            Openings(file)
+        assert f"{file}, line 2" in str(caught.value)
+        assert f"fedplug run {tmp_path / 'recipe.yaml'}" in str(caught.value)

@@ -1,0 +1,25 @@
+"""Reproducible streams: the same for the same purpose, whoever runs first; and whether one was drawn from is noted."""
+
+from __future__ import annotations
+
+from fedplug.api.streams import stream, unwatched, watch_streams
+
+
+def test_a_stream_follows_from_seed_and_purpose_alone() -> None:
+    first = stream(7, "noise", 1).random(4)
+    stream(7, "other").random(100)
+    assert (stream(7, "noise", 1).random(4) == first).all()
+    others = [stream(8, "noise", 1), stream(7, "noise", 2), stream(7, "noise1"), stream(7, "noise", "1x")]
+    assert all((other.random(4) != first).all() for other in others)
+
+
+def test_only_draws_from_streams_that_are_watched_count() -> None:
+    before = stream(7, "before")
+    with watch_streams() as drawn:
+        stream(7, "made")
+        before.random()
+        with unwatched():
+            stream(7, "unwatched").random()
+        assert not drawn()
+        stream(7, "drawn").integers(2, dtype="uint32")  # half a word, which the generator buffers
+        assert drawn()

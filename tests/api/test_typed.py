@@ -1,0 +1,78 @@
+"""The types of what arrives: any garbage is judged, named in a few words, and never fails."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgpack
+import numpy as np
+from fedplug import Block
+from fedplug.api import codec
+from fedplug.api.errors import MessageError
+from fedplug.api.typed import block_problem, shown
+from fedplug.api.types import Plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+
+def raw_fields(block: Block) -> dict[str, Any]:
+    """The fields that travel, as their sender writes them."""
+    (code, body) = msgpack.unpackb(codec.encode(block), ext_hook=lambda code, body: (code, body))
+    assert code == 3
+    fields: dict[str, Any] = codec.decode(body)
+    return fields
+
+
+def raw_block(fields: Any) -> Any:
+    """What decodes as a block with these fields, whatever they are."""
+    return msgpack.ExtType(3, codec.encode(fields))
+
+
+SIZE = 650
+
+
+PLAN = Plan.single("clear", 3, ("clear",))
+
+
+ARRAYS = hnp.arrays(
+    hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.unsigned_integer_dtypes() | hnp.floating_dtypes(sizes=(16, 32)),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3) | st.just((SIZE,)),
+)
+
+
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.just(10**30) | st.just(-(2**70)) | st.floats() | st.text(max_size=9)
+    | st.binary(max_size=40) | ARRAYS | st.just(PLAN)
+    | st.just(Block("clear", 0)) | st.sampled_from(["noised", "clear", "std.clip", "std.bfv", 0, 1, 650])
+)  # fmt: skip
+
+
+GARBAGE = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=4) | st.integers(-(2**63), 2**64 - 1) | st.booleans(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+BLOCK_FIELDS = (
+    "zone", "size", "values", "positions", "ciphertexts", "sealed_by", "contributors", "divisor", "weighted",
+    "meta", "unheard_of",
+)  # fmt: skip
+
+
+@given(garbage=GARBAGE, name=st.sampled_from(BLOCK_FIELDS[:-1]))
+@settings(max_examples=200, deadline=None)
+def test_a_block_with_any_field_is_judged_and_never_fails(garbage: Any, name: str) -> None:
+    block = Block("clear", 2, np.ones(2, np.float32))
+    assert isinstance(block_problem(block.replace(**{name: garbage})), str)
+    data = codec.encode({"block": raw_block(raw_fields(block) | {name: garbage})})
+    with contextlib.suppress(MessageError):
+        assert block_problem(codec.decode(data)["block"]) == ""
+
+
+@given(GARBAGE)
+def test_whatever_arrives_is_named_in_a_few_words(garbage: Any) -> None:
+    assert 0 < len(shown(garbage)) <= 60

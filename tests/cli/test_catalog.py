@@ -1,0 +1,103 @@
+"""`fedplug list` and `fedplug show`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import LIGHT, MAIN, call, python
+from fedplug.cli import catalog
+
+
+def test_list_is_grouped_in_the_order_of_a_round(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert call(monkeypatch, "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["hook", "component", "plugin", "version", "summary"]
+    row = next(line.split() for line in lines if line.split()[1] == "std.clip")
+    assert row[:4] == ["protect", "std.clip", "fedplug-std", "0.1.0"]
+    groups = list(dict.fromkeys(line.split()[0] for line in lines[1:]))
+    assert groups[:5] == ["score_parameters", "negotiate_mask", "protect", "aggregate", "postprocess"]
+
+
+def test_list_as_json(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert call(monkeypatch, "list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    vote = next(row for row in rows if row["name"] == "paraaegis.vote")
+    assert vote["group"] == "negotiate_mask"
+    assert vote["plugin"] == "fedplug-paraaegis"
+    assert vote["summary"].endswith(".")
+
+
+def test_list_verify_names_the_plugin_that_cannot_be_imported(tmp_path: Path) -> None:
+    info = tmp_path / "acmebroken-3.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acmebroken\nVersion: 3.1\n")
+    (info / "entry_points.txt").write_text("[fedplug.attack]\nacmebroken.x = acmebroken:X\n")
+    (tmp_path / "acmebroken.py").write_text("import no_such_library\n")
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fedplug.cli.main import main; sys.exit(main())"
+    listed = python(start, "list")
+    assert listed.returncode == 0
+    assert "acmebroken.x" in listed.stdout
+    assert listed.stderr == ""
+    verified = python(start, "list", "--verify")
+    assert verified.returncode == 1
+    assert "plugin acmebroken 3.1: attack component acmebroken.x" in verified.stderr
+    assert "No module named 'no_such_library'" in verified.stderr
+
+
+def test_list_imports_no_plugin_and_none_of_the_heavy_libraries() -> None:
+    # How long it takes is measured by benchmarks/startup.py.
+    result = python(
+        MAIN + "tops = {name.partition('.')[0] for name in sys.modules}\n"
+        "bad = tops & {'numpy', 'torch', 'pydantic'} | {t for t in tops if t.startswith('fedplug_')}\n"
+        "assert code == 0 and not bad, bad", "list",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+
+
+def test_show_prints_documentation_options_and_origin_without_torch() -> None:
+    result = python(MAIN + LIGHT + "sys.exit(code)", "show", "std.gaussian")
+    assert result.returncode == 0, result.stderr
+    out = result.stdout
+    assert "Add Gaussian noise" in out
+    assert "fedplug-std 0.1.0" in out
+    assert "gaussian.py:" in out
+    row = next(line for line in out.splitlines() if line.startswith("decay"))
+    assert row.split()[1:3] == ["float", "1.0"]
+    assert "> 0, <= 1" in row
+    assert "'secure' | 'exact' | 'reproducible'" in out
+
+
+def test_show_of_a_component_with_several_hooks(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert call(monkeypatch, "show", "bfv") == 0
+    assert "std.bfv  (protect, postprocess)" in capsys.readouterr().out
+
+
+def test_show_of_something_unknown_suggests_the_nearest(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert call(monkeypatch, "show", "std.gausian") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "did you mean std.gaussian" in captured.err
+
+
+@pytest.mark.parametrize("name", ["local", "processes"])
+def test_show_of_an_engine(monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str) -> None:
+    assert call(monkeypatch, "show", name) == 0
+    assert capsys.readouterr().out.endswith("It has no options.\n")
+
+
+def test_a_table_fits_a_terminal_and_is_whole_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("hook", "component", "summary"), ("protect", "std.clip", "Scale a zone down to a norm if it is longer.")]
+    assert list(catalog._lines(rows)) == ["hook     component  summary", f"protect  std.clip   {rows[1][2]}"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    _, wrapped = catalog._lines(rows)
+    lines = wrapped.splitlines()
+    assert len(lines) == 3
+    assert all(len(line) <= 40 for line in lines)
+    assert all(line.startswith(" " * 20) for line in lines[1:])
+    assert " ".join(line[20:] for line in lines) == rows[1][2]

@@ -1,0 +1,66 @@
+"""How the program ends: exit codes, errors without a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import call, fake_runs
+from fedplug.api.errors import SetupError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["run", "--help"], 0),
+        (["--version"], 0),
+        (["lst"], 2),
+        (["run"], 2),
+        (["check", "--nope"], 2),
+        ([], 2),
+    ],
+)
+def test_exit_codes_of_usage(monkeypatch: pytest.MonkeyPatch, capsys: Any, arguments: list[str], code: int) -> None:
+    assert call(monkeypatch, *arguments) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    fake_runs(monkeypatch, SetupError("no such device; use --device cpu"))
+    assert call(monkeypatch, "run", "r.yaml") == 1
+    assert capsys.readouterr().err == "error: no such device; use --device cpu\n"
+    fake_runs(monkeypatch, KeyboardInterrupt())
+    assert call(monkeypatch, "run", "r.yaml") == 130
+    fake_runs(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):  # a fault of the program is not dressed up as the user's
+        call(monkeypatch, "run", "r.yaml")
+
+
+def test_the_console_script_ends_with_mains_code(tmp_path: Path) -> None:
+    script = Path(sys.executable).parent / "fedplug"
+    result = subprocess.run([script, "check", str(tmp_path / "no.yaml")], capture_output=True, text=True, check=False,
+                            env=os.environ | {"COLUMNS": "100"})  # fmt: skip
+    assert result.returncode == 1
+    assert "there is no such file" in result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "std.clip"], ["schema"]])
+def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        script = "import sys; from fedplug.cli.main import main; sys.exit(main())"
+        result = subprocess.run([sys.executable, "-c", script, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert result.stderr == "error: No space left on device: perhaps of the standard output\n"
+
+
+def test_python_dash_m(good: Path) -> None:
+    result = subprocess.run([sys.executable, "-m", "fedplug", "check", str(good)], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"{good}: ok (")

@@ -1,0 +1,187 @@
+"""The rules between the parts of a recipe: zones, undoing, order, and what components say of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug import Negotiation, hookimpl
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from recipe_texts import GOOD, changed, problems, write
+
+CLIP, NOISE, SEAL = {"use": "std.clip", "norm": 1}, {"use": "std.gaussian", "epsilon": 1}, {"use": "std.ckks"}
+
+
+def test_mistakes_of_one_part_and_between_parts_come_together(tmp_path: Path, fake_catalog: Catalog) -> None:
+    text = GOOD.replace("alpha: 0.5", "alfa: 0.5").replace("seed: 7\n", "min_clients: 9\nseed: 7\n")
+    text = text.replace("postprocess: {encrypted: [std.ckks]}\n", "")
+    assert problems(write(tmp_path, text), fake_catalog) == [
+        "r.yaml:3:14: min_clients=9 must be <= data.clients=4; lower it, or split the data among more",
+        "r.yaml:6:65: unknown option 'alfa' of std.dirichlet; did you mean alpha?",
+        "r.yaml:12:3: std.ckks protects the zone encrypted, but nothing opens the sum; "
+        "write postprocess: {encrypted: [std.ckks]}",
+    ]
+
+
+def zones(plain: dict[str, Any], **chains: Any) -> dict[str, Any]:
+    return {"protect": plain["protect"] | chains}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"protect": {"noised": []}, "postprocess": {}},
+            "recipe.protect: plans of acme.vote can hold zone encrypted, which nothing covers; write encrypted: "
+            "[{use: ...}], or "
+            "encrypted: [] to send it unprotected",
+        ),
+        (
+            {"negotiate_mask": "std.single_zone", "protect": {}, "postprocess": {}},
+            "recipe.protect: plans of std.single_zone can hold zone clear, which nothing covers; write clear: [] "
+            "to send it in "
+            "the clear",
+        ),
+        (
+            {"protect": {"encrypted": [], "noised": [], "noiced": []}, "postprocess": {}},
+            "recipe.protect.noiced: no plan of acme.vote can hold zone noiced; did you mean noised?",
+        ),
+        (
+            {"protect": {"encrypted": [], "noised": [], "clear": []}, "postprocess": {}},
+            "recipe.protect.clear: no plan of acme.vote can hold zone clear; remove it (zones here: encrypted, noised)",
+        ),
+        (
+            {"protect": {"encrypted": [], "noised": [], "retained": []}, "postprocess": {}},
+            "recipe.protect.retained: zone retained never leaves the client; remove it from protect",
+        ),
+        (
+            {"postprocess": {"encrypted": ["std.ckks"], "clear": []}},
+            "recipe.postprocess.clear: zone clear is not under protect; zones here: encrypted, noised",
+        ),
+        (
+            {"postprocess": {}},
+            "recipe.protect.encrypted: std.ckks protects the zone encrypted, but nothing opens the sum; write "
+            "postprocess: "
+            "{encrypted: [std.ckks]}",
+        ),
+        (
+            {"postprocess": {"encrypted": ["std.ckks"], "noised": ["std.ckks"]}},
+            "recipe.postprocess.noised.0: std.ckks does not protect the zone noised, so it cannot open it; remove it",
+        ),
+        (
+            {"postprocess": {"encrypted": [{"use": "std.ckks"}]}},
+            "recipe.postprocess.encrypted.0: std.ckks@encrypted does not protect the zone encrypted, so it cannot "
+            "open it; "
+            "refer to it by its name",
+        ),
+        (
+            {"postprocess": {"encrypted": ["std.ckks", "std.clip"]}},
+            "recipe.postprocess.encrypted.1: std.clip (std.clip) cannot stand under postprocess: it is no Opener; "
+            "name a component of the group postprocess",
+        ),
+        (
+            {"aggregate": "std.ckks"},
+            "recipe.aggregate: std.ckks (std.ckks) cannot stand under aggregate: it is no Aggregator; name a "
+            "component of the group aggregate",
+        ),
+    ],
+)
+def test_zones_and_undoing(
+    plain_recipe: dict[str, Any], fake_catalog: Catalog, change: dict[str, Any], expected: str
+) -> None:
+    assert changed(plain_recipe, fake_catalog, **change) == [expected]
+
+
+def test_two_seals_are_opened_in_reverse_order(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
+    protect = {"encrypted": ["std.ckks", "std.outer"], "noised": []}
+    found = changed(plain_recipe, fake_catalog, protect=protect, postprocess={"encrypted": ["std.ckks", "std.outer"]})
+    assert found == [
+        "recipe.postprocess.encrypted: the zone encrypted must be opened in the reverse order of its protection; "
+        "write postprocess: {encrypted: [std.outer, std.ckks]}"
+    ]
+    right = plain_recipe | {"protect": protect, "postprocess": {"encrypted": ["std.outer", "std.ckks"]}}
+    assert Recipe.from_plain(right, fake_catalog).postprocess["encrypted"][0].is_reference
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        (
+            [NOISE],
+            [
+                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; "
+                "put {use: std.clip, norm: 1.0} before it"
+            ],
+        ),
+        (
+            [NOISE, CLIP],
+            [
+                "std.gaussian needs a bound of the L2 norm earlier in the chain of zone encrypted; "
+                "put {use: std.clip, norm: 1.0} before it"
+            ],
+        ),
+        (
+            [CLIP, NOISE, CLIP | {"name": "b"}],
+            ["b must not come after noise in the chain of zone encrypted; put the clip first"],
+        ),
+        (
+            [SEAL, CLIP],
+            [
+                "std.clip must not come after encryption in the chain of zone encrypted; put the clip before the "
+                "encryption"
+            ],
+        ),
+        ([CLIP, NOISE], []),
+        ([CLIP, NOISE, SEAL], []),
+        ([], []),
+    ],
+)
+def test_order_rules_that_components_declare(
+    plain_recipe: dict[str, Any], fake_catalog: Catalog, chain: list[Any], expected: list[str]
+) -> None:
+    post = {"encrypted": ["std.ckks"] if SEAL in chain else []}
+    change = {"protect": {"encrypted": chain, "noised": []}, "postprocess": post}
+    if not expected:
+        assert Recipe.from_plain(plain_recipe | change, fake_catalog).protect["noised"] == ()
+        return
+    assert [problem.partition(": ")[2] for problem in changed(plain_recipe, fake_catalog, **change)] == expected
+
+
+def test_order_rules_follow_the_block_into_postprocess(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
+    sealed = {"protect": {"encrypted": [CLIP, SEAL], "noised": []}}
+    Recipe.from_plain(plain_recipe | sealed | {"postprocess": {"encrypted": ["std.ckks", "std.central"]}}, fake_catalog)
+    too_early = changed(plain_recipe, fake_catalog, **sealed, postprocess={"encrypted": ["std.central", "std.ckks"]})
+    assert len(too_early) == 1
+    assert "must not come after encryption in the chain of zone encrypted; open the sum first" in too_early[0]
+    unclipped = {
+        "protect": {"encrypted": [SEAL], "noised": []},
+        "postprocess": {"encrypted": ["std.ckks", "std.central"]},
+    }
+    assert "clip at the clients" in changed(plain_recipe, fake_catalog, **unclipped)[0]
+
+
+def test_one_noise_component_may_not_serve_two_zones(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
+    protect = {"encrypted": [CLIP, NOISE], "noised": ["std.clip", "std.gaussian"]}
+    (problem,) = changed(plain_recipe, fake_catalog, protect=protect, postprocess={})
+    assert "std.gaussian draws the noise of zone encrypted already; write {use: std.gaussian, ...}" in problem
+
+
+def with_component(classes: dict[str, dict[str, type]], group: str, name: str, found: type) -> Catalog:
+    classes[group][name] = found
+    return Catalog.of(classes)
+
+
+def test_a_negotiation_must_say_which_zones_it_uses(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
+) -> None:
+    class Silent(Negotiation):
+        """Says nothing of zones."""
+
+        @hookimpl
+        def negotiate_mask(self, cohort: Any, ctx: Any) -> None: ...
+
+    catalog = with_component(fake_classes, "negotiate_mask", "odd", Silent)
+    expected = "recipe.negotiate_mask: component odd has no plans, which a Negotiation must have"
+    assert changed(plain_recipe, catalog, negotiate_mask="odd") == [expected]

@@ -1,0 +1,103 @@
+"""What lies over a recipe file: `extends` and `--set`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import load_recipe
+from recipe_texts import GOOD, problems, write
+
+
+def test_extends_merges_mappings_and_replaces_lists(tmp_path: Path, fake_catalog: Catalog) -> None:
+    write(tmp_path, GOOD, "base.yaml")
+    (tmp_path / "sub").mkdir()
+    child = """
+        extends: ../base.yaml
+        rounds: 9
+        data: {use: std.other, clients: 6}
+        model: {use: std.small}
+        protect: {noised: [{use: std.clip, norm: 2}]}
+    """
+    classes = {entry.name: entry.load() for entry in fake_catalog}
+    fake_catalog.groups["dataset"] |= Catalog.of({"dataset": {"std.other": classes["std.digits"]}}).groups["dataset"]
+    fake_catalog.groups["model"] |= Catalog.of({"model": {"std.small": classes["std.digits"]}}).groups["model"]
+    path = write(tmp_path / "sub", child)
+    found = problems(path, fake_catalog)
+    assert found == [
+        "r.yaml:5:8: component std.small is no ModelSource; write class Data(fedplug.ModelSource)"
+    ]
+    recipe = load_recipe(path, ["model={use: std.mlp}"], fake_catalog)
+    assert recipe.rounds == 9
+    assert recipe.seed == 7
+    assert (recipe.data.use, recipe.clients, recipe.partition.use) == ("std.other", 6, "std.dirichlet")
+    assert [use.name for use in recipe.protect["noised"]] == ["std.clip"]
+    assert [use.name for use in recipe.protect["encrypted"]] == ["std.ckks"]
+    # The parent's hidden: [16, 8] belonged to its std.mlp, which the child had replaced.
+    assert recipe.model.options.model_dump() == {"hidden": [8]}
+
+
+def test_extends_points_into_the_file_that_is_wrong(tmp_path: Path, fake_catalog: Catalog) -> None:
+    write(tmp_path, GOOD.replace("ratio: 0.25", "ratio: 1.25"), "base.yaml")
+    assert problems(write(tmp_path, "extends: base.yaml\nrunds: 3\n"), fake_catalog) == [
+        "r.yaml:2:1: unknown key 'runds'; did you mean rounds?",
+        "base.yaml:9:41: acme.vote: ratio=1.25 must be <= 1 (share that is encrypted)",
+    ]
+    (missing,) = problems(write(tmp_path, "extends: nope.yaml\n"), fake_catalog)[:1]
+    assert missing == "r.yaml:1:10: nope.yaml: cannot read the recipe: there is no such file"
+    write(tmp_path, "extends: base.yaml\n", "middle.yaml")
+    assert "only one level" in problems(write(tmp_path, "extends: middle.yaml\n"), fake_catalog)[0]
+    assert "must be the path" in problems(write(tmp_path, "extends: [a]\n"), fake_catalog)[0]
+
+
+def test_extends_may_drop_a_zone_with_null(tmp_path: Path, fake_catalog: Catalog) -> None:
+    write(tmp_path, GOOD, "base.yaml")
+    child = (
+        "extends: base.yaml\nnegotiate_mask: {use: std.single_zone, zone: noised}\n"
+        "protect: {encrypted: null}\npostprocess: {}\n"
+    )
+    found = problems(write(tmp_path, child), fake_catalog)
+    assert found == ["base.yaml:14:15: zone encrypted is not under protect; zones here: noised"]
+    recipe = load_recipe(write(tmp_path, child.replace("{}", "{encrypted: null}")), (), fake_catalog)
+    assert list(recipe.protect) == ["noised"]
+
+
+def test_set_reaches_into_lists_and_makes_mappings(tmp_path: Path, fake_catalog: Catalog) -> None:
+    sets = [
+        "rounds=5",
+        "protect.noised.1.epsilon=2e0",
+        "sampling.rate=0.5",
+        "protect.clear=[]",
+        "negotiate_mask={use: std.single_zone, zone: noised}",
+        "protect.encrypted=null",
+        "postprocess=",
+        "protect.clear=null",
+    ]
+    path = write(tmp_path, GOOD.replace("postprocess: {encrypted: [std.ckks]}\n", ""))
+    recipe = load_recipe(path, [s for s in sets if s != "postprocess="], fake_catalog)
+    assert recipe.rounds == 5
+    assert recipe.protect["noised"][1].options.model_dump() == {"epsilon": 2.0}
+    assert recipe.sampling is not None
+    assert (recipe.sampling.scheme, recipe.sampling.rate) == ("poisson", 0.5)
+
+
+def test_bad_sets_are_reported_under_their_own_text(tmp_path: Path, fake_catalog: Catalog) -> None:
+    found = problems(
+        write(tmp_path, GOOD),
+        fake_catalog,
+        "rounds=0",
+        "protect.noised.7.norm=1",
+        "nokey",
+        "train.lr=1",
+        "x.y=1",
+        "protect.noised.0.norm=[",
+    )
+    assert len(found) == 6
+    assert any(problem.startswith("--set x.y: unknown key 'x'; there is name, ") for problem in found)
+    assert any(problem.startswith("--set protect.noised.0.norm: not YAML: ") for problem in found)
+    assert set(found) >= {
+        "--set rounds: rounds=0 must be >= 1 (number of rounds, T)",
+        "--set protect.noised.7.norm: '7' is no item of the list protect.noised; items are 0 to 1",
+        "--set nokey: write path=value, not 'nokey'; for instance --set rounds=5",
+        "--set train.lr: train is 'std.sgd', not a mapping; set it as a whole, for instance --set 'train={use: ...}'",
+    }

@@ -1,0 +1,70 @@
+"""Summaries out of source files: what the pattern finds is what Python says, and what it misses is parsed."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.summaries import source_file, summary_of
+
+SOURCE = '''"""A module that must not run."""
+from .other import Thing as Renamed
+raise RuntimeError("imported")
+
+
+class Plain(dict[str, int]):  # a comment
+    """Choose by rule [x].
+
+    More.
+    """
+
+    class Inner:
+        "Choose inside."
+
+
+class Bare:
+    value = """no docstring"""
+
+
+def command(
+    path: str = "(", *, names: list[str] | None = None
+) -> None:
+    """Do it."""
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "summary"),
+    [
+        ("Plain", "Choose by rule [x]."), ("Plain.Inner", "Choose inside."), ("Plain.Absent", ""), ("Bare", ""),
+        ("command", "Do it."), ("Renamed", "A thing."), ("Absent", ""),
+    ],
+)  # fmt: skip
+def test_summaries_are_read_without_importing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, summary: str
+) -> None:
+    package = tmp_path / "summarised"
+    package.mkdir()
+    (package / "source.py").write_text(SOURCE)
+    (package / "other.py").write_text('class Thing: "A thing."\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    from fedplug.recipe import summaries
+
+    summaries._package.cache_clear()  # it may hold that there is no such package, or the folder of another test
+    assert summary_of("summarised.source", name) == summary
+
+
+def test_every_installed_component_has_a_summary_as_python_reads_it() -> None:
+    entries = list(Catalog.discover())
+    assert {"local", "processes"} <= {entry.name for entry in entries if entry.group == "engine"}
+    for entry in entries:
+        path = source_file(entry.module)
+        assert path is not None
+        assert path.is_file(), entry.name
+        assert entry.summary, entry.name
+    for entry in [entry for entry in entries if entry.distribution == "fedplug-std"]:
+        assert entry.summary == (inspect.getdoc(entry.load()) or "").partition("\n")[0], entry.name

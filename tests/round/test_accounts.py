@@ -1,0 +1,132 @@
+"""Accounts of a level of its own, as a third party's component keeps them: stated, compared, charged, shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import fedplug
+import pytest
+from fedplug import Account, Block, RecipeError, hookimpl
+from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.members import record_problems
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.parties import ClientHost
+from fedplug.round.uploads import read_hello
+from toy_components import TOYS, Outcome, recipe_of, run_protocol, toy_catalog
+
+
+class Flips(NamedTuple):
+    """Randomised response on labels: each is kept with this probability."""
+
+    kept: float
+
+
+class Labels(fedplug.Protector, fedplug.AccountKeeper):
+    """Flip labels, and keep the account of one label."""
+
+    account = Account(
+        level="label", release=Flips, unit="the label of one example", terms="single labels, local, replace-one",
+        trust="local: labels are flipped at the client", covers="what follows from labels",
+    )  # fmt: skip
+
+    @hookimpl
+    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        """The block as it is."""
+        return block
+
+    def effects(self, known: Any, ctx: Any) -> tuple[()]:
+        """Nothing happens to the values."""
+        return ()
+
+    def round_release(self, client: Any, ctx: Any) -> Flips:
+        """The same in every round."""
+        return Flips(0.75)
+
+    def epsilon_of(self, releases: Sequence[Flips], delta: float) -> dict[str, float]:
+        """Warner's: log(p / (1 - p)), which adds up."""
+        return {"epsilon_pure": sum(math.log(one.kept / (1 - one.kept)) for one in releases)}
+
+
+class Wavering(Labels):
+    """Says something else once it has trained."""
+
+    def round_release(self, client: Any, ctx: Any) -> Flips:
+        """Less and less."""
+        return Flips(0.75 if client.remembered.trained < 0 else 0.9)
+
+
+def outcome(monkeypatch: pytest.MonkeyPatch, kind: type[Labels]) -> Outcome:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.labels", kind)
+    return run_protocol(recipe_of(chain=[{"use": "toy.labels"}], rounds=2))
+
+
+def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = outcome(monkeypatch, Labels)
+    ledger, each = found.protocol.ledger, math.log(3)
+    assert ledger.accounts["label"] == {client: [(0.75,), (0.75,)] for client in range(4)}
+    assert [row.level_epsilons["label"] for row in found.rows] == pytest.approx([each, 2 * each])
+    stated = ledger.to_json()
+    assert stated["levels"]["label"]["epsilon_pure"] == pytest.approx(2 * each)
+    assert stated["levels"]["label"]["unit"] == "label: the label of one example"
+    said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one) for the updates; NO DP for"
+    assert stated["verdict"].startswith(said)
+
+
+def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, each = outcome(monkeypatch, Labels).protocol, math.log(3)
+    protocol.books.charging.lost_round(1, [0, 1, 2, 3])
+    assert [len(rounds) for rounds in protocol.ledger.accounts["label"].values()] == [3, 3, 3, 3]
+    assert protocol.ledger.level_epsilons() == {"label": pytest.approx(3 * each)}
+
+
+def test_a_link_that_does_other_than_it_said_before_round_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TooFewClients, match=r"component toy\.labels, round_release: round 1 is \(0\.9\), and was"):
+        outcome(monkeypatch, Wavering)
+
+
+def test_a_client_that_was_not_asked_before_round_1_does_not_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.labels", Labels)
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(chain=[{"use": "toy.labels"}]), catalog)
+    host = ClientHost(recipe, Composition(recipe, catalog), [0], None, "cpu")
+    (client,) = host.clients.values()
+    client.ctx = dataclasses.replace(client.ctx, round=0)
+    with pytest.raises(ProtectionError, match=r"was not asked before round 1 what toy\.labels releases"):
+        host.steps.train(client)
+
+
+def test_a_level_has_one_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.labels", Labels)
+    chain = [{"use": "toy.labels"}, {"use": "toy.labels", "name": "again"}]
+    with pytest.raises(RecipeError, match=r"again keeps account of the level label, as toy\.labels does"):
+        Recipe.from_plain(recipe_of(chain=chain), toy_catalog())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [("level", "Two words", "one word in small"), ("level", "client", "effects"), ("release", tuple, "NamedTuple")],
+)
+def test_an_account_says_a_level_and_a_release(field: str, value: Any, rule: str) -> None:
+    facts = {"level": "label", "release": Flips, "unit": "", "terms": "", "trust": "", "covers": ""}
+    with pytest.raises(TypeError, match=rf"Account\.{field} is .*{rule}"):
+        Account(**{**facts, field: value})  # type: ignore[arg-type]
+    assert not [*record_problems(Labels(None))]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (None, "not a release for each of 2 rounds"), ({"label": [[0.5]]}, "each of 2 rounds"),
+        ({"label": [[0.5], [0.5, 1.0]]}, "not 1 numbers"), ({"label": [[0.5], [-1.0]]}, "not numbers >= 0"),
+        ({"label": [[0.5], [math.nan]]}, "not numbers >= 0"), ({"label": [[0.5], [1]]}, "not numbers >= 0"),
+    ],
+)  # fmt: skip
+def test_a_client_that_states_no_account_does_not_join(said: Any, why: str) -> None:
+    with pytest.raises(MessageError, match=f"its account of level label .*{why}"):
+        read_hello({"accounts": said}, False, False, {"label": 1}, 2)
+    told = {"label": [[0.5], [0.25]], "other": "ignored"}
+    assert read_hello({"accounts": told}, False, False, {"label": 1}, 2).accounts == {"label": [[0.5], [0.25]]}

@@ -1,0 +1,99 @@
+"""Adopting: what does not open moves no model, statistics are averaged or stay, and all end with the same model."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
+from fedplug.api import codec
+from toy_components import (
+    build,
+    calls_of,
+    initial_vector,
+    pushed,
+    recipe_of,
+    run_protocol,
+    weights_of,
+)
+
+
+@pytest.mark.parametrize("plain", [SEALED, SEALED_FOR_KEY_SERVER], ids=["clients", "key_server"])
+def test_a_sum_that_does_not_open_leaves_the_zone_as_it_was(plain: dict[str, Any]) -> None:
+    """One client's ciphertexts are spoilt, so the sum is: the model stays in that round, and the run goes on."""
+    plain = {**plain, "rounds": 3}
+    outcome = run_protocol(plain, prepare=lambda *parts: tamper(*parts, doubled(parts[0]), "upload", (0,)))
+    assert outcome.vector.size
+    assert [row.clients.dropped for row in outcome.rows] == [{}, {}, {}]
+    (note,) = outcome.notes
+    if "std.bfv" in plain["postprocess"]["encrypted"]:
+        assert note.startswith("client 0, 1, 2, 3 cannot open zone encrypted in round 1: ")
+        (told,) = outcome.rows[0].unopened
+        assert (told.zone, told.clients) == ("encrypted", [0, 1, 2, 3])
+        later = [calls_of(m) for m in outcome.sent("client:2") if m.round > 0]
+        assert [calls.count("fedplug.adopt") for calls in later] == [1, 1, 1]  # it is done, and not told again
+    else:
+        assert note.startswith("round 1: zone encrypted is skipped: the key server refused fedplug.open: ")
+    assert [row.loss for row in outcome.rows] == sorted((row.loss for row in outcome.rows), reverse=True)
+    assert outcome.rows[0].accuracy < 0.3 < outcome.rows[2].accuracy
+
+
+def test_a_resumed_run_does_not_wait_for_a_sum_that_does_not_open(tmp_path: Path) -> None:
+    """As above, but stopped right after the spoilt round: nobody is asked again for what cannot be."""
+    protocol, engine, watch = build({**SEALED, "rounds": 3})
+    tamper(protocol, engine, doubled(protocol), "upload", (0,))
+    protocol.setup()
+    protocol.round(0)
+    engine.save(tmp_path)
+    second, engine, watch = build({**SEALED, "rounds": 3})
+    engine.load(tmp_path)
+    second.restore(codec.decode(codec.encode(protocol.state())))
+    second.run(1)
+    assert len(watch.notes) == 1
+    assert [row.clients.answered for row in second.rows] == [4, 4, 4]
+
+
+def test_a_client_that_sends_nothing_does_not_count_in_the_mean() -> None:
+    plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.silent"}, rounds=1)
+    outcome = run_protocol(plain)
+    start, weights = initial_vector(plain), weights_of(outcome)
+    others = (1, 2, 3)
+    mean = sum(weights[c] * pushed(start, 7, c, 0) for c in others) / sum(weights[c] for c in others)
+    assert np.allclose(outcome.vector - start, mean, atol=1e-7)
+    assert outcome.rows[0].clients.answered == 4
+
+
+def test_batch_norm_statistics_stay_local_or_are_averaged() -> None:
+    plain = recipe_of(model={"use": "std.cnn", "hidden": 8}, rounds=1)
+    plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
+    ended: dict[str, list[dict[str, Any]]] = {}
+    for choice in ("local", "mean"):
+        protocol, engine, _ = build(plain | {"buffers": choice})
+        protocol.setup()
+        protocol.run()
+        clients = engine._hosts["client:0"].clients.values()  # type: ignore[attr-defined]
+        ended[choice] = [client.remembered.buffers for client in clients]
+        uploads = [m.decode() for m in protocol.wire.messages if m.phase == "upload" and m.receiver == "server"]
+        assert ["buffers" in upload["value"] for upload in uploads] == [choice == "mean"] * 4
+    name = next(name for name in ended["local"][0] if "running_mean" in name)
+    local = np.stack([buffers[name] for buffers in ended["local"]])
+    assert not np.allclose(local[0], local[1])
+    for buffers in ended["mean"]:
+        assert np.allclose(buffers[name], local.mean(0), atol=1e-6)
+    counter = next(name for name in ended["local"][0] if "num_batches" in name)
+    most = max(int(buffers[counter]) for buffers in ended["local"])
+    assert [int(buffers[counter]) for buffers in ended["mean"]] == [most] * 4
+    assert ended["mean"][0][counter].dtype == ended["local"][0][counter].dtype
+
+
+def test_the_final_fingerprint_is_keyed_where_the_server_must_not_know_the_model() -> None:
+    held, answered = {"use": "std.bfv", "key_holder": "clients"}, {"use": "std.bfv", "answer": "clients"}
+    for seal, keyed in (([held], True), ([answered], True), ([], False)):
+        outcome = run_protocol(recipe_of("encrypted" if seal else "clear", seal, rounds=1, train=PUSH))
+        digests = {bytes(m.decode()["value"]) for m in outcome.sent("server") if m.phase == "finish"}
+        unkeyed = hashlib.blake2b(outcome.vector.tobytes(), digest_size=16).digest()
+        assert len(digests) == 1
+        assert (digests != {unkeyed}) == keyed

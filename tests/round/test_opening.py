@@ -1,0 +1,427 @@
+"""Opening twice: who has a key opens one sum of a round and zone, however often the round is repeated.
+
+And one process at a time writes in a run folder.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import FedplugError, SetupError
+from fedplug.api.events import Events, Released
+from fedplug.api.rows import Row
+from fedplug.engines.base import Engine, Job
+from fedplug.engines.local import LocalEngine
+from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol
+from fedplug.runs import run as run_command
+from fedplug.runs.archive import Archive
+from fedplug.runs.execution import INTERRUPTED
+from fedplug.runs.files import read_rows
+from fedplug.runs.folder import locked
+from fedplug.runs.settings import Settings
+from fedplug.wire.calls import Call, Reply, read_reply, request
+from fedplug.wire.post_office import PostOffice
+from fedplug_attacks.workshop import command as attack_command
+from toy_components import recipe_of, toy_catalog
+
+ENGINES = ("local", "processes")
+FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
+
+
+class Killed(Exception):
+    """What a kill looks like from inside."""
+
+
+def sealed(holder: str, rounds: int = 3, **changes: Any) -> dict[str, Any]:
+    """The whole model in one encrypted zone, so that a round without it leaves the model as it was."""
+    return recipe_of("encrypted", [{"use": "std.bfv", "key_holder": holder, "range": 0.5}], rounds=rounds, **changes)
+
+
+def settings_of(tmp_path: Path, engine: str = "local") -> Settings:
+    return Settings.load().replace({"engine": engine, "workers": 1, "output": tmp_path, "quiet": True})
+
+
+def start(plain: dict[str, Any], settings: Settings) -> Path:
+    code, folder = run_command.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
+    assert code == 0
+    return folder
+
+
+def start_and_die(
+    plain: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch, round: int
+) -> Path:
+    """A run that ends in a round (0-based) after its sums were opened, and before its checkpoint."""
+    charge = Charging._released
+
+    def killed(self: Charging, event: Released) -> None:
+        if event.round == round:
+            raise Killed
+        charge(self, event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Charging, "_released", killed)
+        with pytest.raises(Killed):
+            run_command.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
+    (folder,) = settings.output.iterdir()
+    assert Checkpoints(folder).rounds()[-1] == round
+    return folder
+
+
+def resume(folder: Path, settings: Settings, round: int | None = None) -> None:
+    assert run_command.resume(folder, settings, round, toy_catalog()) == 0
+
+
+def noted(folder: Path, party: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "openings" / f"{party}.jsonl").read_text().splitlines()]
+
+
+def rows_of(folder: Path) -> list[Row]:
+    return read_rows(folder)
+
+
+def told(folder: Path) -> list[str]:
+    """The rounds and zones that the ledger says were not opened again."""
+    warnings: list[str] = json.loads((folder / "ledger.json").read_text())["warnings"]
+    return [warning for warning in warnings if "a second time" in warning]
+
+
+SAID = "round {} was repeated; zone encrypted was not opened a second time"
+
+
+# -- the key server ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_repeated_round_goes_on_without_the_zone_that_the_key_server_opened(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_of(tmp_path, engine)
+    folder = start_and_die(sealed("key_server"), settings, monkeypatch, 1)
+    before = noted(folder, "key_server")
+    assert [(note["round"], note["zone"], note["group"], note["clients"]) for note in before] == [
+        (round, "encrypted", "all", [0, 1, 2, 3]) for round in (0, 1)
+    ]
+    assert (folder / "openings" / "key_server.jsonl").stat().st_mode & 0o777 == 0o600
+    assert (folder / "openings").stat().st_mode & 0o777 == 0o700
+
+    resume(folder, settings)
+    after = noted(folder, "key_server")
+    assert after[:2] == before
+    assert [note["round"] for note in after] == [0, 1, 2]
+    assert told(folder) == [SAID.format(2)]
+    note = "note: round 2: zone encrypted is skipped: the key server refused fedplug.open: a sum of zone encrypted in "
+    assert note + "round 2 was opened before, with other ciphertexts" in capsys.readouterr().out
+    losses = [row.loss for row in rows_of(folder)]
+    assert losses[0] == losses[1] > losses[2]  # the model stayed in round 2, and moved again in round 3
+
+
+def test_a_round_that_is_repeated_again_and_again_stays_closed_and_the_ledger_keeps_saying_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, noise = settings_of(tmp_path), {"use": "std.gaussian", "noise_multiplier": 2.0, "source": "secure"}
+    chain = [{"use": "std.clip", "norm": 1.0}, noise, {"use": "std.bfv", "key_holder": "key_server", "range": 0.5}]
+    folder = start_and_die(recipe_of("encrypted", chain, rounds=3), settings, monkeypatch, 1)
+    resume(folder, settings)
+    resume(folder, settings, 2)  # of which the ledger is read, and round 3 is repeated
+    assert told(folder) == [SAID.format(2), SAID.format(3)]
+    assert len(noted(folder, "key_server")) == 3
+    log = json.loads((folder / "ledger.json").read_text())["log"]
+    assert [entry["round"] for entry in log] == [1, 2, 2, 3, 3]  # each attempt is charged, as without an encryption
+
+
+def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case that matters: a client is missing in the second attempt, so the difference would be its update."""
+    settings = settings_of(tmp_path)
+    plain = sealed("key_server", rounds=2, min_clients=2)
+    folder = start_and_die(plain, settings, monkeypatch, 1)
+    without: list[int] = []
+    usable = PostOffice.usable
+
+    def without_one(self: Any, replies: dict[int, Any], read: Any) -> dict[int, Any]:
+        if any(isinstance(reply, dict) and "blocks" in reply for reply in replies.values()):
+            without.append(3)
+            self.drop(3, "it left")
+            del replies[3]
+        return usable(self, replies, read)
+
+    monkeypatch.setattr(PostOffice, "usable", without_one)
+    resume(folder, settings)
+    assert without == [3]
+    assert rows_of(folder)[1].clients.answered == 3
+    assert [note["clients"] for note in noted(folder, "key_server")] == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert told(folder) == [SAID.format(2)]
+
+
+def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
+    """A protocol whose parties keep their notes in a folder."""
+    from fedplug.round.client_data import load_data
+    from fedplug.wire.record import Wire
+
+    recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
+    composition = Composition(recipe, toy_catalog())
+    job = Job(recipe.to_plain(), workers=1, key_server=True, catalog=toy_catalog(), run_dir=folder)
+    started: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
+    data, public = load_data(recipe, composition.components, None)
+    model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+    arguments = (recipe, composition, started, model.layout, Wire(keep=True), Events(), model, public)
+    return Protocol(*arguments), started
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_path: Path) -> None:
+    """As when the key server ends after it has opened a sum, before its answer arrives: it is asked once more."""
+    protocol, first = running(engine, tmp_path)
+    protocol.setup()
+    Checkpoints(tmp_path).write(0, protocol.state(), first)
+    protocol.round(0)
+    (asked,) = [m.data for m in protocol.wire.messages if m.receiver == "key_server" and m.round == 0]
+    (answer,) = [m.data for m in protocol.wire.messages if m.sender == "key_server" and m.round == 0]
+    if isinstance(first, ProcessEngine):
+        first._workers[KEY_SERVER_WORKER].process.kill()
+        first._workers[KEY_SERVER_WORKER].process.join()
+        second: Engine = first  # which starts the key server again
+    else:
+        second = running(engine, tmp_path)[1]
+        second.load(Checkpoints(tmp_path).path(0))
+
+    def reply(data: bytes) -> Reply:
+        ((_, found),) = second.exchange({"key_server": data})
+        assert isinstance(found, bytes)
+        return read_reply(found)[0]
+
+    name, block, plain, group, senders = _payload(asked)
+    assert reply(asked).value.values.tobytes() == read_reply(answer)[0].value.values.tobytes()
+    assert len(noted(tmp_path, "key_server")) == 1
+    changed = block.replace(ciphertexts=(*block.ciphertexts[:-1], block.ciphertexts[-1] + b"\0"))
+    others = [
+        ((name, changed, plain, group, senders), "OpenedBefore", "with other ciphertexts"),
+        ((name, block, plain, group, [0, 1, 2, 7]), "OpenedBefore", "from other clients"),
+        ((name, changed, plain, "another", senders), "OpenedBefore", "with other ciphertexts"),
+        ((name, block, plain, group, senders[1:]), "ProtectionError", "4 updates came with the numbers of 3 clients"),
+    ]
+    for payload, kind, why in others:
+        call = Call.of(protocol.steps.open, payload, "key_server", 0)
+        error = reply(request(protocol.recipe.digest, [call])[0]).error
+        assert (error.kind, why in error.message) == (kind, True)
+    assert len(noted(tmp_path, "key_server")) == 1
+    second.close()
+    first.close()
+
+
+def _payload(asked: bytes) -> list[Any]:
+    from fedplug.api import codec
+
+    (body,) = codec.decode(codec.unframe(asked))["calls"]
+    payload: list[Any] = codec.decode(body)[4]
+    return payload
+
+
+# -- clients with a key of their own -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_clients_that_hold_the_key_refuse_another_sum_of_a_round_they_have_opened(engine: str, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, engine)
+    folder = start(sealed("clients"), settings)
+    before = {f"client-{c}": noted(folder, f"client-{c}") for c in range(4)}
+    assert [[note["round"] for note in notes] for notes in before.values()] == [[0, 1, 2]] * 4
+    first = rows_of(folder)
+    resume(folder, settings, 2)
+    (told_row,) = rows_of(folder)[2].unopened
+    assert (told_row.zone, told_row.clients) == ("encrypted", [0, 1, 2, 3])
+    assert "a sum of zone encrypted in round 3 was opened before" in told_row.reason
+    assert told(folder) == [SAID.format(3)]
+    assert [row.loss for row in rows_of(folder)[:2]] == [row.loss for row in first[:2]]
+    assert rows_of(folder)[2].loss == first[1].loss != first[2].loss
+    assert {f"client-{c}": noted(folder, f"client-{c}") for c in range(4)} == before
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_clients_open_the_same_bytes_again_after_a_kill_and_end_as_if_nothing_had_happened(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In round 2 they open the sum of round 1, and then the run dies: the checkpoint tells them that sum once more."""
+    whole = start(sealed("clients"), settings_of(tmp_path / "whole", engine))
+    settings = settings_of(tmp_path / "killed", engine)
+    folder = start_and_die(sealed("clients"), settings, monkeypatch, 1)
+    assert [note["round"] for note in noted(folder, "client-2")] == [0]
+    resume(folder, settings)
+    assert [note["round"] for note in noted(folder, "client-2")] == [0, 1, 2]
+    assert [row.loss for row in rows_of(folder)] == [row.loss for row in rows_of(whole)]
+    assert not any(row.unopened for row in rows_of(folder))
+    assert told(folder) == []
+
+
+def test_a_client_whose_process_dies_opens_the_last_sum_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of round 1 is there when the clients have opened its sum, before the checkpoint of round 2."""
+    write, victims = Archive.add_row, list[Any]()
+
+    def killing(self: Archive, *arguments: Any) -> None:
+        write(self, *arguments)
+        if not victims:
+            victims.extend(child for child in multiprocessing.active_children() if child.name == "worker-0")
+            victims[0].kill()
+            victims[0].join()
+
+    monkeypatch.setattr(Archive, "add_row", killing)
+    folder = start(sealed("clients", min_clients=2), settings_of(tmp_path, "processes"))
+    assert len(victims) == 1
+    assert not any(row.unopened for row in rows_of(folder))
+    assert told(folder) == []
+    assert [note["round"] for note in noted(folder, "client-0")] == [0, 1, 2]
+
+
+# -- the notes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("engine", "holder"), [("local", "clients"), ("local", "key_server"), ("processes", "key_server")]
+)
+def test_notes_that_are_missing_or_shortened_end_a_resume(engine: str, holder: str, tmp_path: Path) -> None:
+    """Going back to a checkpoint from before the missing line does not help either."""
+    settings = settings_of(tmp_path / "runs", engine)
+    folder = start(sealed(holder, rounds=2 if holder == "key_server" else 3), settings)  # a client opens a round later
+    file = folder / "openings" / ("key_server.jsonl" if holder == "key_server" else "client-3.jsonl")
+    lines = file.read_text().splitlines(keepends=True)
+    ledger = (folder / "ledger.json").read_bytes()
+    damages = [(lines[:1], "has 1 lines"), (None, "is missing")]
+    for left, found in damages if engine == "local" else damages[:1]:
+        file.unlink()
+        if left is not None:
+            file.write_text("".join(left))
+        for round in (Checkpoints(folder).rounds()[0], None) if engine == "local" else (None,):
+            with pytest.raises(FedplugError) as caught:
+                run_command.resume(folder, settings, round, toy_catalog())
+            assert f"{file} {found}, but a checkpoint knows of 2 sums that were opened" in str(caught.value)
+            assert "go back" not in str(caught.value)
+    assert (folder / "ledger.json").read_bytes() == ledger
+
+
+def test_openings_outlive_the_checkpoints(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    folder = start(sealed("key_server", rounds=2), settings)
+    shutil.rmtree(folder / "checkpoint")
+    resume(folder, settings)
+    assert told(folder) == [SAID.format(1), SAID.format(2)]
+
+
+# -- one process at a time ---------------------------------------------------------------------------------------------
+
+
+def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A run in a process of its own, and its folder."""
+    file = tmp_path / "long.yaml"
+    file.write_text(json.dumps(recipe_of(rounds=4000)))
+    process = subprocess.Popen(
+        [*FEDPLUG, "run", str(file), "--output", str(tmp_path / "runs"), "--quiet"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background have it ignored
+    )  # fmt: skip
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob("runs/*/checkpoint/round-*[1-9]")):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (folder,) = (tmp_path / "runs").iterdir()
+    return process, folder
+
+
+@pytest.mark.parametrize("end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
+def test_a_second_process_is_told_who_writes_and_gets_in_when_that_ends(end: signal.Signals, tmp_path: Path) -> None:
+    process, folder = long_run(tmp_path)
+    try:
+        for command in ("resume", "attack"):
+            second = subprocess.run([*FEDPLUG, command, str(folder), *["--attack", "ilrg"] * (command == "attack")],
+                                    capture_output=True, text=True, check=False)  # fmt: skip
+            assert second.returncode == 1
+            assert second.stderr == (
+                f"error: {folder} is being written by process {process.pid}; wait until that is done, or end it, and "
+                "try again\n"
+            )
+    finally:
+        process.send_signal(end)
+        process.wait(180)
+    assert process.returncode == (130 if end == signal.SIGINT else -signal.SIGKILL)
+    third = subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
+    before = Checkpoints(folder).rounds()[-1]
+    deadline = time.monotonic() + 300
+    while Checkpoints(folder).rounds()[-1] <= before and third.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert Checkpoints(folder).rounds()[-1] > before
+    third.kill()
+    third.wait()
+
+
+def test_of_two_resumes_at_once_one_runs(tmp_path: Path) -> None:
+    process, folder = long_run(tmp_path)
+    process.kill()
+    process.wait()
+    both = [subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
+            for _ in range(2)]  # fmt: skip
+    deadline = time.monotonic() + 300
+    while all(one.poll() is None for one in both) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (refused,) = [one for one in both if one.poll() is not None]
+    (other,) = [one for one in both if one is not refused]
+    assert refused.returncode == 1
+    assert refused.stderr is not None
+    assert f"is being written by process {other.pid}; wait" in refused.stderr.read()
+    other.kill()
+    other.wait()
+
+
+def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Charging, "_released", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        recipe = Recipe.from_plain(recipe_of(), toy_catalog())
+        code, folder = run_command.start(recipe, settings, toy_catalog())
+    assert code == INTERRUPTED
+    with locked(folder):
+        for command in (
+            lambda: run_command.resume(folder, settings, None, toy_catalog()),
+            lambda: attack_command.attack(folder, settings, ["ilrg"], catalog=toy_catalog()),
+        ):
+            with pytest.raises(SetupError, match=f"is being written by process {os.getpid()}; wait until"):
+                command()
+    resume(folder, settings)
+
+
+def test_without_locks_of_the_system_a_file_marks_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with locked(tmp_path):
+        with pytest.raises(SetupError) as caught, locked(tmp_path):
+            raise AssertionError("two at once")
+        mark = tmp_path / "run.mark"
+        assert f"process {os.getpid()}; wait until that is done" in str(caught.value)
+        assert f"if it runs no more, delete {mark}" in str(caught.value)
+    with pytest.raises(ZeroDivisionError), locked(tmp_path):
+        raise ZeroDivisionError
+    with locked(tmp_path):
+        pass
+
+
+def test_a_file_system_without_locks_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def refuses(*_: Any) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with pytest.raises(SetupError, match=r"cannot be locked \(No locks available\).* --output"), locked(tmp_path):
+        raise AssertionError("not locked")

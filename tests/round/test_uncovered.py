@@ -1,0 +1,240 @@
+"""What parties answer the server is stated, or nothing is promised: bits, set-ups, the key server, ballots."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+import toy_components
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    FedplugError,
+    Known,
+    Noise,
+    Reveals,
+    Settings,
+    at_client,
+    at_key_server,
+    hookimpl,
+)
+from fedplug.api.events import Event, MessageUncovered, RoundStarted
+from fedplug.recipe.catalog import Entry
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs.run import resume, start
+from fedplug_std.single_zone import SingleZone
+from toy_components import recipe_of, run_protocol, toy_catalog
+
+PUSH = {"use": "toy.push"}
+CLIP = {"use": "std.clip", "norm": 1.0}
+NOISE = {"use": "std.gaussian", "noise_multiplier": 5.0}
+ONE_ZONE = {"use": "toy.odd", "zone": "noised"}
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a negotiation known to recipes as `toy.odd`; gives a recipe with it."""
+
+    def known(found: type, *seal: Any, **changes: Any) -> dict[str, Any]:
+        there = toy_components.TOYS["negotiate_mask"]
+        monkeypatch.setitem(toy_components.TOYS, "negotiate_mask", {**there, "toy.odd": found})
+        zone = "encrypted" if seal else "noised"
+        odd = {"use": "toy.odd", "zone": zone}
+        return recipe_of(zone, [CLIP, NOISE, *seal], train=PUSH, negotiate_mask=odd, rounds=1) | changes
+
+    return known
+
+
+def verdict(plain: dict[str, Any]) -> str:
+    return run_protocol(plain).protocol.ledger.verdict()
+
+
+# -- a bit is an answer ------------------------------------------------------------------------------------------------
+
+
+class Bits(SingleZone):
+    """Ask for the sign of a value, as None or True."""
+
+    class Options(SingleZone.Options):
+        """Whether all answers are the same."""
+
+        alike: bool = False
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        for number in range(8):
+            cohort.ask(self.positive, number)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def positive(self, client: Client, number: int) -> Any:
+        assert client.update is not None
+        return True if self.options.alike or client.update[number] > 0 else None
+
+
+def test_none_or_true_is_a_bit_where_it_is_not_always_the_same(odd: Any) -> None:
+    plain = odd(Bits)
+    assert verdict(plain).startswith("NO end-to-end DP: toy.odd asks clients for positive, and says nowhere")
+    plain["negotiate_mask"]["alike"] = True
+    assert verdict(plain).startswith("DP: ")
+
+
+# -- the set-up --------------------------------------------------------------------------------------------------------
+
+
+class Early(SingleZone):
+    """Ask for counts of classes before round 1."""
+
+    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+        cohort.ask(self.counts)
+
+    @at_client
+    def counts(self, client: Client) -> Any:
+        return np.bincount(client.data.train.labels, minlength=10)
+
+
+class Stop(fedplug.Extension):
+    """Stop before round 1."""
+
+    hears = (RoundStarted,)
+
+    def observe(self, event: Event) -> None:
+        raise FedplugError("not today")
+
+
+def stopped(plain: dict[str, Any], extension: type, folder: Path) -> tuple[Path, Any]:
+    """Runs a recipe until an extension stops it; gives the run folder and the catalog."""
+    catalog = toy_catalog()
+    catalog.groups["extension"]["toy.stop"] = Entry("toy.stop", "extension", "toys:Stop", "toys", "0", extension)
+    settings = Settings(device="cpu", output=folder, quiet=True, listeners=("toy.stop",), muted=("lab.report",))
+    with pytest.raises(FedplugError):
+        start(Recipe.from_plain(plain, catalog), settings, catalog)
+    (found,) = folder.iterdir()
+    return found, catalog
+
+
+def test_a_run_that_goes_on_knows_what_its_set_up_asked_for(odd: Any, tmp_path: Path) -> None:
+    folder, catalog = stopped(odd(Early), Stop, tmp_path)
+    assert resume(folder, Settings(device="cpu", quiet=True, muted=("lab.report",)), catalog=catalog) == 0
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")
+
+
+# -- the key server ----------------------------------------------------------------------------------------------------
+
+
+class Peeking(SingleZone):
+    """Have the clients encrypt their updates, and the key server open the sum for the server."""
+
+    class Options(SingleZone.Options):
+        """Whether it says what the sum shows."""
+
+        says: bool = False
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        total = ctx.component("std.bfv").add_blocks(cohort.ask(self.sealed), ctx)
+        cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def sealed(self, client: Client) -> Any:
+        assert client.update is not None
+        ctx = dataclasses.replace(client.ctx, known=Known(zone="encrypted", link="std.bfv"))
+        block = Block("encrypted", len(client.update), client.update, divisor=client.weight)
+        return ctx.component("std.bfv").protect(block, client, ctx)
+
+    @at_key_server
+    def opened(self, key_server: Any, total: Block) -> Any:
+        return key_server.ctx.component("std.bfv").postprocess(total, key_server.ctx).mean()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        sealed = Reveals("ciphertexts", ("aggregator",), covered_by="nothing to pay", asked=("sealed",))
+        bare = Reveals("the mean update", ("aggregator",), asked=("opened",), voids=True, note="opened")
+        return [sealed, bare] if self.options.says else [sealed]
+
+
+def test_what_the_key_server_tells_the_server_is_an_answer_too(odd: Any) -> None:
+    plain = odd(Peeking, {"use": "std.bfv"})
+    assert verdict(plain).startswith("NO end-to-end DP: toy.odd asks the key server for opened, and says nowhere")
+    plain["negotiate_mask"]["says"] = True
+    assert verdict(plain).startswith("NO end-to-end DP: the aggregator sees the mean update")
+
+
+# -- ballots -----------------------------------------------------------------------------------------------------------
+
+
+class Ballots(SingleZone):
+    """Ask for counts of classes with noise."""
+
+    class Options(SingleZone.Options):
+        """How often, and for which rounds it says so."""
+
+        times: int = 1
+        every: bool = True
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        for _ in range(self.options.times):
+            cohort.ask(self.histogram)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def histogram(self, client: Client) -> Any:
+        counts = np.bincount(client.data.train.labels, minlength=10)
+        return counts / np.linalg.norm(counts) + np.random.default_rng().normal(0, 5.0, 10)
+
+    def ballots(self, round: int, ctx: Context) -> Effects:
+        stated = round == 0 or self.options.every
+        return (Bound(1.0), Noise(mechanism="gaussian", scale=5.0)) if stated else ()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        return [Reveals("histograms", ("aggregator",), covered_by="epsilon", asked=("histogram",))]
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "holds"),
+    [({}, 2, True), ({"every": False}, 1, True), ({"times": 2}, 1, False), ({"every": False}, 2, False)],
+)
+def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any], rounds: int, holds: bool) -> None:
+    plain = odd(Ballots, rounds=rounds)
+    plain["negotiate_mask"] |= options
+    opening = "DP: " if holds else "NO end-to-end DP: toy.odd has clients answer histogram more often in a round than"
+    assert verdict(plain).startswith(opening)
+
+
+# -- whoever stops a run because of what happened ----------------------------------------------------------------------
+
+
+class Late(Early):
+    """Ask for counts of classes in round 2."""
+
+    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+        """Nothing."""
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        if ctx.round == 1:
+            cohort.ask(self.counts)
+        super().negotiate_mask(cohort, ctx)
+
+
+class Guard(Stop):
+    """Stop at an answer that nobody states."""
+
+    hears = (MessageUncovered,)
+
+
+def test_the_ledger_hears_what_an_extension_stops_a_run_for(odd: Any, tmp_path: Path) -> None:
+    folder, _ = stopped(odd(Late, rounds=3), Guard, tmp_path)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")

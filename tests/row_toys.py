@@ -1,0 +1,39 @@
+"""Rows of the metrics, and summaries, that no run has made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplug.api.rows import Row
+from fedplug.runs.summary import Summary
+
+
+def a_row(round: int, **changes: Any) -> Row:
+    """A row of two clients; `changes` are fields as plain data."""
+    plain: dict[str, Any] = {
+        "round": round, "accuracy": 0.5 + round / 1000, "loss": 2.0 / round, "train_loss": 1.5 / round,
+        "client_accuracy": {0: 0.4, 1: 0.9}, "clients": {"asked": 2, "answered": 2},
+        "zones": {"encrypted": 0.25, "noised": 0.75, "retained": 0.0, "clear": 0.0},
+        "seconds": {"train": 9.0, "protect": 1.0}, "wall_seconds": 2.0,
+        "bytes": {
+            "up": {"total": 1_500_000, "phases": {"upload": 1_500_000},
+                   "zones": {"encrypted": 1_000_000, "other": 500_000}},
+            "down": {"total": 800, "phases": {"train": 800}, "zones": {"other": 800}},
+            "key_server": {"total": 0},
+        },
+        "messages": 4, "epsilon": 0.125 * round, "mask_churn": None if round == 1 else 0.2,
+        "log": {"std.bfv.saturated": 0.5},
+    }  # fmt: skip
+    return Row.from_plain({**plain, **changes})
+
+
+def a_summary(**changes: Any) -> Summary:
+    """Of a run of three rounds; `changes` are fields as plain data."""
+    plain: dict[str, Any] = {
+        "name": "demo", "digest": "ab" * 32, "recipe": {"name": "demo", "rounds": 3, "delta": 1e-5, "note": "é <b>"},
+        "plan": [("negotiate_mask", "paraaegis.vote", "encrypt 25%"), ("aggregate", "std.mean", "weighted")],
+        "versions": {"fedplug": "0.1.0"}, "engine": "local", "device": "cpu", "resumed": False, "parameters": 650,
+        "class_distribution": {"classes": ["cat", "dog"], "clients": {0: [5, 7], 1: [0, 9]}},
+        "command": "fedplug run recipes/demo.yaml --set rounds=3",
+    }  # fmt: skip
+    return Summary.from_plain({**plain, **changes})

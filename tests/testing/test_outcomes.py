@@ -1,0 +1,33 @@
+"""What the kit finds of training and plans: two runs end alike where nothing is drawn in secret."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fedplug.testing import outcomes
+from fedplug.testing.parts import Sum
+from fedplug.testing.world import World, catalog_with, recipe_around, run
+
+
+def world_of(draw: int = 0) -> World:
+    catalog = catalog_with("x.sum", Sum, ["aggregate"])
+    return run(recipe_around("x.sum", Sum(Sum.Options()), {}, {"rounds": 1}, catalog, draw), catalog)
+
+
+def test_a_run_without_secrets_repeats_and_other_data_gives_another_model() -> None:
+    world, same, other = world_of(), world_of(), world_of(draw=1)
+    assert world.problems == []
+    assert outcomes.repeats(world)
+    assert list(outcomes.difference(world, same)) == []
+    assert list(outcomes.difference(world, other)) != []
+
+
+def test_plans_that_follow_from_data_are_no_public_ones() -> None:
+    world, other = world_of(), world_of()
+    assert list(outcomes.public_problems(world, other, "x.sum")) == []
+    client = next(iter(other.clients.clients.values()))
+    assert client.plan is not None
+    client.plan = dataclasses.replace(client.plan, labels=client.plan.labels - 1)
+    assert "its plans are said to be public, and change with the clients' data" in list(
+        outcomes.public_problems(world, other, "x.sum")
+    )

@@ -1,0 +1,49 @@
+"""What the kit asks of components that need no round."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from fedplug.api.data import Dataset, Examples
+from fedplug.testing.parts import Images, InOrder, TwoLayers
+from fedplug.testing.single import accountant_problems, data_problems, model_problems, partition_problems
+
+
+def test_the_kits_own_parts_are_right() -> None:
+    assert list(data_problems(Images(Images.Options()), None)) == []
+    assert list(partition_problems(InOrder(InOrder.Options()))) == []
+    assert list(model_problems(TwoLayers(TwoLayers.Options()), (1, 8, 8))) == []
+
+
+def test_data_that_changes_and_labels_beyond_the_classes_are_found() -> None:
+    draws = iter(range(100))
+
+    def load(root: Any) -> Dataset:
+        labels = np.arange(8) % 4 + next(draws)
+        some = Examples(np.zeros((8, 1, 2, 2), np.uint8), labels)
+        return Dataset(some, some, tuple("abcd"), (0.5,), (0.0,))
+
+    source: Any = SimpleNamespace(load=load)
+    list(data_problems(source, None))
+    found = "\n".join(data_problems(source, None))
+    assert "labels of train must be 0 to 3" in found
+    assert "std > 0" in found
+    assert "other examples the second time" in found
+
+
+def test_shares_that_overlap_are_found() -> None:
+    partition: Any = SimpleNamespace(
+        assign=lambda labels, clients, rng: [np.arange(3)] * clients, categories=lambda clients: None
+    )
+    assert "an example is in two shares" in list(partition_problems(partition))
+
+
+def test_an_epsilon_that_does_not_move_is_found() -> None:
+    accountant: Any = SimpleNamespace(epsilon=lambda releases, delta, adjacency: {"flat": 1.0, "odd": math.inf})
+    found = list(accountant_problems(accountant))
+    assert "flat does not fall where the noise grows" in found
+    assert "flat does not grow with the rounds" in found
+    assert "odd of ten releases with multiplier 2 is inf" in found

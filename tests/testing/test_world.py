@@ -1,0 +1,40 @@
+"""The small federation of the kit: its parts, the recipe around a component, and what a run of it notes."""
+
+from __future__ import annotations
+
+import pytest
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.catalog import Catalog
+from fedplug.testing import deeds
+from fedplug.testing.parts import PARTS, Clip, Sum
+from fedplug.testing.world import CLIENTS, ROUNDS, World, catalog_with, recipe_around, run
+
+
+def around(norm: float) -> tuple[World, Catalog]:
+    catalog = catalog_with("x.clip", Clip, ["protect"])
+    component = Clip(Clip.Options(norm=norm))
+    return run(recipe_around("x.clip", component, {"norm": norm}, {}, catalog, 0), catalog), catalog
+
+
+def test_a_run_notes_what_every_link_was_handed_and_gave() -> None:
+    world, _ = around(0.25)
+    assert world.problems == []
+    clips = [seen for seen in world.seen if seen.link == "x.clip"]
+    assert len(clips) == CLIENTS * ROUNDS
+    for seen in clips:
+        assert float((seen.after.plain().astype(float) ** 2).sum()) <= 0.25**2
+    assert list(deeds.sum_problems(world, "x.clip")) == []
+    assert list(deeds.link_problems(world, "x.clip")) == []
+
+
+def test_a_recipe_that_no_part_of_the_kit_makes_right_says_why() -> None:
+    catalog = catalog_with("x.sum", Sum, ["aggregate"])
+    with pytest.raises(RecipeError, match="rounds=0 must be >= 1"):
+        recipe_around("x.sum", Sum(Sum.Options()), {}, {"rounds": 0}, catalog, 0)
+
+
+@pytest.mark.parametrize("group", sorted(PARTS))
+def test_the_kits_parts_are_on_offer_beside_what_is_installed(group: str) -> None:
+    catalog = catalog_with("x.sum", Sum, ["aggregate"])
+    assert PARTS[group].keys() <= catalog.groups[group].keys()
+    assert catalog.get("aggregate", "std.mean") is not None

@@ -1,0 +1,22 @@
+"""The line to the key server: one question at a time."""
+
+from __future__ import annotations
+
+import pytest
+from fake_parties import World
+from fedplug.api.errors import ClientError
+from fedplug.wire.key_server_line import KeyServerLine
+from fedplug.wire.record import KEY_SERVER
+
+
+def test_the_key_server_answers_one_question_at_a_time() -> None:
+    world = World()
+    line = KeyServerLine(world.office)
+    assert line.ask(world.component.open, "yes") == "YES"
+    with pytest.raises(ClientError, match=r"the key server refused toy\.open: ValueError: not that"):
+        line.ask(world.component.open, "no")
+    world.lost = {KEY_SERVER}
+    with pytest.raises(ClientError, match="the key server is gone"):
+        line.ask(world.component.open, "yes")
+    assert world.wire.of_round(-1).key_server.total > 0
+    assert world.wire.of_round(-1).down.total == 0
