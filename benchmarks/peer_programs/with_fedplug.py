@@ -59,7 +59,7 @@ def main() -> None:
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder:
         run = fedplug.run(recipe, output=folder, display=Clock(meter), muted=["lab.report"])
-        accuracy = run.metrics[settings["rounds"] - 1]["accuracy"]
+        accuracy = run.metrics[settings["rounds"] - 1].accuracy
     meter.marks.pop()  # after the last round nobody trains
     meter.answer(accuracy)
 

@@ -17,4 +17,4 @@ def test_a_model_is_a_vector_buffers_and_an_evaluation() -> None:
     # All weights are 0, so all classes are alike: cross entropy log K, and the first class is taken.
     assert (found.correct, found.count) == (2, 8)
     np.testing.assert_allclose(found.loss, 8 * np.log(CLASSES), rtol=1e-6)
-    assert Evaluation(1, 2, 0.5).pixels == {}
+    assert Evaluation(1, 2, 0.5).task == {}

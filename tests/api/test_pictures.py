@@ -93,7 +93,7 @@ def test_names_and_numbers_of_pictures_are_bounded() -> None:
         ({"pictures": many}, "pictures are 17, not at most 16"),
         ({"pictures": [a_box()]}, "pictures is a list: input should be a valid dictionary"),
         ({"pictures": {"": a_box()}}, "its name must be text"),
-        ({"pictures": {"x" * 201: a_box()}}, "its name must be text"),
+        ({"pictures": {"x" * 201: a_box()}}, "at most 200 characters"),
         ({"pictures": {5: a_box()}}, "valid string"),
         ({"unpictured": {"x": 5}}, "unpictured.x is 5: input should be a valid string"),
     ):

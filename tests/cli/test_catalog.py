@@ -94,7 +94,7 @@ def test_a_table_fits_a_terminal_and_is_whole_lines_elsewhere(monkeypatch: pytes
     rows = [("hook", "component", "summary"), ("protect", "std.clip", "Scale a zone down to a norm if it is longer.")]
     assert list(catalog._lines(rows)) == ["hook     component  summary", f"protect  std.clip   {rows[1][2]}"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setattr(catalog.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 20)))
     _, wrapped = catalog._lines(rows)
     lines = wrapped.splitlines()
     assert len(lines) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,16 @@ def test_it_notes_what_was_handed_before_it_can_be_changed() -> None:
     assert witness.handed == Witness.digest({"block": block(1, 2)})
     assert witness.given == Witness.digest(block(5, 6))
     assert end.value.value.plain().tolist() == [5, 6]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    status: str
+    images: Any = None
+
+
+def test_what_an_attack_found_is_witnessed_too() -> None:
+    found = Report("finished", np.ones(3, np.float32))
+    assert Witness.digest(found) == Witness.digest(found) != b""
+    assert Witness.digest(found) != Witness.digest(dataclasses.replace(found, images=np.zeros(3, np.float32)))
+    assert "attack" in Witness.HOOKS

@@ -101,7 +101,7 @@ class Row(Record):
         round: counted from 1.
         accuracy: of the global model on the public test set, 0 to 1; of several groups, their mean. None where no
             client evaluated it.
-        loss: mean cross entropy of the same, in nats.
+        loss: mean cross entropy of the same, in nats; NaN after a diverged round, and None where that was read back.
         train_loss: mean over the clients' local training, in nats.
         client_accuracy: by client, of the global model on test data with the class mix of its training data.
         clients: who took part.

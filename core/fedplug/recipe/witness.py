@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import pickle
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api import codec
 from fedplug.api.component import hookimpl
 from fedplug.api.errors import FedplugError
-
-if TYPE_CHECKING:
-    from fedplug.api.types import Block
+from fedplug.api.types import Block
 
 
 class Witness:
     """The innermost wrapper: notes what a component was handed and what it gave, before any extension can change it."""
 
-    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess")
+    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess", "attack")
 
     def __init__(self) -> None:
         self.handed = self.given = b""
 
     @staticmethod
     def digest(found: Any) -> bytes:
-        """Of blocks and arrays; of hook arguments those that a component works on."""
+        """Of blocks, arrays and reports of attacks; of hook arguments those that a component works on."""
         if isinstance(found, dict):
             found = [found.get("block"), found.get("blocks"), found.get("weights")]
+        report = dataclasses.is_dataclass(found) and not isinstance(found, Block)  # which never travels
         try:
-            return hashlib.blake2b(codec.encode(found), digest_size=16).digest()
-        except FedplugError:  # what cannot travel is refused at the border
+            return hashlib.blake2b(pickle.dumps(found) if report else codec.encode(found), digest_size=16).digest()
+        except (FedplugError, pickle.PicklingError):  # what cannot travel is refused at the border
             return b""
 
     def _note(self, *handed: Any) -> Generator[None, Any, Any]:
@@ -47,6 +48,11 @@ class Witness:
     def protect(self, block: Block) -> Generator[None, Any, Any]:
         """One client's block."""
         return (yield from self._note(block))
+
+    @hookimpl(wrapper=True)
+    def attack(self) -> Generator[None, Any, Any]:
+        """What it found."""
+        return (yield from self._note())
 
     @hookimpl(wrapper=True)
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float]) -> Generator[None, Any, Any]:

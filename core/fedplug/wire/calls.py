@@ -12,6 +12,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +156,14 @@ class Receiver:
         components: this party's own components by name.
         digest: of this party's own recipe.
         run_dir: the run folder, where tracebacks are kept, or None.
+        around: entered before the calls of a message are run, and left after them; what it raises fails them.
     """
 
-    def __init__(self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None) -> None:
-        self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
+    def __init__(
+        self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:  # fmt: skip
+        self.site, self.components, self.digest, self.run_dir, self.around = site, components, digest, run_dir, around
 
     def handle(self, data: Message, party: Any, at_round: Callable[[int], None]) -> Message:
         """Runs a message at a party and gives the reply, packed if the message was.
@@ -180,24 +185,25 @@ class Receiver:
             message = self._open(data)
             if memory.done < message["known"]:
                 return _framed(Reply(memory.done, memory.saved, behind=True).to_plain(), stays)
-            for body in message["calls"]:
-                sequence, round, component, name, payload = codec.decode(body)
-                running = f"{component}.{name}"
-                if sequence and sequence <= memory.done:
-                    continue
-                method = remote_method(self.components.get(component), name, self.site)
-                if method is None:
-                    raise MessageError(f"{running} is not a method that may be called at a {self.site}")
-                if not sequence and round < memory.round:
-                    # Otherwise whoever kept a message could have an upload made again, with other noise.
-                    raise MessageError(
-                        f"{running} belongs to {_named(round)}, but this {self.site} has been in "
-                        f"{_named(memory.round)} already; an old message does not run again"
-                    )
-                memory.round = max(memory.round, round)
-                at_round(round)
-                value = method(party, *payload)
-                memory.done = sequence or memory.done
+            with self.around():
+                for body in message["calls"]:
+                    sequence, round, component, name, payload = codec.decode(body)
+                    running = f"{component}.{name}"
+                    if sequence and sequence <= memory.done:
+                        continue
+                    method = remote_method(self.components.get(component), name, self.site)
+                    if method is None:
+                        raise MessageError(f"{running} is not a method that may be called at a {self.site}")
+                    if not sequence and round < memory.round:
+                        # Otherwise whoever kept a message could have an upload made again, with other noise.
+                        raise MessageError(
+                            f"{running} belongs to {_named(round)}, but this {self.site} has been in "
+                            f"{_named(memory.round)} already; an old message does not run again"
+                        )
+                    memory.round = max(memory.round, round)
+                    at_round(round)
+                    value = method(party, *payload)
+                    memory.done = sequence or memory.done
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
             failure = Failure(running, type(error).__name__, describe(error))

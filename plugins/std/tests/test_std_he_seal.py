@@ -212,23 +212,6 @@ def test_processes_that_were_forked_off_draw_other_seeds() -> None:
     assert len(set(seeds)) == 4
 
 
-def test_what_is_read_from_memory_is_what_seal_saves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And where it is not, or cannot be, SEAL's own bytes are taken."""
-    backend, context, _ = bfv(False)
-    rows = RNG.integers(0, 2**40, (10, DEGREE))
-    saved, real = [], _seal_streams.Streams.halves
-    monkeypatch.setattr(_seal_streams.Streams, "halves", lambda *given: saved.append(1) or real(*given))
-    assert np.array_equal(backend.decrypt(context, backend.encrypt(context, rows), DEGREE), rows)
-    assert len(saved) in (1, 10)  # one to compare with; all of them on systems without /proc
-    for broken in ("_POINTER", "_OBJECT"):
-        with monkeypatch.context() as patch:
-            other = 8 if broken == "_POINTER" else struct.Struct("<32s?7xQQQdQ8sQQQ")
-            patch.setattr(_seal_streams, broken, other)
-            saved.clear()
-            assert np.array_equal(backend.decrypt(context, backend.encrypt(context, rows), DEGREE), rows)
-            assert len(saved) == 10
-
-
 # -- bytes that arrive -------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import struct
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -26,10 +25,6 @@ _STREAM = struct.Struct("<HBBBBHQ")
 _MAGIC, _PLAIN, _ZSTANDARD = 0xA15E, 0, 2
 _CIPHERTEXT = struct.Struct("<32s?QQQdQ")
 """Parameters' digest, NTT form, polynomials, degree, primes, scale, correction factor."""
-_OBJECT = struct.Struct("<32s?7xQQQdQ16sQQQ")
-"""The same in memory; then an array: its pool, capacity, size, and where its words are."""
-_POINTER = 16
-"""Of a Python object of pybind11, where the address of the C++ object stands."""
 _COUNT = struct.Struct("<Q")
 _BLAKE2XB = b"\x01"
 _OTHER_SEAL = "this TenSEAL writes ciphertexts in another way than SEAL 4 does; use tenseal 0.3.18"
@@ -68,46 +63,6 @@ class MemoryFile:
         """Replaces what is there."""
         os.ftruncate(self.number, 0)
         os.pwrite(self.number, data, 0)
-
-
-class _OwnMemory:
-    """Reads ciphertexts where SEAL holds them: to save one costs a fifth of encrypting it, to compress what is random.
-
-    By system calls, which answer a wrong address with an error. Where an object lies is what CPython's `id` and the
-    layout of pybind11 and of SEAL 4 say; every read compares the object's members with what they must be, and `check`
-    a whole ciphertext with what SEAL saves. Where anything differs, nothing is read here.
-    """
-
-    def __init__(self) -> None:
-        # Opened anew each time: in a process that was forked off, an old one would show the memory of the parent.
-        try:
-            self.number = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
-            self.usable = sys.implementation.name == "cpython"
-        except OSError:
-            self.number, self.usable = -1, False
-
-    def close(self) -> None:
-        """Frees the file descriptor."""
-        if self.number >= 0:
-            os.close(self.number)
-
-    def read(self, ciphertext: Any, members: bytes, pair: NDArray[np.uint64]) -> bool:
-        """Fills `pair`, shape (2, N); False, with anything in it, if that cannot be."""
-        if not self.usable:
-            return False
-        try:
-            (address,) = _COUNT.unpack(os.pread(self.number, 8, id(ciphertext) + _POINTER))
-            digest, ntt, *rest, _, capacity, size, data = _OBJECT.unpack(os.pread(self.number, _OBJECT.size, address))
-            if _CIPHERTEXT.pack(digest, ntt, *rest) != members or not capacity >= size == pair.size:
-                return False
-            return os.preadv(self.number, [pair.data], data) == pair.nbytes
-        except (OSError, OverflowError, struct.error):
-            return False
-
-    def check(self, ciphertext: Any, members: bytes, pair: NDArray[np.uint64]) -> None:
-        """Reads no more if it would read anything but `pair`."""
-        found = np.empty_like(pair)
-        self.usable = self.read(ciphertext, members, found) and np.array_equal(found, pair)
 
 
 class Streams:
@@ -201,14 +156,13 @@ class Zeros:
         import tenseal.sealapi as sealapi
 
         self.streams, self.encryptor, self.seeded = streams, encryptor, seeded
-        self.file, self.memory, self.ciphertext, self.checked = MemoryFile(), _OwnMemory(), sealapi.Ciphertext(), False
+        self.file, self.ciphertext = MemoryFile(), sealapi.Ciphertext()
 
     def __enter__(self) -> Zeros:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-        self.memory.close()
 
     def fill(self, ciphertexts: NDArray[np.uint64]) -> list[bytes]:
         """Fills c0 and c1, shape (m, 2, N), or c0 alone, shape (m, 1, N), where seeds stand for c1.
@@ -228,14 +182,9 @@ class Zeros:
 
     def _pair(self, pair: NDArray[np.uint64]) -> bytes:
         self.encryptor.encrypt_zero(self.ciphertext)
-        members = self.streams.members
-        # What is read from memory is compared with what SEAL saves, once for each caller.
-        if not (self.checked and self.memory.read(self.ciphertext, members, pair)):
-            self.ciphertext.save(self.file.path)
-            pair[0], rest = self.streams.halves(self.file.read(), 2)
-            pair[1] = np.frombuffer(rest, np.uint64)
-            self.memory.check(self.ciphertext, members, pair)
-            self.checked = True
+        self.ciphertext.save(self.file.path)
+        pair[0], rest = self.streams.halves(self.file.read(), 2)
+        pair[1] = np.frombuffer(rest, np.uint64)
         return b""
 
 

@@ -1,0 +1,72 @@
+"""Finds components that keep something on themselves. The clients of a process share them, so that what one client
+leaves there would be in reach of the next, whose upload it could enter; and another process would not have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedplug.api.base import Component
+from fedplug.api.errors import ProtectionError
+from fedplug.api.outer_roles import Extension
+
+
+@contextlib.contextmanager
+def nothing_kept(components: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, components may run, and must be afterwards as they were. Extensions look on, and may count what they see.
+
+    Seen are attributes, and what is in their lists, dictionaries, sets and arrays; not what is inside other objects.
+
+    Raises:
+        ProtectionError: one is not; names the component and the attribute.
+    """
+    parts = {name: part for name, part in components.items() if isinstance(part, Component)}
+    shared = {name: part for name, part in parts.items() if not isinstance(part, Extension)}
+    before = {name: {key: _kept(value) for key, value in vars(part).items()} for name, part in shared.items()}
+    yield
+    for name, part in shared.items():
+        now = vars(part)
+        for key in {**before[name], **now}:
+            # What a cached property holds follows from the options, and is the same for all clients.
+            cached = isinstance(inspect.getattr_static(type(part), key, None), functools.cached_property)
+            if not cached and not (key in now and key in before[name] and _same(before[name][key], now[key])):
+                raise ProtectionError(
+                    f"component {name} keeps {key} on itself, where the other clients of its process find it; keep it "
+                    "in client.memory(self), or in client.cache where it can be made again"
+                )
+
+
+def _kept(value: Any) -> Any:
+    """The value, or of what can be changed in place a copy: of containers whole, of an array its checksum."""
+    if isinstance(value, dict):
+        return {key: _kept(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_kept(inner) for inner in value]
+    if isinstance(value, set):
+        return set(value)
+    if isinstance(value, np.ndarray):
+        return value, _checksum(value)
+    return value
+
+
+def _same(before: Any, now: Any) -> bool:
+    if isinstance(now, dict):
+        return isinstance(before, dict) and before.keys() == now.keys() and all(_same(before[k], now[k]) for k in now)
+    if isinstance(now, list | tuple):
+        return isinstance(before, list) and len(before) == len(now) and all(map(_same, before, now))
+    if isinstance(now, set):
+        return isinstance(before, set) and before == now
+    if isinstance(now, np.ndarray):
+        return isinstance(before, tuple) and before[0] is now and before[1] == _checksum(now)
+    return before is now or (isinstance(now, str | int | float) and before == now)
+
+
+def _checksum(array: np.ndarray[Any, Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).data)
