@@ -331,6 +331,26 @@ def test_packed_arrays_are_copied_unless_nobody_can_change_them() -> None:
             array.flags.writeable = True
 
 
+def test_what_one_reader_or_the_sender_does_to_a_packed_message_no_other_reader_meets() -> None:
+    array, block = np.zeros(2000), Block("clear", 2000, np.zeros(2000, np.float32), meta={"seen": [1]})
+    value = {"list": [1], "array": array, "block": block}
+    packed = codec.pack(value)
+    assert isinstance(block.values, np.ndarray)
+    array[:], block.values[:] = 1, 1
+    value["list"].append(2)  # type: ignore[attr-defined]
+    first = codec.decode(packed)
+    first["list"].append(3)
+    first["block"].meta["seen"].append(2)
+    for read in (first["array"], first["block"].values):
+        with pytest.raises(ValueError, match="read-only"):
+            read += 1
+    second = codec.decode(packed)
+    assert (second["list"], second["block"].meta) == ([1], {"seen": [1]})
+    assert not second["array"].any()
+    assert not second["block"].values.any()
+    assert codec.decode(packed.to_bytes())["list"] == [1]
+
+
 def test_bytes_that_arrive_have_nothing_beside_them() -> None:
     with pytest.raises(MessageError):
         codec.decode(msgpack.packb(msgpack.ExtType(5, (0).to_bytes(4, "big"))))

@@ -92,7 +92,6 @@ def encode(value: Any, zones: Counter[str] | None = None) -> bytes:
     Raises:
         MessageError: the value holds something that may not travel (an object, a function, a tensor).
     """
-
     return _Writer(zones, None).write(value)
 
 
@@ -106,7 +105,6 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
     Raises:
         MessageError: the bytes are not what `encode` gives.
     """
-
     beside: tuple[Any, ...] = ()
     if isinstance(data, Packed):
         if zones is not None:
@@ -199,10 +197,7 @@ class _Writer:
         if isinstance(item, Block):
             fields = _block_fields(item)
             if self.beside is not None and item.ciphertexts:
-                fields["ciphertexts"] = [
-                    _Bytes(part) if isinstance(part, bytes) and len(part) >= _LARGE else part
-                    for part in item.ciphertexts
-                ]
+                fields["ciphertexts"] = [_Bytes(p) if isinstance(p, bytes) else p for p in item.ciphertexts]
             body, size = self._nested(fields)
             if self.zones is not None:
                 self.zones[item.zone] += size
@@ -212,7 +207,8 @@ class _Writer:
         if isinstance(item, Packed):
             return item.to_bytes() if self.beside is None else self._put_beside(item, _bytes_size(item.size))
         if isinstance(item, _Bytes):
-            return self._put_beside(item.data, _bytes_size(len(item.data)))
+            size = len(item.data)
+            return item.data if size < _LARGE else self._put_beside(item.data, _bytes_size(size))
         if isinstance(item, np.generic):
             return item.item()
         if isinstance(item, int):  # beyond 64 bits
@@ -222,8 +218,7 @@ class _Writer:
 
     def _nested(self, fields: Any) -> tuple[bytes, int]:
         """The body of an extension, and how many bytes it takes when it is sent."""
-        before = self.larger
-        body: bytes = msgpack.packb(fields, default=self._extend)
+        before, body = self.larger, bytes(msgpack.packb(fields, default=self._extend))
         size = len(body) + self.larger - before
         self.larger = before + _extension_size(size) - _extension_size(len(body))
         return body, size
@@ -238,7 +233,7 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Bytes:
-    """Bytes that are to lie beside a message."""
+    """Bytes that lie beside a message where they are many."""
 
     data: bytes
 
