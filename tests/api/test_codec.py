@@ -295,3 +295,62 @@ def test_decoded_arrays_are_read_only() -> None:
     array = codec.decode(codec.encode(np.zeros(3)))
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(DATA, max_size=3), st.lists(st.sampled_from([4000, 4096, 70_000]), max_size=3))
+def test_a_packed_message_reads_and_counts_as_if_it_had_been_sent(values: list[Any], lengths: list[int]) -> None:
+    large = [np.arange(length, dtype=np.uint8) for length in lengths]
+    sealed = Block("encrypted", 3, ciphertexts=tuple(bytes(length) for length in lengths), sealed_by="x")
+    plain = [Block("clear", len(array), array.astype(np.float32)) for array in large]
+    value = {"values": values, "large": large, "sealed": [sealed] * bool(lengths), "plain": plain}
+    zones: Counter[str] = Counter()
+    sent, inner = codec.encode(value, zones), codec.pack(value)
+    for packed, data in ((inner, sent), (codec.pack(["outer", inner]), codec.encode(["outer", sent]))):
+        assert (packed.size, len(packed)) == (len(data), len(data))
+        assert packed.to_bytes() == data
+    assert inner.zones == zones
+    assert same(codec.decode(inner), codec.decode(sent))
+
+
+def test_packed_arrays_are_copied_unless_nobody_can_change_them() -> None:
+    writable = np.zeros(2000, np.float32)
+    arrived = codec.decode(codec.encode(writable))
+    marked = np.zeros(2000, np.float32)
+    kept = marked[:]
+    marked.flags.writeable = False
+    view = writable.view()
+    view.flags.writeable = False
+    given = {"arrived": arrived, "part": arrived[:1500], "open": writable, "view": view, "marked": marked}
+    found = codec.decode(codec.pack(given))
+    writable[:], kept[:] = 1, 1
+    assert [np.shares_memory(found[name], given[name]) for name in given] == [True, True, False, False, False]
+    assert not any(array.any() for array in found.values())
+    for array in found.values():
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+
+
+def test_what_one_reader_or_the_sender_does_to_a_packed_message_no_other_reader_meets() -> None:
+    array, block = np.zeros(2000), Block("clear", 2000, np.zeros(2000, np.float32), meta={"seen": [1]})
+    value = {"list": [1], "array": array, "block": block}
+    packed = codec.pack(value)
+    assert isinstance(block.values, np.ndarray)
+    array[:], block.values[:] = 1, 1
+    value["list"].append(2)  # type: ignore[attr-defined]
+    first = codec.decode(packed)
+    first["list"].append(3)
+    first["block"].meta["seen"].append(2)
+    for read in (first["array"], first["block"].values):
+        with pytest.raises(ValueError, match="read-only"):
+            read += 1
+    second = codec.decode(packed)
+    assert (second["list"], second["block"].meta) == ([1], {"seen": [1]})
+    assert not second["array"].any()
+    assert not second["block"].values.any()
+    assert codec.decode(packed.to_bytes())["list"] == [1]
+
+
+def test_bytes_that_arrive_have_nothing_beside_them() -> None:
+    with pytest.raises(MessageError):
+        codec.decode(msgpack.packb(msgpack.ExtType(5, (0).to_bytes(4, "big"))))

@@ -1,4 +1,4 @@
-"""The local engine: real bytes, and parties that share nothing but the process."""
+"""The local engine: messages as good as bytes, and parties that share nothing but the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug.wire.record import KEY_SERVER
-from toy_components import recipe_of, toy_catalog
+from toy_components import recipe_of, run_protocol, toy_catalog
 
 
 def engine(key_server: bool = True) -> LocalEngine:
@@ -48,3 +48,23 @@ def test_what_every_party_saved_is_loaded(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("*.state")} >= {"key_server.state", "client-3.state"}
     before.close()
     after.close()
+
+
+def test_messages_that_stay_in_the_process_give_what_recorded_bytes_give() -> None:
+    """The same models, the same bytes counted in every phase and zone; with zones that not all clients share, too."""
+    wide = {"use": "std.mlp", "hidden": [64]}  # arrays of over 4096 bytes
+    voted = {
+        "score_parameters": [{"use": "paraaegis.magnitude"}],
+        "negotiate_mask": {"use": "paraaegis.vote", "ratio": 0.3}, "protect": {"encrypted": [], "noised": []},
+    }  # fmt: skip
+    for more in ({}, voted):
+        plain = recipe_of(model=wide, **more)
+        stayed = run_protocol(plain, prepare=lambda protocol, _: setattr(protocol.wire, "keep", False))
+        sent = run_protocol(plain)
+        assert not stayed.wire.messages
+        assert sent.wire.messages
+        np.testing.assert_array_equal(stayed.vector, sent.vector)
+        assert stayed.wire.counts == sent.wire.counts
+        assert [(row.accuracy, row.loss, row.clients) for row in stayed.rows] == [
+            (row.accuracy, row.loss, row.clients) for row in sent.rows
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from fedplug.api.reports import Reports
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.hosted import HostedKeyServer
@@ -46,12 +47,12 @@ def test_reports_are_told_once() -> None:
     client = next(iter(host().clients.values()))
     with client.timed("train"):
         pass
-    client.reports["loss"] = 1.0
-    assert client.collect_reports().keys() == {"seconds", "loss"}
-    assert client.collect_reports() == {}
+    client.reports.train["loss"] = 1.0
+    told = client.collect_reports()
+    assert (told.seconds.keys(), told.train) == ({"train"}, {"loss": 1.0})
+    assert client.collect_reports() == Reports()
     key_server = HostedKeyServer(counts=True)
     with key_server.operation("decrypt", 3):
         pass
-    assert key_server.collect_reports()["operations"]["decrypt"][0] == 3
-    assert key_server.collect_reports() == {"operations": {}}
-    assert HostedKeyServer(counts=False).collect_reports() == {}
+    assert key_server.collect_reports().operations["decrypt"][0] == 3
+    assert key_server.collect_reports() == HostedKeyServer(counts=False).collect_reports() == Reports()

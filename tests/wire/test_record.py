@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
+from fedplug.api.types import Block
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, Wire, client_address, framed, read_wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,3 +84,19 @@ def test_messages_of_a_file_come_back_in_order_and_damage_is_an_error(tmp_path: 
 def test_a_run_that_was_not_recorded_has_counts_and_no_content() -> None:
     with pytest.raises(MessageError):
         Message(SERVER, "client:0", 0, "upload", b"", 17, {}).decode()
+
+
+BLOCK = Block("clear", 2000, np.arange(2000, dtype=np.float32))
+
+
+def test_a_packed_message_is_counted_and_kept_as_the_bytes_that_it_would_be() -> None:
+    sent = codec.frame(codec.encode({"value": BLOCK}))
+    found = []
+    for data in (sent, codec.frame(codec.pack({"value": BLOCK}))):
+        wire = Wire(keep=True)
+        wire.record("client:0", "server", 0, "upload", data, {"clear": 8000})
+        (message,) = wire.take()
+        assert (message.data, message.size) == (sent, len(sent))
+        found.append((wire.counts, wire.traffic, wire.requests))
+    assert found[0] == found[1]
+    assert sum(found[0][0][0].values()) == len(sent)

@@ -14,6 +14,9 @@ from fedplug.api.types import Block
 if TYPE_CHECKING:
     from fedplug.api.context import Context
 
+_AT_ONCE = 1 << 14
+"""Scalars of all clients that are added before the next ones: their sum stays in the processor's cache."""
+
 
 def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
     """The weighted sum of one zone's blocks, with `divisor` the total weight at each position.
@@ -44,14 +47,22 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
         return ctx.component(first.sealed_by).add_blocks(blocks, ctx)  # type: ignore[no-any-return]
     if any(block.positions is not None for block in blocks.values()):
         return _add_scattered(blocks, weights, ctx.layout.size)
-    total = np.zeros(first.size, np.float64)
     for client_id, block in blocks.items():
         if block.size != first.size:
             raise ProtectionError(
                 f"client {client_id} sent {block.size} {block.zone} scalars, others {first.size}; a shared zone must "
                 "have the same positions at every client"
             )
-        total += block.plain() * np.float64(1.0 if block.weighted else weights[client_id])
+    total = np.zeros(first.size, np.float64)
+    weighted = np.empty(min(_AT_ONCE, first.size), np.float64)
+    for start in range(0, first.size, _AT_ONCE):
+        part = total[start : start + _AT_ONCE]
+        product = weighted[: len(part)]
+        for client_id, block in blocks.items():
+            np.copyto(product, block.plain()[start : start + _AT_ONCE])
+            if not block.weighted and weights[client_id] != 1.0:
+                product *= weights[client_id]
+            part += product
     divisor = sum(weights[client_id] for client_id in blocks)
     return first.replace(
         values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks),

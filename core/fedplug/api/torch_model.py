@@ -25,6 +25,8 @@ from fedplug.api.types import Layout
 # the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.
 _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
+_MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
+"""Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
 
 Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
@@ -154,11 +156,25 @@ class TorchModel:
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
         self._buffers = {name: tensor for name, tensor in module.named_buffers() if name in persistent}
+        self._flat = torch.empty(0)
+
+    @property
+    def flat(self) -> torch.Tensor:
+        """All trainable parameters as one tensor, (P,): what is written to it, they have."""
+        at, width = self._flat.data_ptr(), self._flat.element_size()
+        places = self.layout.parameters
+        if any(t.data_ptr() != at + width * p.offset for t, p in zip(self.parameters, places, strict=True)):
+            # The first time, or somebody has given the module other tensors.
+            self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
+            for tensor, place in zip(self.parameters, places, strict=True):
+                tensor.data = self._flat[place.slice].view(place.shape)
+        return self._flat
 
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
-        flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
-        return flat.cpu().numpy()
+        vector = np.empty(self.layout.size, np.float32)
+        torch.from_numpy(vector).copy_(self.flat)
+        return vector
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
         """Overwrites all trainable parameters.
@@ -168,10 +184,7 @@ class TorchModel:
         """
         if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
             raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{self.layout.size}]")
-        flat = as_tensor(vector).to(self.device)
-        with torch.no_grad():
-            for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
-                tensor.copy_(flat[place.slice].view_as(tensor))
+        self.flat.copy_(as_tensor(vector))
 
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""
@@ -208,7 +221,9 @@ class TorchModel:
         task: dict[str, float] = {}
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
         was_training = self.module.training
-        self.module.eval()
+        toggled = not all(type(part) in _MODELESS for part in self.module.modules())
+        if toggled:
+            self.module.eval()
         correct, loss = 0, 0.0
         with torch.no_grad():
             for start in range(0, count, step):
@@ -221,5 +236,6 @@ class TorchModel:
                 loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
                 for name, number in self._count(predicted, answers).items() if self._count else ():
                     task[name] = task.get(name, 0) + number
-        self.module.train(was_training)
+        if toggled:
+            self.module.train(was_training)
         return Evaluation(correct, answered, loss, task)

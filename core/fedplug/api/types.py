@@ -7,12 +7,15 @@ consistent. The words are those of `docs/architecture.md`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedplug.api.unchangeable import unchangeable
 
 ENCRYPTED, NOISED, RETAINED, CLEAR = "encrypted", "noised", "retained", "clear"
 BASE_ZONES: tuple[str, ...] = (ENCRYPTED, NOISED, RETAINED, CLEAR)
@@ -120,9 +123,11 @@ class Plan:
             raise ValueError(f"label {int(self.labels.max())} refers to no zone of {self.zones}")
 
     @classmethod
+    @functools.lru_cache(maxsize=4)
     def single(cls, zone: str, size: int, zones: tuple[str, ...]) -> Plan:
-        """The whole model in one zone."""
-        return cls(np.full(size, zones.index(zone), np.uint8), zones, frozenset(zones))
+        """The whole model in one zone; the clients of a process share it, and nobody can change it."""
+        labels = unchangeable(np.full(size, zones.index(zone), np.uint8))
+        return cls(labels, zones, frozenset(zones))
 
     @classmethod
     def of(cls, rest: str, size: int, zones: tuple[str, ...], *, shared: Iterable[str] = (),
@@ -136,6 +141,10 @@ class Plan:
     def positions(self, zone: str) -> NDArray[np.uint32]:
         """Global positions of a zone, ascending; shape (n,)."""
         return np.flatnonzero(self.labels == self.zones.index(zone)).astype(np.uint32)
+
+    def where(self, zone: str) -> NDArray[np.uint32] | slice:
+        """The same for indexing alone: of a zone that holds every scalar all of them, without a list of them."""
+        return slice(None) if self.sizes().get(zone) == self.labels.size else self.positions(zone)
 
     def widened(self, zone: str, width: int) -> Plan:
         """The plan with a zone spread over the `clear` scalars of every block of `width` scalars that it touches.

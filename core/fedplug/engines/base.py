@@ -48,7 +48,10 @@ class Job:
 
 
 class Engine(Protocol):
-    """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol."""
+    """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol.
+
+    One with all parties in its own process may say so, `in_process = True`, and moves packed messages then.
+    """
 
     def __init__(self, job: Job) -> None: ...
 

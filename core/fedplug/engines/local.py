@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedplug.api.codec import Message
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.wire.record import KEY_SERVER
 
 
 class LocalEngine:
-    """All parties in one process; messages are real bytes all the same."""
+    """All parties in one process; messages are read as if they were bytes, and become bytes where they are recorded."""
+
+    in_process = True
 
     def __init__(self, job: Job) -> None:
         self._hosts: dict[str, ClientHost | KeyServerHost] = {}
@@ -29,7 +32,7 @@ class LocalEngine:
             self._hosts[KEY_SERVER] = key_server
             self.hosts.append(key_server)
 
-    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+    def exchange(self, messages: dict[str, Message]) -> Iterator[tuple[str, Message | Exception]]:
         """Delivers each message in turn."""
         for address, data in messages.items():
             yield address, self._hosts[address].deliver(address, data)

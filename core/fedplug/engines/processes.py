@@ -274,6 +274,7 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
             data = pipe.recv_bytes()
         except (EOFError, OSError):
             return
+        reply: bytes | codec.Packed
         try:
             if command == "deliver":
                 reply = host.deliver(argument, data)
@@ -283,6 +284,6 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
         except (FedplugError, OSError) as error:
             reply = codec.encode(describe(error))
         try:
-            pipe.send_bytes(reply)
+            pipe.send_bytes(reply if isinstance(reply, bytes) else reply.to_bytes())
         except OSError:
             return

@@ -5,28 +5,32 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedplug.api import secrets
 from fedplug.api.component import at_client
-from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, describe
+from fedplug.api.errors import OpenedBefore, ProtectionError, describe
 from fedplug.api.reports import Evaluated
 from fedplug.api.types import RETAINED, Block
 from fedplug.round import borders
 from fedplug.round.base import PartySteps
 from fedplug.round.buffers import buffers_problem
 from fedplug.round.client_data import slice_of_test
+from fedplug.round.moves import Moves
 from fedplug.round.opening import opened_once, unsealed
 from fedplug.round.training import personalise
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from fedplug.api.types import Plan
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
     from fedplug.round.hosted import HostedClient
 
 
 class Adopting(PartySteps):
     """What a client does with an aggregate, and with the model that it gives."""
+
+    def __init__(self, recipe: Recipe, composition: Composition) -> None:
+        super().__init__(recipe, composition)
+        self._moves = Moves()
 
     @at_client
     def adopt(
@@ -49,33 +53,25 @@ class Adopting(PartySteps):
             group: of this client.
             senders: whose uploads are in the sum, for zones that are sealed for the clients.
         """
-        vector = client.vector.copy()
+        opened: dict[str, tuple[Plan | None, Block]] = {}
         with client.timed("open"):
             for zone, block in blocks.items():
-                where = block.positions
-                if where is None:
-                    if client.plan is None:
-                        raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
-                    where = client.plan.positions(zone)
+                plan = client.plan if block.positions is None else None
+                if block.positions is None and plan is None:
+                    raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                 try:
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
                         for step in client.ctx.steps(zone):
                             if step.link.hook == "postprocess" and step.link.site == "client":
                                 block = borders.run(self.composition, step, block, client.ctx)
-                    mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
-                    last = client.ctx.steps(zone)[-1:]
-                    with np.errstate(over="ignore"):
-                        moved = vector[where] + mean
-                    if problem := borders.mean_problem(moved, zone, last[0] if last else None):
-                        raise ProtectionError(problem)
-                    vector[where] = moved
+                    opened[zone] = plan, block
                 except Exception as error:
-                    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
-                    client.reports.unopened[zone] = reason
-                    if isinstance(error, OpenedBefore):
-                        client.reports.opened_before.setdefault(zone, []).append(client.ctx.round)
-        client.take_vector(vector)
+                    _report_unopened(client, zone, error)
+        move = self._moves.of(client, opened)
+        for zone, problem in move.problems.items():
+            _report_unopened(client, zone, problem)
+        client.take_vector(move.vector)
         self._merge(client)
         personalise(self.composition, client)
         client.forget_model()
@@ -104,16 +100,14 @@ class Adopting(PartySteps):
         Where clients have models of their own, those too.
         """
         with client.timed("evaluate"):
-            model, data = client.model, client.data
-            model.set_vector(client.vector)
-            model.set_buffers(client.remembered.buffers)
+            data, model = client.data, client.loaded(client.vector)
             share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
             public = model.evaluate(data.shared_test.take(share), data)
             own = model.evaluate(data.own_test, data)
             task = {name: float(count) for name, count in public.task.items()}
             counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
-                model.set_vector(client.start)
+                model = client.loaded(client.start)
                 counts.personal_correct = model.evaluate(data.shared_test.take(share), data).correct
                 counts.personal_own_correct = model.evaluate(data.own_test, data).correct
                 client.forget_model()
@@ -134,15 +128,8 @@ class Adopting(PartySteps):
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
 
-def _mean_at(where: NDArray[np.uint32], block: Block, size: int) -> NDArray[np.float32]:
-    """The mean of an opened sum, one value for each of the positions where it belongs.
-
-    Raises:
-        MessageError: it has another number of values, or values or positions that cannot be.
-    """
-    mean = block.mean()
-    if mean.shape != where.shape:
-        raise MessageError(f"it has {mean.size} values for {where.size} positions")
-    if where.size and int(where[-1]) >= size:
-        raise MessageError(f"it has position {int(where[-1])}, but the model has {size} scalars")
-    return mean
+def _report_unopened(client: HostedClient, zone: str, error: Exception) -> None:
+    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
+    client.reports.unopened[zone] = reason
+    if isinstance(error, OpenedBefore):
+        client.reports.opened_before.setdefault(zone, []).append(client.ctx.round)

@@ -32,16 +32,19 @@ class HostedClient(Client):
     @property
     def model(self) -> Model:
         """The process' one model, loaded with this client's local state if another client used it last."""
-        model = self._host.model
-        if self._host.model_user is not self:
-            self._host.model_user = self
-            model.set_vector(self.local)
-            model.set_buffers(self.remembered.buffers)
-        return model
+        return self._host.model if self._host.model_user is self else self.loaded(self.local)
 
     @model.setter
     def model(self, model: Any) -> None:
         """The dataclass assigns its default here; the host owns the model."""
+
+    def loaded(self, vector: NDArray[np.float32]) -> Model:
+        """The process' one model, with this vector and this client's batch-norm statistics."""
+        model = self._host.model
+        self._host.model_user = self
+        model.set_vector(vector)
+        model.set_buffers(self.remembered.buffers)
+        return model
 
     def forget_model(self) -> None:
         """The global model changed: the process' model must be loaded again before this client uses it."""
@@ -55,8 +58,21 @@ class HostedClient(Client):
         try:
             yield
         finally:
-            seconds = self.reports.seconds
-            seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - started
+            self.took(phase, time.perf_counter() - started)
+
+    def took(self, phase: str, seconds: float, spent: float | None = None) -> None:
+        """Adds to the next reply what a phase takes one client.
+
+        Args:
+            phase: its name.
+            seconds: that it takes a client alone.
+            spent: seconds that were spent on it here and now; fewer where another client of this process has done it
+                for both. None: just as many.
+        """
+        reports = self.reports
+        reports.seconds[phase] = reports.seconds.get(phase, 0.0) + seconds
+        if spent is not None:
+            reports.seconds_total += seconds - spent
 
     def collect_reports(self) -> Reports:
         reports, self.reports = self.reports, Reports()

@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api import codec
+from fedplug.api.codec import Message
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
 from fedplug.api.types import Layout
+from fedplug.api.unchangeable import unchangeable
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints
@@ -28,7 +30,7 @@ from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.own_state import nothing_kept
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
-from fedplug.round.world import World, locked
+from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
 from fedplug.wire.record import KEY_SERVER, client_address
 
@@ -66,7 +68,7 @@ class ClientHost:
         self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
-        initial, buffers = self.model.get_vector(), self.model.get_buffers()
+        initial, buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
         sections = recipe.sections
         self.counts = counts_operations(recipe)
         self.clients: dict[str, HostedClient] = {}
@@ -75,7 +77,7 @@ class ClientHost:
             client.said = {key: section.of_client(client_id) for key, section in sections.items()}
             client.data_root = data_root
             client.data = client_data(world.data, world.assignment, client_id, num_clients, recipe.seed)
-            client.vector = locked(initial)
+            client.vector = initial
             client.openings = openings_of(client_address(client_id), run_dir)
             client.remembered.buffers = buffers
             self._at_round(client, -1)
@@ -85,16 +87,17 @@ class ClientHost:
     def addresses(self) -> list[str]:
         return list(self.clients)
 
-    def deliver(self, address: str, data: bytes) -> bytes:
+    def deliver(self, address: str, data: Message) -> Message:
         """Runs a message at one of the clients and gives its reply."""
         client = self.clients[address]
         return self._receiver.handle(data, client, lambda round: self._at_round(client, round))
 
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""
-        if self._last_vector is None or not np.array_equal(vector, self._last_vector, equal_nan=True):
-            self._last_vector = locked(vector)  # shared, so that no client may write to it
-        return self._last_vector
+        last = self._last_vector
+        if last is None or (vector is not last and not np.array_equal(vector, last, equal_nan=True)):
+            self._last_vector = last = unchangeable(vector)  # shared, so that no client may write to it
+        return last
 
     def save(self, folder: Path) -> None:
         """Writes a file a client, and one file for each array that several of them hold."""
@@ -162,7 +165,7 @@ class KeyServerHost:
     def addresses(self) -> list[str]:
         return [KEY_SERVER]
 
-    def deliver(self, address: str, data: bytes) -> bytes:
+    def deliver(self, address: str, data: Message) -> Message:
         return self._receiver.handle(data, self.party, self._at_round)
 
     def save(self, folder: Path) -> None:

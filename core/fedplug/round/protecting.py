@@ -64,18 +64,20 @@ class Protecting(PartySteps):
             for zone, size in sizes.items():
                 if zone == RETAINED or not size:
                     continue
-                where = plan.positions(zone)
                 steps = client.ctx.steps(zone)
-                positions = None if zone in plan.shared and not self._shows_positions(steps) else where
-                block = Block(zone, size, client.update[where], positions, divisor=client.weight)
+                gathered = zone in plan.shared and not self._shows_positions(steps)
+                positions = None if gathered else plan.positions(zone)
+                values = client.update.copy() if size == plan.labels.size else client.update[plan.positions(zone)]
+                block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
                         block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
-        if client.previous_plan is not None:
-            client.reports.churn = np.count_nonzero(plan.labels != client.previous_plan.labels) / plan.labels.size
+        if (before := client.previous_plan) is not None:
+            moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
+            client.reports.churn = moved / plan.labels.size
         client.reports.log = dict(client.log)
         client.log.clear()
         return upload.to_plain()

@@ -59,8 +59,7 @@ class Training(PartySteps):
             require_as_stated(self.composition, client)
         if client.personal is None:
             personalise(self.composition, client)
-        model = client.model
-        model.set_vector(client.start)
+        model = client.loaded(client.start)
         learnt = contextlib.nullcontext(trainer) if self.probe is None else self.probe.on_one_batch(client, trainer)
         with client.timed("train"), client.operation("train", client.num_examples), learnt as solver:
             with of_component(trainer.name, "train"):

@@ -220,7 +220,8 @@ def altered(message: bytes, rng: random.Random, others: list[bytes]) -> bytes:
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             body = _changed(body, rng)
         try:
-            return codec.frame(msgpack.packb(body))
+            packed: bytes = msgpack.packb(body)
+            return codec.frame(packed)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return codec.frame(b"\xc1")
     if way < 0.85:

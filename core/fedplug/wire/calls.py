@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec
+from fedplug.api.codec import Message, Packed
 from fedplug.api.component import named, remote_method
 from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.party_memory import CalledMemory
@@ -30,12 +31,12 @@ class Call:
     """One call, encoded once and shared by the messages of all receivers.
 
     Attributes:
-        body: codec bytes of [sequence, round, component, method, payload].
+        body: [sequence, round, component, method, payload], encoded or packed.
         zones: bytes of each zone's blocks in `body`.
         sequence: number that grows with every lasting call; 0 for a call of this round only.
     """
 
-    body: bytes
+    body: bytes | Packed
     zones: Counter[str]
     sequence: int
 
@@ -49,13 +50,18 @@ class Call:
         component, name = named(method)
         if component is None or remote_method(component, name, site) is None:
             raise MessageError(f"{name} cannot run at a {site}; mark it @at_{site} and pass it as self.{name}")
-        zones: Counter[str] = Counter()
-        body = codec.encode([sequence, round, component.name, name, list(payload)], zones)
-        return cls(body, zones, sequence)
+        body = codec.pack([sequence, round, component.name, name, list(payload)])
+        return cls(body, body.zones, sequence)
 
 
-def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Counter[str]]:
+def request(digest: str, calls: list[Call], known: int = 0, stays: bool = False) -> tuple[Message, Counter[str]]:
     """A message of several calls, and its bytes per zone.
+
+    Args:
+        digest: of the recipe.
+        calls: in the order in which they are to run.
+        known: see below.
+        stays: whether the receiver lives in this process, so that a message need not be bytes.
 
     `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and
     has done less answers how far it is, and runs nothing.
@@ -64,7 +70,11 @@ def request(digest: str, calls: list[Call], known: int = 0) -> tuple[bytes, Coun
     for call in calls:
         zones.update(call.zones)
     body = {"digest": digest, "known": known, "calls": [call.body for call in calls]}
-    return codec.frame(codec.encode(body)), zones
+    return _framed(body, stays), zones
+
+
+def _framed(body: Any, stays: bool) -> Message:
+    return codec.frame(codec.pack(body)) if stays else codec.frame(codec.encode(body))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +122,7 @@ class Reply:
         return {**answer, "done": self.done, "saved": self.saved, "reports": self.reports.to_plain()}
 
 
-def read_reply(data: bytes) -> tuple[Reply, Counter[str]]:
+def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
     """A reply that arrived, and its bytes per zone.
 
     Raises:
@@ -155,8 +165,8 @@ class Receiver:
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir, self.around = site, components, digest, run_dir, around
 
-    def handle(self, data: bytes, party: Any, at_round: Callable[[int], None]) -> bytes:
-        """Runs a message at a party and gives the reply.
+    def handle(self, data: Message, party: Any, at_round: Callable[[int], None]) -> Message:
+        """Runs a message at a party and gives the reply, packed if the message was.
 
         An error in any call ends the message: the reply says which call, what happened and where, and the calls before
         it stay done.
@@ -167,13 +177,14 @@ class Receiver:
             at_round: called before each call with the round it belongs to.
         """
         memory: CalledMemory = party.remembered
+        stays = isinstance(data, Packed)
         value, failure = None, None
         running = "the message"
         started = time.perf_counter()
         try:
             message = self._open(data)
             if memory.done < message["known"]:
-                return codec.frame(codec.encode(Reply(memory.done, memory.saved, behind=True).to_plain()))
+                return _framed(Reply(memory.done, memory.saved, behind=True).to_plain(), stays)
             with self.around():
                 for body in message["calls"]:
                     sequence, round, component, name, payload = codec.decode(body)
@@ -196,16 +207,16 @@ class Receiver:
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
             failure = Failure(running, type(error).__name__, describe(error))
-        reports: Reports = party.collect_reports()
-        reports.seconds_total = time.perf_counter() - started
+        reports: Reports = party.collect_reports()  # with seconds of work that other parties of this process did for it
+        reports.seconds_total = max(0.0, reports.seconds_total + time.perf_counter() - started)
         reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
-            return codec.frame(codec.encode(reply.to_plain()))
+            return _framed(reply.to_plain(), stays)
         except MessageError as error:
             failure = Failure(running, "MessageError", str(error))
-            return codec.frame(codec.encode(Reply(memory.done, memory.saved, error=failure).to_plain()))
+            return _framed(Reply(memory.done, memory.saved, error=failure).to_plain(), stays)
 
-    def _open(self, data: bytes) -> dict[str, Any]:
+    def _open(self, data: Message) -> dict[str, Any]:
         message = codec.decode(codec.unframe(data))
         if not isinstance(message, dict) or message.get("digest") != self.digest:
             theirs = str(message.get("digest"))[:12] if isinstance(message, dict) else "none"

@@ -33,7 +33,8 @@ class KeyServerLine:
             ClientError: it is gone.
         """
         office = self._office
-        data, zones = calls.request(office.digest, [Call.of(method, payload, "key_server", office.round)])
+        call = Call.of(method, payload, "key_server", office.round)
+        data, zones = calls.request(office.digest, [call], stays=office.stays)
         started = time.perf_counter()
         for _ in range(2):
             office.wire.record(SERVER, KEY_SERVER, office.round, "open", data, zones)

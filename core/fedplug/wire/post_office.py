@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
+from fedplug.api.codec import Message
 from fedplug.api.component import named
 from fedplug.api.errors import ClientError, MessageError, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
@@ -27,9 +28,13 @@ _LONGEST_REASON = 1000
 
 
 class Transport(Protocol):
-    """What the cohort needs of an engine: bytes out, bytes or a failure back, in any order."""
+    """What the cohort needs of an engine: a message out, a reply or a failure back, in any order.
 
-    def exchange(self, messages: dict[str, bytes]) -> Iterable[tuple[str, bytes | Exception]]:
+    Messages are bytes. One that says `in_process = True` runs all parties in this process, and is handed packed
+    messages (`fedplug.api.codec.Packed`), unless they are recorded.
+    """
+
+    def exchange(self, messages: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Delivers each message and yields (address, reply) as replies arrive."""
 
 
@@ -114,13 +119,18 @@ class PostOffice:
         self.dropped |= dict.fromkeys(behind, lost)
         return dict(sorted(values.items()))
 
-    def _exchange(self, client_ids: list[int], question: Call) -> Iterator[tuple[int, bytes | Exception]]:
-        messages: dict[str, bytes] = {}
+    @property
+    def stays(self) -> bool:
+        """Whether messages stay in this process, and nobody keeps their bytes."""
+        return getattr(self.transport, "in_process", False) and not self.wire.keep
+
+    def _exchange(self, client_ids: list[int], question: Call) -> Iterator[tuple[int, Message | Exception]]:
+        messages: dict[str, Message] = {}
         by_address = {client_address(client_id): client_id for client_id in client_ids}
         for address, client_id in by_address.items():
             done = self._done[client_id]
             pending = [call for call in self._held[client_id] if not call.sequence or call.sequence > done]
-            data, zones = calls.request(self.digest, [*pending, question], done)
+            data, zones = calls.request(self.digest, [*pending, question], done, self.stays)
             self.wire.record(SERVER, address, self.round, self.phase, data, zones)
             messages[address] = data
         started = time.perf_counter()
@@ -129,7 +139,7 @@ class PostOffice:
             yield by_address[address], answer
             started = time.perf_counter()
 
-    def _read(self, client_id: int, answer: bytes | Exception) -> Reply:
+    def _read(self, client_id: int, answer: Message | Exception) -> Reply:
         if isinstance(answer, Exception):
             raise ClientError(str(answer)) from answer
         reply, zones = calls.read_reply(answer)

@@ -85,7 +85,7 @@ class Wire:
     traffic: dict[int, Counter[tuple[str, str]]] = dataclasses.field(default_factory=dict)
 
     def record(
-        self, sender: str, receiver: str, round: int, phase: str, data: bytes, zones: Mapping[str, int]
+        self, sender: str, receiver: str, round: int, phase: str, data: codec.Message, zones: Mapping[str, int]
     ) -> None:
         """Counts one message, and keeps it if the run is recorded."""
         if KEY_SERVER in (sender, receiver):
@@ -103,7 +103,8 @@ class Wire:
             counts[direction, phase, zone] += size
         counts[direction, phase, "other"] += len(data) - sum(zones.values())
         if self.keep:
-            message = Message(sender, receiver, round, phase, data, len(data), dict(zones))
+            kept = data if isinstance(data, bytes) else data.to_bytes()
+            message = Message(sender, receiver, round, phase, kept, len(kept), dict(zones))
             (self.messages.append if self.sink is None else self.sink)(message)
 
     def take(self) -> list[Message]:

@@ -345,7 +345,7 @@ def test_what_components_declare(parties: Parties) -> None:
         component.effects(plain.after((seal,)), ctx)
     assert ("every client" in component.describe()) == (component.site == "client")
     assert "\n" not in component.describe()
-    assert len(component.reveals(ctx)) == (3 if component.site == "client" else 1)
+    assert len(component.reveals(ctx)) == (3 if component.site == "client" else 2)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

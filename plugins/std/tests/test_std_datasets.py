@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,13 @@ import pytest
 from fedplug.api.data import Dataset
 from fedplug.api.errors import DataError
 from fedplug_std import datasets
+from fedplug_std._splits import stratified
 from fedplug_std.torchvision_import import torchvision
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
+from sklearn.model_selection import train_test_split
 
 RNG = np.random.default_rng(0)
 
@@ -55,6 +62,36 @@ def test_digits() -> None:
     np.testing.assert_array_equal(dataset.train.inputs, again.train.inputs)
     as_rows = {image.tobytes() for image in dataset.train.inputs}
     assert sum(image.tobytes() in as_rows for image in dataset.test.inputs) == 0, "no image is in both splits"
+
+
+def test_digits_are_scikit_learns_without_importing_it() -> None:
+    """Same images, same split; a process that loads them has not imported scikit-learn."""
+    from sklearn.datasets import load_digits
+
+    bunch, dataset = load_digits(), load(datasets.Digits)
+    train, _ = train_test_split(np.arange(1797), test_size=0.2, random_state=0, stratify=bunch.target)
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    np.testing.assert_array_equal(dataset.train.inputs, images[np.sort(train)])
+    np.testing.assert_array_equal(dataset.train.labels, bunch.target[np.sort(train)])
+    code = "import sys; from fedplug_std import _dataset_files as f; f.digits(); print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@given(st.lists(st.integers(2, 30), min_size=2, max_size=6), st.floats(0.1, 0.9), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_splits_within_classes_are_scikit_learns(counts: list[int], fraction: float, seed: int) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    smaller = min(math.ceil(fraction * len(labels)), len(labels) - math.ceil(fraction * len(labels)))
+    assume(smaller >= len(counts))
+    wanted = train_test_split(np.arange(len(labels)), test_size=fraction, random_state=seed, stratify=labels)
+    for ours, theirs in zip(stratified(labels, fraction, seed), wanted, strict=True):
+        np.testing.assert_array_equal(np.sort(ours), np.sort(theirs))
+
+
+def test_a_class_of_one_example_is_not_split() -> None:
+    with pytest.raises(ValueError, match="each class needs 2"):
+        stratified(np.array([0, 0, 0, 1]), 0.5, 0)
 
 
 def test_sizes_are_nested_and_fixed() -> None:
@@ -381,7 +418,7 @@ def test_bad_image_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="class folder"):
         load(datasets.ImageFolder, tmp_path, path="bare")
     image_tree(tmp_path / "lonely", {"cat": 5, "dog": 1})
-    with pytest.raises(DataError, match="cannot be read: The least populated class"):
+    with pytest.raises(DataError, match="cannot be read: 6 examples of 2 classes, the smallest of 1, cannot be split"):
         load(datasets.ImageFolder, tmp_path, path="lonely", image_size=8)
     image_tree(tmp_path / "broken", {"cat": 5, "dog": 5})
     cut(tmp_path / "broken" / "dog" / "3.png")

@@ -14,7 +14,8 @@ from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.api.torch_model import TorchModel
 from fedplug.api.types import Layout
-from fedplug_std import models, training
+from fedplug_std import _networks, models, training
+from fedplug_std._perceptron import Perceptron
 from fedplug_std.datasets import Digits
 from fedplug_std.training import Sgd, batch_slices
 from hypothesis import given
@@ -245,3 +246,47 @@ def test_training_on_cuda_agrees_with_the_cpu() -> None:
     on_cuda = client_with(build((1, 8, 8), 10, 0, "cuda"), data_of(64))
     assert train(sgd(lr=0.1), on_cuda)["loss"] == pytest.approx(train(sgd(lr=0.1), on_cpu)["loss"], rel=1e-3)
     np.testing.assert_allclose(on_cuda.model.get_vector(), on_cpu.model.get_vector(), atol=1e-3)
+
+
+def test_the_step_written_out_is_that_of_autograd() -> None:
+    """Rumelhart et al. 1986: the same gradients, whatever the depth; a last batch may be smaller."""
+    rng = np.random.default_rng(0)
+    for hidden in ((), (7,), (9, 5)):
+        module = _networks.mlp((1, 4, 4), 3, hidden)
+        parameters = list(module.parameters())
+        found = Perceptron.of(module)
+        assert found is not None
+        for count in (6, 1):
+            inputs = torch.from_numpy(rng.normal(size=(count, 1, 4, 4)).astype(np.float32))
+            labels = torch.from_numpy(rng.integers(0, 3, count))
+            loss = torch.nn.functional.cross_entropy(module(inputs), labels)
+            gradients = torch.autograd.grad(loss, parameters)
+            wanted = [p.detach() - 0.1 * g for p, g in zip(parameters, gradients, strict=True)]
+            with torch.no_grad():
+                mean = float(-found.step(inputs, labels, 0.1).mean())
+            assert mean == pytest.approx(float(loss.detach()), rel=1e-5)
+            for ours, theirs in zip(parameters, wanted, strict=True):
+                torch.testing.assert_close(ours.detach(), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_only_a_plain_perceptron_is_stepped_by_hand() -> None:
+    """Anything else takes autograd: other layers, hooks, frozen, missing or shared parameters."""
+    def perceptron() -> torch.nn.Sequential:
+        module = _networks.mlp((1, 4, 4), 3, (5,))
+        assert isinstance(module, torch.nn.Sequential)
+        return module
+
+    assert Perceptron.of(perceptron()) is not None
+    hooked, frozen, bare = perceptron(), perceptron(), perceptron()
+    hooked[1].register_forward_hook(lambda *_: None)
+    frozen[1].bias.requires_grad_(False)
+    bare[1] = torch.nn.Linear(16, 5, bias=False)
+    first, again, last = (torch.nn.Linear(*sizes) for sizes in ((16, 5), (5, 5), (5, 3)))
+    parts = [torch.nn.Flatten(), first, torch.nn.ReLU(), again, torch.nn.ReLU(), torch.nn.Linear(5, 5)]
+    twice = torch.nn.Sequential(*parts[:5], again, torch.nn.ReLU(), last)
+    tied = torch.nn.Sequential(*parts, torch.nn.ReLU(), last)
+    assert Perceptron.of(tied) is not None
+    tied[5].weight = again.weight
+    ended = torch.nn.Sequential(*perceptron(), torch.nn.ReLU())
+    others = [hooked, frozen, bare, twice, tied, ended, _networks.cnn((1, 8, 8), 3, 4)]
+    assert [Perceptron.of(module) for module in others] == [None] * len(others)

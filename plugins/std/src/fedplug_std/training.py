@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import fedplug
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Client, Context
     from fedplug.api.torch_model import TorchModel
+
+    Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """Takes a batch, moves the model, and gives the summed loss of the batch."""
 
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -97,43 +99,69 @@ class Sgd(fedplug.Trainer):
         import torch
         from fedplug.api.torch_model import TorchModel, seeded, use_one_thread
 
-        # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
-        # costs every worker process about a second.
-        from torch.optim.sgd import sgd
-
         options, model = self.options, client.model
         if not isinstance(model, TorchModel):
             raise SetupError(f"std.sgd trains torch models, not {type(model).__name__}; choose another trainer")
         use_one_thread()
         rng = client.rng(self)
         count = client.num_examples
-        parameters: list[torch.Tensor] = list(model.parameters)
-        velocities: list[torch.Tensor | None] = [None] * len(parameters)
-        step = functools.partial(
-            sgd,
-            lr=options.lr * options.lr_decay**ctx.round,
-            momentum=options.momentum,
-            weight_decay=options.weight_decay,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            foreach=True,
-        )
-        start = [parameter.detach().clone() for parameter in parameters]
-        weights = self._class_weights(model, len(client.data.classes))
-        total = torch.zeros((), dtype=torch.float64, device=model.device)
+        lr = options.lr * options.lr_decay**ctx.round
+        take_step = self._by_hand(model, lr) or self._by_autograd(client, model, lr)
+        losses: list[torch.Tensor] = []
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(int(rng.integers(2**63)), model.device):  # dropout
             for _ in range(options.epochs):
-                total.zero_()
-                for inputs, labels in self.batches(client, model, rng):
-                    loss = torch.nn.functional.cross_entropy(model.module(inputs), labels, weight=weights)
-                    objective = self.local_objective(client, loss, parameters, start)
-                    gradients = list(torch.autograd.grad(objective, parameters, materialize_grads=True))
-                    total += loss.detach() * len(labels)
-                    with torch.no_grad():
-                        step(parameters, gradients, velocities)
-        return {"loss": float(total) / count}
+                # Numbers stay tensors until the end: asking for one waits for the device.
+                losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
+        return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
+
+    def _by_hand(self, model: TorchModel, lr: float) -> Step | None:
+        """Plain steps on a perceptron, the derivatives written out; None where a step is more than that."""
+        import torch
+
+        from fedplug_std._perceptron import Perceptron
+
+        options = self.options
+        if options.momentum or options.weight_decay or options.class_weights is not None:
+            return None
+        if type(self).local_objective is not Sgd.local_objective:
+            return None
+        perceptron = Perceptron.of(model.module)
+        if perceptron is None:
+            return None
+
+        @torch.no_grad()
+        def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return -perceptron.step(inputs, labels, lr).sum()
+
+        return take_step
+
+    def _by_autograd(self, client: Client, model: TorchModel, lr: float) -> Step:
+        """Steps on any module and any objective."""
+        import torch
+
+        # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
+        # costs every worker process about a second.
+        from torch.optim.sgd import sgd
+
+        options = self.options
+        parameters: list[torch.Tensor] = list(model.parameters)
+        velocities: list[torch.Tensor | None] = [None] * len(parameters)
+        start = [parameter.detach().clone() for parameter in parameters]
+        weights = self._class_weights(model, len(client.data.classes))
+
+        def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            loss = torch.nn.functional.cross_entropy(model.module(inputs), labels, weight=weights)
+            objective = self.local_objective(client, loss, parameters, start)
+            gradients = list(torch.autograd.grad(objective, parameters, materialize_grads=True))
+            with torch.no_grad():
+                sgd(
+                    parameters, gradients, velocities, foreach=True, lr=lr, momentum=options.momentum,
+                    weight_decay=options.weight_decay, dampening=0.0, nesterov=False, maximize=False,
+                )  # fmt: skip
+            return loss.detach() * len(labels)
+
+        return take_step
 
     def _class_weights(self, model: TorchModel, classes: int) -> torch.Tensor | None:
         import torch
@@ -162,9 +190,9 @@ class Sgd(fedplug.Trainer):
             return
         if self.name not in client.cache:
             client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
-        inputs = torch.index_select(client.cache[self.name], 0, as_tensor(order).to(model.device))
-        for part in slices:
-            yield inputs[part], labels[part]
+        inputs, places = client.cache[self.name], as_tensor(order).to(model.device)
+        for part in slices:  # a batch at a time stays in the processor's cache
+            yield torch.index_select(inputs, 0, places[part]), labels[part]
 
 
 def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:

@@ -1,0 +1,81 @@
+"""A step of gradient descent on a multilayer perceptron, with the derivatives written out.
+
+Autograd takes about as long for a small batch as the arithmetic itself. Where a model is nothing but fully connected
+layers with ReLU between them, the chain rule (Rumelhart et al. 1986) is three lines, and each layer's gradient is added
+to its weights as it is multiplied out, so that no gradient is ever stored.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import nn
+
+
+class Perceptron:
+    """The weights of a module that is a multilayer perceptron; steps change them in place.
+
+    Args:
+        weights: (out, in) of each layer.
+        biases: (out,) of each layer.
+    """
+
+    def __init__(self, weights: list[torch.Tensor], biases: list[torch.Tensor]) -> None:
+        self.weights, self.biases = weights, biases
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Self | None:
+        """The module's weights, if it is a chain of `Linear` with `ReLU` between them, and does nothing besides."""
+        if type(module) is not nn.Sequential or any(_hooked(part) for part in module.modules()):
+            return None
+        kinds = [type(part) for part in module]
+        if kinds[:1] != [nn.Flatten]:
+            return None
+        kinds, parts = kinds[1:], list(module)[1:]
+        if not kinds or kinds != [nn.Linear if index % 2 == 0 else nn.ReLU for index in range(len(kinds) // 2 * 2 + 1)]:
+            return None
+        layers = [part for part in parts if isinstance(part, nn.Linear)]
+        if any(layer.bias is None for layer in layers) or not all(p.requires_grad for p in module.parameters()):
+            return None
+        if len(list(module.parameters())) != 2 * len(layers):  # some are shared: no gradient is that of one layer
+            return None
+        return cls([layer.weight.data for layer in layers], [layer.bias.data for layer in layers])
+
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor, lr: float) -> torch.Tensor:
+        """One step against the gradient of the batch's mean cross entropy.
+
+        Args:
+            inputs: float32 (n, ...), standardised.
+            labels: int64 (n,).
+            lr: the step, > 0.
+
+        Returns:
+            Log-probability of every label before the step, (n, 1).
+        """
+        entering = [inputs.flatten(1)]
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            entering.append(torch.addmm(bias, entering[-1], weight.t()).relu_())
+        logits = torch.addmm(self.biases[-1], entering[-1], self.weights[-1].t())
+        log_probabilities = logits.log_softmax(1)
+        places = labels.view(-1, 1)
+        found = log_probabilities.gather(1, places)
+        # d(mean loss) / d(logits) = (softmax - one-hot) / n; the step is taken here, for all layers behind.
+        delta = log_probabilities.exp_().scatter_add_(1, places, found.new_full((1, 1), -1.0).expand_as(found))
+        delta.mul_(-lr / len(labels))
+        for index in range(len(self.weights) - 1, -1, -1):
+            before = None
+            if index:  # through the layer's weights as they were, and through the ReLU
+                before = torch.mm(delta, self.weights[index]).mul_(entering[index] > 0)
+            self.weights[index].addmm_(delta.t(), entering[index])
+            self.biases[index].add_(delta.sum(0))
+            if before is not None:
+                delta = before
+        return found
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether somebody watches or changes what passes a module."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
