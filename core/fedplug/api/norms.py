@@ -39,14 +39,13 @@ def of_layers(bound: Bound, layers: Layers) -> tuple[float, ...]:
 
 def implied(bound: Bound, order: float, layers: Layers) -> float | None:
     """The largest norm of that order that a bound leaves; None where it says nothing of it."""
-    largest = max(each(bound.norm))
     if of_scalars(bound):
-        return largest * sum(layers) ** (1 / order) if sum(layers) else math.inf
+        return max(each(bound.norm)) * sum(layers) ** (1 / order) if sum(layers) else math.inf
     if bound.order != order:
         return None
     if bound.per == "update":
-        return largest
-    norms = of_layers(bound, layers)
+        return max(each(bound.norm))
+    norms = of_layers(bound, layers)  # none, while no model is known
     return math.hypot(*norms) if order == 2 else math.fsum(norms)
 
 

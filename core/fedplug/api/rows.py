@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from fedplug.api.record import Amount, Count, Number, Record, Text
@@ -101,7 +102,7 @@ class Row(Record):
         round: counted from 1.
         accuracy: of the global model on the public test set, 0 to 1; of several groups, their mean. None where no
             client evaluated it.
-        loss: mean cross entropy of the same, in nats; NaN after a diverged round, and None where that was read back.
+        loss: mean cross entropy of the same, in nats; NaN after a diverged round, null in JSON.
         train_loss: mean over the clients' local training, in nats.
         client_accuracy: by client, of the global model on test data with the class mix of its training data.
         clients: who took part.
@@ -149,6 +150,10 @@ class Row(Record):
     unopened: list[Unopened] = dataclasses.field(default_factory=list)
     simulated: SimulatedTime | None = None
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.accuracy is not None and self.loss is None:  # whoever counts answers has a loss: JSON has no NaN
+            self.loss = math.nan
 
 
 def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
