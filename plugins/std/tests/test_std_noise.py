@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any
 
-import fedplug.api.effects
+import fedplug.api.releases
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Known, Layout, Noise, Seal, Server
@@ -47,7 +47,7 @@ def client(client_id: int = 0, **where: Any) -> Client:
 def known(norm: float | None = None, zone: str = "noised") -> Known:
     """What a link knows of values that are at most `norm` long, or of values that nothing bounds."""
     bounds = () if norm is None else (Bound(norm),)
-    clips = () if norm is None else (fedplug.api.effects.Clip("std.clip", Bound(norm)),)
+    clips = () if norm is None else (fedplug.api.releases.Clip("std.clip", Bound(norm)),)
     return Known(zone=zone, link="this", layers=(SIZE,), bounds=bounds, clips=clips)
 
 
