@@ -36,8 +36,8 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip editables hatchling
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
+	$(BIN)/pip install --quiet --constraint constraints.txt torch torchvision
+	$(BIN)/pip install --quiet --no-build-isolation --constraint constraints.txt \
 		-e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
 	@touch $(STAMP)
 
