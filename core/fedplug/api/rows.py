@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 from fedplug.api.record import Amount, Count, Number, Record, Text
 
@@ -151,9 +151,13 @@ class Row(Record):
     simulated: SimulatedTime | None = None
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.accuracy is not None and self.loss is None:  # whoever counts answers has a loss: JSON has no NaN
-            self.loss = math.nan
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` gave. Raises as there."""
+        row = super().from_json(text)
+        if row.accuracy is not None and row.loss is None:  # whoever counts answers has a loss: JSON has no NaN
+            row.loss = math.nan
+        return row
 
 
 def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
