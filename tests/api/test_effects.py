@@ -25,7 +25,7 @@ def test_a_seal_cannot_leave_out_what_it_holds() -> None:
     with pytest.raises(TypeError, match="range"):
         Seal(scheme="a test", opened_by="clients")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="range"):
-        Scramble(known_to=("client",), hides="values")  # type: ignore[call-arg]
+        Scramble(hides="values")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("found", [[Bound(1.0)], Bound(1.0), ("noise",), (1.0,), {"noise"}])

@@ -209,7 +209,7 @@ def test_a_seal_of_which_nobody_knows_what_it_holds_earns_no_credit(unknown: dic
 
 
 def test_a_scramble_leaves_the_weight_out_and_a_sum_of_plain_values_has_no_grid() -> None:
-    scramble = Scramble(known_to=("client",), hides="values", range=4.0, step=0.25)
+    scramble = Scramble(hides="values", range=4.0, step=0.25)
     scrambled = behind(Rounding(0.5), scramble)
     assert (scrambled.weighted, scrambled.grid) == (False, 0.25)
     assert behind(Rounding(0.5), Adds()).grid == 0  # weights are no whole numbers

@@ -72,7 +72,7 @@ def problems(*parts: Says) -> list[str]:
 
 CLIP, HIDE = Says("clip", Bound(1.0)), Says("hide", CoversSupport())
 SEAL = Says("seal", Seal(scheme="a test", opened_by="key_server", range=math.inf, step=0.0))
-SCRAMBLE = Says("scramble", Scramble(known_to=("aggregator",), hides="values", range=math.inf, step=0.0))
+SCRAMBLE = Says("scramble", Scramble(hides="values", range=math.inf, step=0.0))
 
 
 def noise(scale: Any, **stated: Any) -> Says:

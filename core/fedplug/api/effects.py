@@ -172,12 +172,10 @@ class Scramble(Checked):
     """Values become bytes that parties with a key turn back; no encryption whose sums stay closed to a server.
 
     Attributes:
-        known_to: who holds the key.
         hides: `values` from everybody else; `nothing proved` where no argument says so.
         range, step: as in `Seal`.
     """
 
-    known_to: tuple[Party, ...]
     hides: Literal["values", "nothing proved"]
     range: float = at_least(0, nan=True)
     step: float = at_least(0, nan=True)

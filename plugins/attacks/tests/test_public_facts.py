@@ -149,9 +149,9 @@ def test_steps_momentum_and_class_weights_follow_from_what_the_trainer_says() ->
 
 @pytest.mark.parametrize(("hides", "state"), [("values", Seen.ENCRYPTED), ("nothing proved", Seen.SCRAMBLED)])
 def test_a_scramble_without_a_proof_is_not_called_hidden(hides: Any, state: Seen) -> None:
-    assert sent((Scramble(known_to=("client",), hides=hides, range=1.0, step=0.0),)).closed == state
+    assert sent((Scramble(hides=hides, range=1.0, step=0.0),)).closed == state
     sealed = (Seal(scheme="test", opened_by="clients", range=1.0, step=0.0),)
-    assert sent(sealed, (Scramble(known_to=("client",), hides=hides, range=1.0, step=0.0),)).closed == Seen.ENCRYPTED
+    assert sent(sealed, (Scramble(hides=hides, range=1.0, step=0.0),)).closed == Seen.ENCRYPTED
 
 
 @pytest.mark.parametrize(("style", "state"), [("static", Seen.SCRAMBLED), ("keyed", Seen.ENCRYPTED)])

@@ -375,7 +375,7 @@ def test_it_states_its_words_and_who_reads_them(style: str, hides: Any) -> None:
     known = Known(zone="noised", layers=(4,), bounds=(Bound(1.0),))
     (stated,) = component.effects(known, party.ctx)
     assert stated == fedplug.Scramble(
-        known_to=("aggregator", "client"), hides=hides, range=2.0**42, step=2.0**-20
+        hides=hides, range=2.0**42, step=2.0**-20
     )  # fmt: skip
     behind = known.after((stated,))
     assert (behind.sealers, behind.weighted, behind.grid) == ((known.link,), False, 2.0**-20)

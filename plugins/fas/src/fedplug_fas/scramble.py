@@ -18,8 +18,7 @@ from fedplug_fas.words import Scrambler, to_values, to_words
 
 if TYPE_CHECKING:
 
-    from fedplug import Block, Client, Cohort, Context, Effects, Known, Party
-    from fedplug.wire.key_server_line import KeyServerLine
+    from fedplug import Block, Client, Cohort, Context, Effects, KeyServerLine, Known, Party
 
 
 class Scramble(fedplug.Sealer):
@@ -84,7 +83,7 @@ class Scramble(fedplug.Sealer):
         bits = self.options.fraction_bits
         return (
             fedplug.Scramble(
-                known_to=("aggregator", "client"), range=2.0 ** (62 - bits), step=2.0**-bits,
+                range=2.0 ** (62 - bits), step=2.0**-bits,
                 hides="values" if self.options.style == "keyed" else "nothing proved",
             ),
         )  # fmt: skip
