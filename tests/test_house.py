@@ -134,3 +134,27 @@ def test_each_module_has_a_test_module_of_its_name(room: str) -> None:
 def test_no_module_is_long(room: str) -> None:
     lengths = {path.name: path.read_text("utf-8").count("\n") for path in (CORE / room).glob("*.py")}
     assert not {name: length for name, length in lengths.items() if length > 300}
+
+
+PUBLIC = re.compile(
+    r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.cli\.options|\.console(\..*)?|\.testing(\..*)?)?"
+)
+"""What `docs/writing-a-plugin.md` names as public."""
+APPLICATIONS = {"attacks", "lab"}
+"""Plugins that drive runs rather than take part in them. They go deeper into the core."""
+INSIDE = {"fedplug_sensecrypt.profiles -> fedplug.round.protocol"}
+"""For an annotation: a section is handed the protocol when it subscribes to a run."""
+
+
+def test_plugins_use_the_public_api_alone() -> None:
+    root, inside = CORE.parents[1], set()
+    for path in [*root.glob("plugins/*/src/**/*.py"), *root.glob("plugins-contrib/*/src/**/*.py")]:
+        if path.relative_to(root).parts[1] in APPLICATIONS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            used = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            used += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in used:
+                if name.partition(".")[0] == "fedplug" and not PUBLIC.fullmatch(name):
+                    inside.add(f"{path.parent.name}.{path.stem} -> {name}")
+    assert inside == INSIDE

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe as Recipe
     from fedplug.recipe.sections import Around as Around
     from fedplug.recipe.sections import Section as Section
+    from fedplug.recipe.yaml_source import KeyPath as KeyPath
     from fedplug.runs.functions import check as check
     from fedplug.runs.functions import components as components
     from fedplug.runs.functions import open_run as open_run
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from fedplug.runs.result import Run as Run
     from fedplug.runs.settings import Settings as Settings
     from fedplug.wire.cohort import Cohort as Cohort
+    from fedplug.wire.key_server_line import KeyServerLine as KeyServerLine
 
 _NAMES = {
     "fedplug.api.base": "Component",
@@ -116,10 +118,12 @@ _NAMES = {
     "fedplug.privacy.accounting": "gaussian_delta gaussian_epsilon gaussian_noise_multiplier",
     "fedplug.recipe.recipe": "Recipe",
     "fedplug.recipe.sections": "Around Section",
+    "fedplug.recipe.yaml_source": "KeyPath",
     "fedplug.runs.functions": "check components open_run resume run",
     "fedplug.runs.result": "Run",
     "fedplug.runs.settings": "Settings",
     "fedplug.wire.cohort": "Cohort",
+    "fedplug.wire.key_server_line": "KeyServerLine",
     "pydantic": "Field",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limit, dynamic_clip, field_bits
 
 if TYPE_CHECKING:
-    from fedplug import Block, Party
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Block, Party, Recipe
     from fedplug_std.he_keys import Terms
 
 

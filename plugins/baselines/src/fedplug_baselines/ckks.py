@@ -31,8 +31,7 @@ from fedplug_std.he_blocks import Encryption
 from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Block, Client, Context, Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 

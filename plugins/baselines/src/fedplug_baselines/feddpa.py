@@ -35,8 +35,8 @@ from fedplug_baselines.feddpa_adam import MaskedAdam
 
 if TYPE_CHECKING:
     import torch
+    from fedplug import Recipe
     from fedplug.api.torch_model import TorchModel
-    from fedplug.recipe.recipe import Recipe
 
 
 class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):

@@ -16,7 +16,7 @@ from fedplug_std.gaussian import Gaussian, local_noise
 from fedplug_baselines.feddpa import FedDpa
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Recipe
 
 
 class FedDpaNoise(fedplug.Protector):

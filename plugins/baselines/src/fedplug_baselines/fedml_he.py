@@ -39,8 +39,7 @@ from numpy.typing import NDArray
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.key_server_line import KeyServerLine
+    from fedplug import KeyServerLine, Recipe
 
 
 class FedMLHE(fedplug.Negotiation):

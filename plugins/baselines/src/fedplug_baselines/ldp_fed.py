@@ -46,7 +46,7 @@ from fedplug_baselines.ldp_fed_mechanism import (
 )
 
 if TYPE_CHECKING:
-    from fedplug.wire.key_server_line import KeyServerLine
+    from fedplug import KeyServerLine
 
 
 class LdpFed(fedplug.Protector):

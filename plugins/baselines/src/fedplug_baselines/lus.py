@@ -21,8 +21,7 @@ from fedplug_std.per_sample import mean_gradient
 from fedplug_baselines.masks import count_of
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Effects, Known, Layout
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Block, Client, Context, Effects, Known, Layout, Recipe
     from numpy.typing import NDArray
 
 

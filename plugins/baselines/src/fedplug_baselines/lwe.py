@@ -47,9 +47,7 @@ from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, 
 from fedplug_baselines.lwe_options import LweOptions
 
 if TYPE_CHECKING:
-    from fedplug import Cohort
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.key_server_line import KeyServerLine
+    from fedplug import Cohort, KeyServerLine, Recipe
     from numpy.typing import NDArray
 
 

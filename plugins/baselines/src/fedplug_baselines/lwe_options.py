@@ -11,7 +11,7 @@ from fedplug_std.gaussian import NoiseOptions
 from fedplug_baselines.lwe_shares import Sharing
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Recipe
 
 
 class LweOptions(NoiseOptions):

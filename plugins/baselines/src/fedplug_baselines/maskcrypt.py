@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Recipe
 
 
 class MaskCrypt(fedplug.Negotiation):

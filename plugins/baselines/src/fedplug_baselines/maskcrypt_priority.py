@@ -17,9 +17,8 @@ from fedplug.api.types import ENCRYPTED, RETAINED
 from fedplug_std.per_sample import mean_gradient
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Effects, Known
+    from fedplug import Block, Client, Context, Effects, Known, Recipe
     from fedplug.api.types import Scores
-    from fedplug.recipe.recipe import Recipe
     from numpy.typing import NDArray
 
 

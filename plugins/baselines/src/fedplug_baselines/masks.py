@@ -11,8 +11,7 @@ from fedplug.api.types import ENCRYPTED
 from fedplug_std.scores import require_ranked, unknown_scorer
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context, Layout
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Client, Context, Layout, Recipe
     from numpy.typing import NDArray
 
 

@@ -18,7 +18,7 @@ from fedplug.api.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise, default_grid
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Recipe
 
 
 class NbAFL(fedplug.Protector):

@@ -13,8 +13,7 @@ from fedplug_std.per_sample import mean_gradient
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context, Layout
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Client, Context, Layout, Recipe
 
 
 class Ppsgd(fedplug.Trainer):

@@ -6,9 +6,21 @@ import math
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Effects, Field, Known, Noise, Reveals, at_client, hookimpl
+from fedplug import (
+    Block,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    KeyServerLine,
+    Known,
+    Noise,
+    Reveals,
+    at_client,
+    hookimpl,
+)
 from fedplug.api.errors import ProtectionError
-from fedplug.wire.key_server_line import KeyServerLine
 
 _CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 

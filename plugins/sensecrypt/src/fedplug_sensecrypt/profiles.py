@@ -6,15 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedplug import Around, Section
 from fedplug.api.component import Options
 from fedplug.api.effects import Reveals
-from fedplug.recipe.sections import Around, Section
 from fedplug.wire.record import KEY_SERVER, SERVER
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.recipe.yaml_source import KeyPath
+    from fedplug import KeyPath, Recipe
     from fedplug.round.protocol import Protocol
 
 

@@ -27,10 +27,9 @@ from fedplug_sensecrypt.simulated_clock import (
 )
 
 if TYPE_CHECKING:
+    from fedplug import KeyServerLine, Recipe
     from fedplug.api.context import Server
     from fedplug.api.reports import Reports
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.key_server_line import KeyServerLine
     from fedplug.wire.record import Wire
 
 _Counted = Mapping[str, Sequence[float]]  # operation -> count, seconds

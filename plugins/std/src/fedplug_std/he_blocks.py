@@ -35,10 +35,8 @@ from fedplug import Seal, at_client, at_key_server, hookimpl
 from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, Effects, KeyServer, Known, Reveals
+    from fedplug import Block, Client, Cohort, Context, Effects, KeyServer, KeyServerLine, Known, Recipe, Reveals
     from fedplug.api.role_records import Site
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.key_server_line import KeyServerLine
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms

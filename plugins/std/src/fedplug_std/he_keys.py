@@ -21,9 +21,8 @@ from fedplug.api.errors import FedplugError, MessageError, ProtectionError, TooF
 from fedplug.api.typed import is_count, shown
 
 if TYPE_CHECKING:
-    from fedplug import Client, Cohort, Context, KeyServer, Party
+    from fedplug import Client, Cohort, Context, KeyServer, KeyServerLine, Party
     from fedplug.api.effects import Party as SeenBy
-    from fedplug.wire.key_server_line import KeyServerLine
 
     from fedplug_std.he_blocks import Encryption
 

@@ -9,7 +9,7 @@ from fedplug.api.errors import ProtectionError
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedplug.recipe.recipe import Recipe
+    from fedplug import Recipe
 
 
 def unknown_scorer(recipe: Recipe, by: str | None) -> str:
