@@ -148,7 +148,7 @@ class Draws(Toy, fedplug.Scorer):
 class Own(Toy, fedplug.Negotiation):
     """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
 
-    plans = Plans(zones=frozenset({CLEAR, RETAINED}))
+    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -203,7 +203,8 @@ class Masks(Toy, fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """The zones that its plans can hold."""
-        return Plans(zones=frozenset({ENCRYPTED, self.options.rest}))
+        zones = frozenset({ENCRYPTED, self.options.rest})
+        return Plans(zones=zones, own=zones)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -250,7 +251,7 @@ class Halves(Toy, fedplug.Groups):
 class Silent(Toy, fedplug.Negotiation):
     """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
 
-    plans = Plans(zones=frozenset({CLEAR, RETAINED}))
+    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:

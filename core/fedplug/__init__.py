@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.base import Component as Component
     from fedplug.api.blocks import add_blocks as add_blocks
+    from fedplug.api.blocks import join_sums as join_sums
     from fedplug.api.component import Options as Options
     from fedplug.api.component import at_client as at_client
     from fedplug.api.component import at_key_server as at_key_server
@@ -99,7 +100,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "fedplug.api.base": "Component",
-    "fedplug.api.blocks": "add_blocks",
+    "fedplug.api.blocks": "add_blocks join_sums",
     "fedplug.api.component": "Options at_client at_key_server hookimpl",
     "fedplug.api.context": "Client Context KeyServer Party Server",
     "fedplug.api.data": "ClientData Dataset Examples PublicData",

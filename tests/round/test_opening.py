@@ -26,6 +26,7 @@ from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
@@ -35,7 +36,6 @@ from fedplug.runs.files import read_rows
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
-from fedplug.wire.post_office import PostOffice
 from fedplug_attacks.workshop import command as attack_command
 from toy_components import recipe_of, toy_catalog
 
@@ -150,16 +150,17 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
     plain = sealed("key_server", rounds=2, min_clients=2)
     folder = start_and_die(plain, settings, monkeypatch, 1)
     without: list[int] = []
-    usable = PostOffice.usable
+    take = Arrivals.take
 
-    def without_one(self: Any, replies: dict[int, Any], read: Any) -> dict[int, Any]:
-        if any(isinstance(reply, dict) and "blocks" in reply for reply in replies.values()):
-            without.append(3)
-            self.drop(3, "it left")
-            del replies[3]
-        return usable(self, replies, read)
+    def without_one(self: Arrivals, client_id: int, reply: Any) -> None:
+        if client_id != 3:
+            take(self, client_id, reply)
+            return
+        without.append(3)
+        self.office.drop(3, "it left")
+        self.lose(3)
 
-    monkeypatch.setattr(PostOffice, "usable", without_one)
+    monkeypatch.setattr(Arrivals, "take", without_one)
     resume(folder, settings)
     assert without == [3]
     assert rows_of(folder)[1].clients.answered == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +68,45 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
     return first.replace(
         values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks),
         meta={},  # what one client's block carried says nothing of the sum
+    )  # fmt: skip
+
+
+def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
+    """The sum of one zone over all clients, of the sums over some of them; those of no client may be in two.
+
+    Values, divisors and contributors add up; ciphertexts are added by the component that sealed them. Each join rounds
+    plain values to float32 once more.
+
+    Args:
+        sums: not empty; without positions of their own, where the fewest updates behind a value could not be told.
+        ctx: the server's context.
+
+    Raises:
+        ProtectionError: sums of different zones, kinds or sizes, or with positions.
+    """
+    first = sums[0]
+    for block in sums[1:]:
+        if (block.zone, block.sealed_by, block.size) != (first.zone, first.sealed_by, first.size):
+            raise ProtectionError(
+                f"some clients sent {block.size} {block.zone} scalars sealed by {block.sealed_by}, others {first.size} "
+                f"{first.zone} scalars sealed by {first.sealed_by}; a shared zone must have the same positions at "
+                "every client, protected alike"
+            )
+        if block.positions is not None or first.positions is not None:
+            raise ProtectionError(
+                f"sums of the {block.zone} zone came with positions of their own and cannot be joined; the negotiation "
+                "must name the zone in Plans.own"
+            )
+    if len(sums) == 1:
+        return first
+    if first.sealed_by is not None:
+        return ctx.component(first.sealed_by).join_sums(sums, ctx)  # type: ignore[no-any-return]
+    total = np.zeros(first.size, np.float64)
+    for block in sums:
+        total += block.plain()
+    return first.replace(
+        values=total.astype(np.float32), divisor=sum(block.divisor for block in sums),
+        contributors=sum(block.contributors for block in sums),
     )  # fmt: skip
 
 

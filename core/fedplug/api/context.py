@@ -95,7 +95,8 @@ class Server(Party):
     """The aggregation server. Holds no secret key and no client data.
 
     Attributes:
-        uploads: what arrived in this round, by client and zone; from before `aggregate` on.
+        uploads: what arrived in this round, by client and zone; from before `aggregate` on. Empty where the aggregator
+            adds uploads up as they arrive (`Wants.pieces`).
         cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
         model: a model to try vectors with, where a component needs one (`Wants.model`, `Reads.at_server`).
         vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one

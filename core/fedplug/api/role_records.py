@@ -71,11 +71,15 @@ class Wants:
         num_examples: clients tell how many examples they have, and weights follow from it.
         positions: clients send positions with every zone that is not encrypted, so the server sees the masks.
         model: `ctx.party.model` and `ctx.party.vector` at the server.
+        pieces: nothing but sums: `aggregate` of some clients' blocks, joined with those of the others
+            (`fedplug.join_sums`), is that of all. Uploads are then added up as they arrive, and none is kept; without
+            it, `ctx.party.uploads` holds them all.
     """
 
     num_examples: bool = False
     positions: bool = False
     model: bool = False
+    pieces: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fedplug.api.base import Component
 from fedplug.api.effects import Effects, Learns, Opens
+from fedplug.api.errors import ProtectionError
 from fedplug.api.role_records import Account, Plans, Reads, Scoring, Site, Wants
 
 if TYPE_CHECKING:
@@ -191,6 +192,19 @@ class Sealer(Protector, Opener, role=True):
     @abc.abstractmethod
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """The sum of blocks that this component sealed; at the server."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether `join_sums` adds sums up, so that the server need not keep uploads until the last one is there."""
+        return False
+
+    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+        """The sum of sums that `add_blocks` gave of different clients; asked where `joins`, of sums without positions.
+
+        Raises:
+            ProtectionError: it cannot be one; or, by default, always.
+        """
+        raise ProtectionError(f"{self.name} does not add sums up; override join_sums, or leave joins at False")
 
     def opens(self, known: Known, ctx: Context) -> Effects | None:
         """It undoes its own seal."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.context import Context
     from fedplug.api.links import Step
+    from fedplug.api.role_records import Plans
     from fedplug.api.types import Layout
     from fedplug.recipe.composition import Composition
 
@@ -244,7 +245,7 @@ def scores_problem(scores: Any, layout: Layout, per: str) -> str:
     return ""
 
 
-def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: frozenset[str]) -> str:
+def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: Plans) -> str:
     """What is wrong with the plan that a negotiation set; empty if nothing."""
     if not isinstance(plan, Plan):
         return f"it set a {type(plan).__name__} as the client's plan; it must be a fedplug.Plan"
@@ -252,9 +253,16 @@ def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: froz
         return f"its plan labels {len(plan.labels)} scalars, but the model has {layout.size}"
     if plan.zones != zones:
         return f"its plan knows the zones {', '.join(plan.zones)}; it must be made with ctx.zones: {', '.join(zones)}"
-    strange = [zone for zone, size in plan.sizes().items() if size and zone not in stated and zone != RETAINED]
-    if strange or (plan.sizes().get(RETAINED) and RETAINED not in stated):
-        strange = strange or [RETAINED]
-        named = ", ".join(sorted(stated))
+    held = [zone for zone, size in plan.sizes().items() if size]
+    strange = sorted(set(held) - stated.zones, key=lambda zone: zone == RETAINED)
+    if strange:
+        named = ", ".join(sorted(stated.zones))
         return f"its plan puts scalars into zone {strange[0]}, which its `plans` do not name: {named}"
+    # What is promised of a zone depends on whether all clients have it in the same place.
+    apart = [zone for zone in held if zone not in plan.shared | stated.own | {RETAINED}]
+    if apart:
+        return (
+            f"its plan does not share zone {apart[0]}, and its `plans` do not say so; name it in Plans.own, or in "
+            "Plan.shared where all clients have the same plan"
+        )
     return ""

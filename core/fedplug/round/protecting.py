@@ -52,8 +52,7 @@ class Protecting(PartySteps):
             )
         memory.protected = round
         negotiation = self.composition.negotiation
-        held = negotiation.plans.zones
-        if problem := borders.plan_problem(client.plan, client.ctx.layout, client.ctx.zones, held):
+        if problem := borders.plan_problem(client.plan, client.ctx.layout, client.ctx.zones, negotiation.plans):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.ctx)
         blocks, sizes, stated = {}, plan.sizes(), {}

@@ -34,11 +34,11 @@ from fedplug.api.events import (
     SetUpDone,
     Uploaded,
 )  # fmt: skip
-from fedplug.api.folded import stated_bounds
 from fedplug.api.roles import Groups
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.arrivals import Arrivals
 from fedplug.round.buffers import mean_of_buffers
 from fedplug.round.contexts import make_context
 from fedplug.round.sampling import sample
@@ -141,36 +141,33 @@ class Protocol:
         self.office.phase = "upload"
         charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
         self.events.tell(Asking(round, tuple(charged), "upload"))
-        sent = cohort.ask(self.steps.protect)
+        members = {group: cohort.group(group) for group in cohort.groups}
+        asked_of = {group: part.client_ids for group, part in members.items()}
+        arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, ctx, clock, asked_of)
+        cohort.gather(self.steps.protect, arrivals.take, arrivals.lose)
         self.events.tell(Uploaded(round, groups))
 
-        weights = self.server.remembered.weights
+        weights, arrived = self.server.remembered.weights, arrivals.arrived
         contributors: dict[str, int] = {}
         # Groups, positions, batch-norm statistics, and plans that follow from data or from who takes part: all of them
         # show who takes part, whatever noise the values have.
         shares_buffers = self.recipe.buffers == "mean"
         exposed = shares_buffers or not self.composition.negotiation.plans.public
-        members = {group: cohort.group(group) for group in cohort.groups}
-        stated = {zone: stated_bounds(ctx.steps(zone)) for zone in self.composition.links}
-        uploads = self.office.usable(sent, lambda client_id, sent: self.rules.read(sent, weights[client_id], stated))
-        for client_id, upload in uploads.items():
+        for client_id, upload in sorted(arrived.items()):
             if upload.unasked:
                 also = f"the upload of client {client_id} holds {upload.unasked}"
                 self.events.note(f"round {round + 1}: {also}; it is ignored")
-        self.server.uploads = {client_id: dict(upload.blocks) for client_id, upload in uploads.items()}
-        sums = {}
+        sums = {group: arrivals.close(group) for group in members}
+        self.office.require(len(arrived))
         for group, part in members.items():
-            self.server_model.show(group)
-            sums[group] = self.sums.add(part.client_ids, uploads, weights, ctx, clock)
-        self.office.require(len(uploads))
-        for group, part in members.items():
-            replies = {client_id: uploads[client_id] for client_id in part.client_ids if client_id in uploads}
+            replies = {client_id: arrived[client_id] for client_id in part.client_ids if client_id in arrived}
             if len(replies) < self.recipe.min_clients:
                 if set(part.groups[group]) & set(asked):
                     self.sums.skip(f"the sum of group {group}", f"{len(replies)} clients sent an update")
                 continue
             self.server.cohort = part.only(sorted(replies))
-            senders = {zone: [c for c, upload in replies.items() if zone in upload.blocks] for zone in sums[group]}
+            self.server_model.show(group)
+            senders = {zone: [c for c, upload in replies.items() if zone in upload.sizes] for zone in sums[group]}
             opened = self.sums.open(group, sums[group], senders, weights, ctx, clock, contributors)
             self.server_model.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
@@ -185,13 +182,13 @@ class Protocol:
         self.server.uploads, self.server.cohort = {}, None
         self._note_uncovered(ctx)
         sizes = {
-            zone: sum(upload.blocks[zone].size for upload in uploads.values() if zone in upload.blocks) / len(uploads)
+            zone: sum(upload.sizes.get(zone, 0) for upload in arrived.values()) / len(arrived)
             for zone in self.recipe.zones
         }
-        shares = {client_id: weights[client_id] for client_id in uploads}
+        shares = {client_id: weights[client_id] for client_id in sorted(arrived)}
         self.events.tell(Released(round, tuple(charged), shares, sizes, contributors, exposed))
         self.server_model.hide()
-        self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(uploads)), clock.seconds(), clock.own()))
+        self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(arrived)), clock.seconds(), clock.own()))
 
     def _note_uncovered(self, ctx: Context) -> None:
         for told in uncovered(self.composition, self.office, ctx):

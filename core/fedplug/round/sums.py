@@ -1,19 +1,16 @@
-"""The server's sums: each zone of each group is added up, opened as far as the server may, and made a mean."""
+"""The server's sums, when all uploads are in them: each is opened as far as the server may, and made a mean."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from fedplug.api.blocks import fewest_in, share_divisors
-from fedplug.api.errors import ClientError, FedplugError, OpenedBefore, ProtectionError, Refusal
+from fedplug.api.errors import ClientError, OpenedBefore, ProtectionError, Refusal
 from fedplug.api.events import SumWithheld, ZoneOpened
 from fedplug.api.folded import seal_of
-from fedplug.api.streams import watch_streams
 from fedplug.api.types import Block
 from fedplug.recipe.chains import amplified
 from fedplug.round import borders
-from fedplug.round.uploads import Upload, unlike
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
@@ -27,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Sums:
-    """Adds up what clients sent, and opens the sums.
+    """Opens what `Arrivals` has added up.
 
     Args:
         recipe, composition: the server's own.
         steps: what the key server is asked.
-        office: drops clients whose upload spoils a sum.
+        office: says which round it is.
         key_server: the line to the key server.
         events: told of sums that are opened, left out or withheld.
     """
@@ -59,55 +56,6 @@ class Sums:
         self.events.note(f"round {self.office.round + 1}: zone {zone} is skipped: {why}")
         if opened_before:
             self.events.tell(SumWithheld(self.office.round, zone))
-
-    def add(
-        self,
-        client_ids: list[int],
-        uploads: dict[int, Upload],
-        weights: dict[int, float],
-        ctx: Context,
-        clock: ServerClock,
-    ) -> dict[str, Block]:
-        """Sums each zone of a group; a client whose upload spoils a sum is dropped, and taken out of `uploads`."""
-        mine = {client_id: uploads[client_id] for client_id in client_ids if client_id in uploads}
-
-        def leave_out(client_id: int, reason: str) -> None:
-            self.office.drop(client_id, reason)
-            del mine[client_id], uploads[client_id]
-
-        while True:
-            for client_id, difference in unlike(mine, self.recipe.zones).items():
-                leave_out(client_id, f"its reply cannot be used: {difference}")
-            sums: dict[str, Block] = {}
-            try:
-                with clock("aggregate"):
-                    for zone in self.recipe.zones:
-                        blocks = {c: upload.blocks[zone] for c, upload in mine.items() if zone in upload.blocks}
-                        if blocks:
-                            sums[zone] = self._add_zone(zone, blocks, weights, ctx)
-                return sums
-            except FedplugError as error:
-                if error.client_id not in mine:
-                    raise
-                leave_out(error.client_id, f"its upload cannot be summed: {error}")
-
-    def _add_zone(self, zone: str, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """One zone's sum, as its aggregator gives it.
-
-        Raises:
-            ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
-        """
-        step = next(step for step in ctx.steps(zone) if step.link.hook == "aggregate")
-        known = dataclasses.replace(ctx, known=step.before)
-        with watch_streams() as drawn:
-            total = self.composition.one("aggregate", step.link.name, blocks=blocks, weights=weights, ctx=known)
-        problem, spoilt = borders.sum_problem(total, blocks, weights, step)
-        problem = problem or (borders.seed_problem(step) if drawn() else "")
-        if spoilt is not None:
-            raise ProtectionError(problem).blame(spoilt)
-        if problem:
-            raise ProtectionError(f"component {step.link.name}, hook aggregate, zone {zone}: {problem}")
-        return total  # type: ignore[no-any-return]
 
     def open(
         self,

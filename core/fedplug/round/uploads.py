@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -213,15 +213,28 @@ class UploadRules:
         return ""
 
 
-def unlike(uploads: Mapping[int, Upload], zones: Iterable[str]) -> dict[int, str]:
+Shape = tuple[int | None, bool]
+"""Scalars of a block, if all must have as many, and whether weights are multiplied in."""
+
+
+def shapes_of(upload: Upload) -> dict[str, Shape]:
+    """By zone, what must be alike at all clients."""
+    blocks = upload.blocks.items()
+    return {zone: (block.size if block.positions is None else None, block.weighted) for zone, block in blocks}
+
+
+def unlike(uploads: Mapping[int, Mapping[str, Shape]]) -> dict[int, str]:
     """Clients whose upload has another shape than those of more than half of their group, each with the difference.
 
     The server does not know the plan, but where a zone is shared all must have cut it alike. Where no shape has a
     majority nobody can be blamed, and the sum says what is wrong.
+
+    Args:
+        uploads: the shapes of each client's blocks.
     """
     found: dict[int, str] = {}
-    for zone in zones:
-        shapes = {c: _shape(upload.blocks[zone]) for c, upload in uploads.items() if zone in upload.blocks}
+    for zone in sorted({zone for shapes in uploads.values() for zone in shapes}):
+        shapes = {client_id: shapes[zone] for client_id, shapes in uploads.items() if zone in shapes}
         for client_id, usual in _odd(shapes).items():
             differs = f"its {zone} block has {_said(shapes[client_id])}, those of most others {_said(usual)}"
             found.setdefault(client_id, differs)
@@ -238,11 +251,6 @@ def _odd(features: Mapping[int, Hashable]) -> dict[int, Any]:
     return {client_id: usual for client_id, feature in features.items() if feature != usual}
 
 
-def _shape(block: Block) -> tuple[int | None, bool]:
-    """Scalars, if all must have as many, and whether weights are multiplied in."""
-    return (block.size if block.positions is None else None), block.weighted
-
-
-def _said(shape: tuple[int | None, bool]) -> str:
+def _said(shape: Shape) -> str:
     size = "positions of its own" if shape[0] is None else f"{shape[0]} scalars"
     return f"{size}{', weighted' if shape[1] else ''}"

@@ -85,11 +85,20 @@ class PostOffice:
         for client_id in client_ids:
             self._held[client_id].append(call)
 
-    def ask(self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...]) -> dict[int, Any]:
-        """Sends what was held back and one question to each client that has not dropped out of this round.
+    def ask(
+        self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...], *,
+        take: Callable[[int, Any], Any] = lambda _, value: value, lose: Callable[[int], None] = lambda _: None,
+    ) -> dict[int, Any]:  # fmt: skip
+        """Sends what was held back and one question to each of these clients.
 
-        Raises:
-            TooFewClients: fewer than `min_clients` clients are left in the round.
+        Args:
+            client_ids: that have not dropped out of this round.
+            method, payload: the question.
+            take: is handed each client's answer as it arrives, and gives what is to be kept of it.
+            lose: is told of each client that gives none.
+
+        Returns:
+            What is kept of each answer, by client, ascending.
         """
         question = Call.of(method, payload, "client", self.round)
         component, name = named(method)
@@ -103,13 +112,15 @@ class PostOffice:
                     reply = self._read(client_id, answer)
                 except (ClientError, MessageError) as error:
                     self.dropped[client_id], reports = one_line(str(error), _LONGEST_REASON), Reports()
+                    lose(client_id)
                 else:
                     if reply.behind:
                         behind.append(client_id)
                         continue
-                    value, reports = reply.value, reply.reports
-                    values[client_id] = value
-                    self.hear(component.name, name, value)
+                    reports = reply.reports
+                    self.hear(component.name, name, reply.value)
+                    values[client_id] = take(client_id, reply.value)
+                    del reply
                     self.answers[component.name, name, client_id] += 1
                 answered += 1
                 self.events.tell(
@@ -117,6 +128,8 @@ class PostOffice:
                 )
         lost = "its process was started again, and what it has missed is no longer known"
         self.dropped |= dict.fromkeys(behind, lost)
+        for client_id in behind:
+            lose(client_id)
         return dict(sorted(values.items()))
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Adds, Block, Context, Effects, Field, Known, Misplaced, Seal, add_blocks, hookimpl
+from fedplug import Adds, Block, Context, Effects, Field, Known, Misplaced, Seal, Wants, add_blocks, hookimpl
 from fedplug_std.gaussian import NoiseOptions
 
 
@@ -42,6 +42,11 @@ class TwoServer(fedplug.Aggregator):
             f"with poisson sampling, sums that {central[0].name} noises are divided by the expected weight, so "
             "server_lr and divide_by have no effect on them; leave both out"
         ]
+
+    @property
+    def wants(self) -> Wants:
+        """Sums of some clients and of the others add up, and so do their divisors."""
+        return Wants(pieces=type(self).aggregate is TwoServer.aggregate)
 
     def sums(self, known: Known, ctx: Context) -> Effects:
         """A sum; what is encrypted must be for the key server to open.

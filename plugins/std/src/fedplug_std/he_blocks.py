@@ -221,6 +221,15 @@ class Encryption(fedplug.Sealer):
         """Adds the clients' ciphertexts at the server, which holds no secret key."""
         return he_sums.add_blocks(self, blocks, ctx)
 
+    @property
+    def joins(self) -> bool:
+        """Whether it adds as the schemes here do: whoever packs blocks otherwise may have to join sums otherwise."""
+        return type(self).add_blocks is Encryption.add_blocks
+
+    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+        """Adds the ciphertexts of sums of different clients."""
+        return he_sums.join_sums(self, sums, ctx)
+
     @hookimpl
     def postprocess(self, block: Block, ctx: Context) -> Block:
         """Decrypts the weighted sum where the key is, unless it holds too few updates."""

@@ -11,6 +11,7 @@ encrypted in blocks of global positions, so that clients whose masks differ stil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,11 +84,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
         he_positions.check_uploads(component, blocks, ctx.layout.size)
     else:
         he_gathered.check_uploads(component, blocks, component.codec(terms))
-    contributors = sum(block.contributors for block in blocks.values())
-    if contributors > terms["max_clients"]:
-        raise ProtectionError(
-            f"a sum of {contributors} updates could overflow: max_clients={terms['max_clients']}; raise max_clients"
-        )
+    _require_room(sum(block.contributors for block in blocks.values()), terms)
     weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # whoever else adds was told none
     for client_id, block in blocks.items():
         weight = weights.get(client_id, block.divisor)
@@ -99,6 +96,22 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
     if scattered:
         return he_positions.add(component, context, blocks, ctx)
     return he_gathered.add(component, context, blocks, ctx)
+
+
+def join_sums(component: Encryption, sums: Sequence[Block], ctx: Context) -> Block:
+    """Adds sums of different clients, of gathered blocks.
+
+    Raises:
+        ProtectionError: more updates than a sum can hold.
+    """
+    context, terms = context_of(component, ctx.party)
+    contributors = sum(block.contributors for block in sums)
+    _require_room(contributors, terms)
+    with ctx.party.operation(f"{component.name}.add", sum(len(block.ciphertexts) for block in sums)):
+        parts = [(f"sum {number}", block.ciphertexts) for number, block in enumerate(sums)]
+        ciphertexts = component.backend.add(context, parts, component.slots)
+    divisor = sum(block.divisor for block in sums)
+    return sums[0].replace(ciphertexts=ciphertexts, contributors=contributors, divisor=divisor, meta={})
 
 
 def postprocess(component: Encryption, block: Block, ctx: Context) -> Block:
@@ -127,6 +140,13 @@ def postprocess(component: Encryption, block: Block, ctx: Context) -> Block:
     else:
         values = he_positions.values(component, codec, rows[:, 1:], claimed, block.positions)
     return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+
+
+def _require_room(contributors: int, terms: Terms) -> None:
+    if contributors > terms["max_clients"]:
+        raise ProtectionError(
+            f"a sum of {contributors} updates could overflow: max_clients={terms['max_clients']}; raise max_clients"
+        )
 
 
 def _check_seal(component: Encryption, client_id: int, block: Block, terms: Terms) -> None:

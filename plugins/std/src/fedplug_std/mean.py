@@ -25,7 +25,8 @@ class Mean(fedplug.Aggregator):
     @property
     def wants(self) -> Wants:
         """Clients must tell how many examples they hold, where weights follow from that."""
-        return Wants(num_examples=self.options.weighting == "examples")
+        adds = type(self).aggregate is Mean.aggregate  # what another rule gives of some clients says nothing of all
+        return Wants(num_examples=self.options.weighting == "examples", pieces=adds)
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """Weight of a client, in (0, 1]: relative to the largest data set."""

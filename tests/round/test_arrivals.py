@@ -1,0 +1,150 @@
+"""Uploads as they arrive: sums in pieces are the sums of all, and the server keeps no more than a piece of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from faulty_clients import OWN, PLAIN, PUSH, tampered, with_block
+from fedplug import Block, Context, hookimpl
+from fedplug.engines.base import Engine
+from fedplug.round import arrivals
+from fedplug.round.arrivals import Arrivals, joins
+from fedplug.round.protocol import Protocol
+from fedplug_std.mean import Mean
+from toy_components import Outcome, build, initial_vector, paraaegis, recipe_of, run_protocol
+
+SIZE = 650
+CLIENTS = 7
+
+
+def many(plain: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**plain, "rounds": 2, "data": {**plain["data"], "clients": CLIENTS}, **changes}
+
+
+SEALED = recipe_of("encrypted", [{"use": "std.bfv", "range": 0.1}], train=PUSH)
+HELD = recipe_of("encrypted", [{"use": "std.bfv", "range": 0.1, "key_holder": "key_server"}], train=PUSH)
+
+
+@pytest.fixture
+def _pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "_AT_ONCE", 2 * SIZE)
+
+
+def shuffled(protocol: Protocol, engine: Engine) -> None:
+    """Has replies arrive in another order than questions are sent."""
+    exchange = engine.exchange
+
+    def late(messages: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        answers = list(exchange(messages))
+        yield from [answers[at] for at in np.random.default_rng(len(answers)).permutation(len(answers))]
+
+    engine.exchange = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("plain", [PLAIN, SEALED, HELD], ids=["plain", "bfv", "held"])
+def test_sums_in_pieces_are_the_sums_of_all(plain: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run_protocol(many(plain))
+    monkeypatch.setattr(arrivals, "_AT_ONCE", 2 * SIZE)
+    pieces = run_protocol(many(plain))
+    assert np.abs(pieces.vector - whole.vector).max() < 1e-7
+    assert not np.array_equal(whole.vector, initial_vector(many(plain)))
+    assert [row.clients.answered for row in pieces.rows] == [CLIENTS, CLIENTS]
+    later = run_protocol(many(plain), prepare=shuffled)
+    assert np.array_equal(later.vector, pieces.vector)
+
+
+@pytest.mark.usefixtures("_pieces_of_two")
+def test_the_server_holds_a_piece_of_the_uploads_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    most: list[int] = []
+    take = Arrivals.take
+
+    def watched(self: Arrivals, client_id: int, reply: Any) -> None:
+        take(self, client_id, reply)
+        groups = self._groups.values()
+        most.append(sum(len(here) for group in groups for here in group._here))
+
+    monkeypatch.setattr(Arrivals, "take", watched)
+    run_protocol(many(SEALED))
+    assert max(most) == 1  # a piece of two is added up as soon as both are there
+    most.clear()
+    run_protocol(many(OWN))
+    assert max(most) == CLIENTS  # of positions of their own nobody knows the fewest behind a value before the end
+
+
+def mean_without(plain: dict[str, Any], client: int) -> Any:
+    """The model after one round of equal weights in which one client does not take part."""
+
+    def silent(protocol: Protocol, engine: Engine) -> None:
+        take = Arrivals.take
+
+        def without(self: Arrivals, client_id: int, reply: Any) -> None:
+            if client_id == client:
+                self.office.drop(client_id, "left out")
+                self.lose(client_id)
+            else:
+                take(self, client_id, reply)
+
+        patch.setattr(Arrivals, "take", without)
+
+    with pytest.MonkeyPatch.context() as patch:
+        return run_protocol(plain, prepare=silent).vector
+
+
+FAULTS = {
+    "nan": lambda block: block.replace(values=block.values * np.nan),
+    "huge": lambda block: block.replace(values=np.full(SIZE, 3e38, np.float32)),
+    "short": lambda block: block.replace(size=5, values=block.values[:5]),
+    "weighted": lambda block: block.replace(weighted=True),
+}
+
+
+@pytest.mark.usefixtures("_pieces_of_two")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_upload_that_spoils_a_piece_costs_its_client_the_round_alone(fault: str) -> None:
+    """Client 1 answers in the first piece, before anybody knows what most uploads look like."""
+    plain = {**many(PLAIN), "rounds": 1}
+    outcome: Outcome = tampered(plain, with_block(FAULTS[fault]))
+    assert outcome.rows[0].clients.answered == CLIENTS - 1
+    assert list(outcome.rows[0].clients.dropped) == [1]
+    assert np.allclose(outcome.vector, mean_without(plain, 1), atol=1e-7)
+
+
+class Largest(Mean):
+    """Another rule, which makes nothing of sums of some clients."""
+
+    name = "toy.largest"
+
+    @hookimpl
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        """The largest value of each scalar."""
+        first = next(iter(blocks.values()))
+        return first.replace(values=np.max([block.plain() for block in blocks.values()], axis=0))
+
+    def sums(self, known: fedplug.Known, ctx: Context) -> fedplug.Effects | None:
+        """Says nothing."""
+        return None
+
+
+def test_what_is_no_sum_is_not_made_of_pieces() -> None:
+    assert Mean(Mean.Options()).wants.pieces
+    assert not Largest(Mean.Options()).wants.pieces
+
+
+@pytest.mark.parametrize(
+    ("plain", "joined"),
+    [
+        (PLAIN, True), (SEALED, True), (paraaegis(0.5), True), (OWN, False),
+        (recipe_of(aggregate={"use": "toy.peek"}), False),
+        (recipe_of("encrypted", [{"use": "fas.scramble"}], postprocess={"encrypted": ["fas.scramble"]}), False),
+    ],
+)  # fmt: skip
+def test_only_sums_of_shared_positions_that_join_are_joined(plain: dict[str, Any], joined: bool) -> None:
+    protocol, engine, _ = build(plain)
+    try:
+        assert joins(protocol.composition, protocol.context(0)) is joined
+    finally:
+        engine.close()
