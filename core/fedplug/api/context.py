@@ -143,7 +143,8 @@ class Client(Party):
         vector: float32 (P,), the global model this client last adopted.
         personal: float32 (P,), the model of its own that this client trains from and uses, where the recipe's
             `postprocess.retained` makes one; None where it uses the global model.
-        update: float32 (P,), local model minus the one training started from, after training; None before.
+        update: float32 (P,), local model minus the one training started from: from training until it is protected; None
+            before and after.
         scores: what each scorer said this round, by its name.
         plan: this round's plan; set by the negotiation.
         said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.

@@ -35,6 +35,11 @@ class Protecting(PartySteps):
             ProtectionError: there is no update or no plan of this round, or it was asked for before.
         """
         memory, round = client.remembered, client.ctx.round
+        if memory.protected >= round:
+            raise ProtectionError(
+                f"client {client.client_id} has protected its update of round {round + 1} already; a second upload "
+                "would carry other noise over the same values"
+            )
         if client.update is None or memory.trained != round:
             raise ProtectionError(
                 f"client {client.client_id} has not trained in round {client.ctx.round + 1}: its process was started "
@@ -44,11 +49,6 @@ class Protecting(PartySteps):
             raise ProtectionError(
                 f"client {client.client_id} has no plan in round {client.ctx.round + 1}; the negotiation must set "
                 "client.plan"
-            )
-        if memory.protected >= round:
-            raise ProtectionError(
-                f"client {client.client_id} has protected its update of round {round + 1} already; a second upload "
-                "would carry other noise over the same values"
             )
         memory.protected = round
         negotiation = self.composition.negotiation
@@ -79,6 +79,8 @@ class Protecting(PartySteps):
             client.reports.churn = moved / plan.labels.size
         client.reports.log = dict(client.log)
         client.log.clear()
+        if self.probe is None:  # whoever probes compares with it
+            client.update = None
         return upload.to_plain()
 
     def _in_blocks(self, plan: Plan, ctx: Context) -> Plan:

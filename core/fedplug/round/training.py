@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.hosted import HostedClient
-    from fedplug.round.probe import OneBatch
 
 _MACHINES = 1e-4
 """By how much public scores may differ between machines, relative; whoever states noise by them leaves more room."""
@@ -36,8 +35,6 @@ class Training(PartySteps):
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         super().__init__(recipe, composition)
         self._public: dict[str, tuple[Any, Mapping[int, Scores]]] = {}
-        self.probe: OneBatch | None = None
-        """Set from outside a run only, on parties that were taken back to a checkpoint; no message can set it."""
 
     @at_client
     def train(self, client: HostedClient) -> None:
