@@ -219,5 +219,8 @@ class Block:
             return self.plain()
         total = self.plain().astype(np.float64)
         divisor = np.asarray(self.divisor, np.float64)
+        there = divisor > 0
         with np.errstate(over="ignore"):  # whoever uses a mean looks whether it is finite
-            return np.divide(total, divisor, out=np.zeros_like(total), where=divisor > 0).astype(np.float32)
+            np.divide(total, divisor, out=total, where=there)
+            total[~np.broadcast_to(there, total.shape)] = 0
+            return total.astype(np.float32)

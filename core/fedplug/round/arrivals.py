@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fedplug.wire.post_office import PostOffice
     from fedplug.wire.server_clock import ServerClock
 
-_AT_ONCE = 1 << 25
-"""Scalars of all the uploads of a piece together: 128 MiB of float32."""
+_AT_ONCE = 1 << 24
+"""Scalars of all the uploads of a piece together: 64 MiB of float32."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,7 +84,6 @@ class Arrivals:
             upload = self.rules.read(reply, self.server.weights[client_id], self.stated)
         except MessageError as error:
             self.office.drop(client_id, f"its reply cannot be used: {error}")
-            self.lose(client_id)
             return
         sizes = {zone: block.size for zone, block in upload.blocks.items()}
         self.arrived[client_id] = Arrived(sizes, shapes_of(upload), upload.buffers, upload.unasked)
@@ -92,9 +91,9 @@ class Arrivals:
             self.server.uploads[client_id] = dict(upload.blocks)
         self._group_of[client_id].take(client_id, upload)
 
-    def lose(self, client_id: int) -> None:
-        """A client that was asked does not answer in this round."""
-        self._group_of[client_id].resolve(client_id)
+    def done(self, client_id: int) -> None:
+        """A client's reply was taken, or it gives none in this round; adds up what is complete now."""
+        self._group_of[client_id].done(client_id)
 
     def close(self, group: str) -> dict[str, Block]:
         """The sums of a group by zone, when nobody will answer any more."""
@@ -168,7 +167,7 @@ class _Group:
 
     def __init__(self, name: str, asked: list[int], round: Arrivals) -> None:
         self.name, self.asked, self.round = name, asked, round
-        size = len(asked) if round.together else max(2, _AT_ONCE // max(1, round.ctx.layout.size))
+        size = len(asked) if round.together else max(1, _AT_ONCE // max(1, round.ctx.layout.size))
         pieces = [asked[start : start + size] for start in range(0, len(asked), max(1, size))]
         self._piece_of = {client_id: number for number, piece in enumerate(pieces) for client_id in piece}
         self._missing = [set(piece) for piece in pieces]
@@ -178,9 +177,8 @@ class _Group:
 
     def take(self, client_id: int, upload: Upload) -> None:
         self._here[self._piece_of[client_id]][client_id] = upload
-        self.resolve(client_id)
 
-    def resolve(self, client_id: int) -> None:
+    def done(self, client_id: int) -> None:
         """A client has answered, or will not; the first pieces are added up once this is true of all in them."""
         self._missing[self._piece_of[client_id]].discard(client_id)
         while not self.round.together and self._added < len(self._here) and not self._missing[self._added]:
@@ -216,21 +214,19 @@ class _Group:
 
     def _add_piece(self) -> None:
         """Adds up the next piece, uploads of different shapes apart: nobody knows yet which is that of most."""
-        uploads = dict(sorted(self._here[self._added].items()))
-        self._here[self._added] = {}
+        uploads, self._here[self._added] = self._here[self._added], {}
         self._added += 1
         alike: dict[Hashable, dict[int, Upload]] = {}
-        for client_id, upload in uploads.items():
-            shape: Hashable = None
-            if not self.round.together:
-                shape = tuple(sorted(self.round.arrived[client_id].shapes.items()))
-            alike.setdefault(shape, {})[client_id] = upload
-        del uploads
+        for client_id in sorted(uploads):
+            shapes = self.round.arrived[client_id].shapes
+            shape: Hashable = None if self.round.together else tuple(sorted(shapes.items()))
+            alike.setdefault(shape, {})[client_id] = uploads.pop(client_id)
         for shape, some in alike.items():
             sums = self.round.add(self.name, some, float(np.finfo(np.float32).max) / len(self._here))
             if some:
                 part = self._parts.setdefault(shape, _Part([], {}))
                 part.clients += some
+                some.clear()  # uploads may be large, and so is what joining takes
                 self._join(part.sums, sums)
 
     def _join(self, sums: dict[str, Block], more: Mapping[str, Block]) -> None:

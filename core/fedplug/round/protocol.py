@@ -144,7 +144,7 @@ class Protocol:
         members = {group: cohort.group(group) for group in cohort.groups}
         asked_of = {group: part.client_ids for group, part in members.items()}
         arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, ctx, clock, asked_of)
-        cohort.gather(self.steps.protect, arrivals.take, arrivals.lose)
+        cohort.gather(self.steps.protect, arrivals.take, arrivals.done)
         self.events.tell(Uploaded(round, groups))
 
         weights, arrived = self.server.remembered.weights, arrivals.arrived

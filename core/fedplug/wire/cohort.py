@@ -56,18 +56,18 @@ class Cohort:
             self._office.require(len(replies))
         return replies
 
-    def gather(self, method: Callable[..., Any], take: Callable[[int, Any], None], lose: Callable[[int], None]) -> None:
+    def gather(self, method: Callable[..., Any], take: Callable[[int, Any], None], done: Callable[[int], None]) -> None:
         """Like `ask`, but keeps no reply: each is handed to `take` as it arrives, in whatever order.
 
         Args:
             method: runs at every client.
             take: is handed each client and its reply.
-            lose: is told of each client that gives none.
+            done: is told of each client when its reply was taken and nothing else holds it, or when it gives none.
 
         Raises:
             TooFewClients: fewer than `min_clients` are left in the round.
         """
-        self._office.require(len(self._office.ask(self.client_ids, method, (), take=take, lose=lose)))
+        self._office.require(len(self._office.ask(self.client_ids, method, (), take=take, done=done)))
 
     def tell(self, method: Callable[..., Any], *payload: Any) -> None:
         """Runs `method(client, *payload)` before the next question to each client.

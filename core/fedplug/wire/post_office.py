@@ -87,7 +87,7 @@ class PostOffice:
 
     def ask(
         self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...], *,
-        take: Callable[[int, Any], Any] = lambda _, value: value, lose: Callable[[int], None] = lambda _: None,
+        take: Callable[[int, Any], Any] = lambda _, value: value, done: Callable[[int], None] = lambda _: None,
     ) -> dict[int, Any]:  # fmt: skip
         """Sends what was held back and one question to each of these clients.
 
@@ -95,7 +95,7 @@ class PostOffice:
             client_ids: that have not dropped out of this round.
             method, payload: the question.
             take: is handed each client's answer as it arrives, and gives what is to be kept of it.
-            lose: is told of each client that gives none.
+            done: is told of each client when its answer was taken and nothing here holds it, or when it gives none.
 
         Returns:
             What is kept of each answer, by client, ascending.
@@ -110,9 +110,9 @@ class PostOffice:
             for client_id, answer in self._exchange(asked, question):
                 try:
                     reply = self._read(client_id, answer)
+                    del answer  # an upload may be large, and the next one is being made
                 except (ClientError, MessageError) as error:
                     self.dropped[client_id], reports = one_line(str(error), _LONGEST_REASON), Reports()
-                    lose(client_id)
                 else:
                     if reply.behind:
                         behind.append(client_id)
@@ -122,6 +122,7 @@ class PostOffice:
                     values[client_id] = take(client_id, reply.value)
                     del reply
                     self.answers[component.name, name, client_id] += 1
+                done(client_id)
                 answered += 1
                 self.events.tell(
                     ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
@@ -129,7 +130,7 @@ class PostOffice:
         lost = "its process was started again, and what it has missed is no longer known"
         self.dropped |= dict.fromkeys(behind, lost)
         for client_id in behind:
-            lose(client_id)
+            done(client_id)
         return dict(sorted(values.items()))
 
     @property
@@ -150,6 +151,7 @@ class PostOffice:
         for address, answer in self.transport.exchange(messages):
             self.waited += time.perf_counter() - started
             yield by_address[address], answer
+            del answer
             started = time.perf_counter()
 
     def _read(self, client_id: int, answer: Message | Exception) -> Reply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fedplug.api.errors import ProtectionError
+from fedplug_std import quantise
 from fedplug_std.quantise import FixedPoint, most_bits, round_to_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,9 @@ def test_packed_sums_equal_plain_sums(field_bits: int, clients: int, size: int, 
     slots = sum((numbers.pack(code) for code in codes), np.zeros((size + 1) // 2, np.int64))
     fields = numbers.unpack(slots, size)
     assert np.array_equal(fields, np.sum(codes, axis=0))
+    with pytest.MonkeyPatch.context() as patch:  # some values at a time, the same slots
+        patch.setattr(quantise, "_AT_ONCE", 3)
+        assert np.array_equal(numbers.quantise_packed(updates[0])[0], numbers.pack(codes[0]))
     total = numbers.dequantise_sum(fields, clients)
     rounding = 1e-6 * clients * range_  # float32 of the result
     assert np.abs(total - updates.sum(0)).max(initial=0) <= clients * numbers.step / 2 + rounding

@@ -51,8 +51,10 @@ def protect(component: Encryption, block: Block, client: Client, ctx: Context) -
     else:
         payload, saturated = he_positions.payload(component, codec, values, block.positions)
     client.log[f"{component.name}.saturated"] = saturated
+    del values
     rows = np.empty((len(payload), component.slots), payload.dtype)
     rows[:, 0], rows[:, 1:] = codec.count_unit, payload
+    del payload
     with client.operation(f"{component.name}.encrypt", len(rows)):
         ciphertexts = component.backend.encrypt(context, rows)
     return block.replace(

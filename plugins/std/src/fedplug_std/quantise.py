@@ -14,6 +14,9 @@ import numpy as np
 from fedplug.api.errors import ProtectionError
 from numpy.typing import NDArray
 
+_AT_ONCE = 1 << 18
+"""Slots that are filled before the next ones."""
+
 
 def most_bits(field_bits: int, max_clients: int) -> int:
     """The largest number of bits with `max_clients * (2^bits - 1) < 2^field_bits`; 0 if not even one bit fits."""
@@ -89,11 +92,28 @@ class FixedPoint:
         Raises:
             ProtectionError: a value is NaN or infinite.
         """
+        _require_finite(values)
         scaled, saturated = _clipped(values, self.range)
         scaled *= self.offset / self.range
         codes = np.rint(scaled, out=scaled).astype(np.int64)
         codes += self.offset
         return codes, saturated
+
+    def quantise_packed(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+        """`quantise`, then `pack`, some values at a time: codes take four times the memory of float32 values."""
+        _require_finite(values)
+        half, beyond = (len(values) + 1) // 2, 0.0
+        slots = np.empty(half, np.int64)
+        for start in range(0, half, _AT_ONCE):
+            stop = min(half, start + _AT_ONCE)
+            (low, saturated_low), (high, saturated_high) = (
+                self.quantise(values[at + start : at + stop]) for at in (0, half)
+            )
+            high <<= self.field_bits
+            slots[start:stop] = low
+            slots[start : start + len(high)] |= high
+            beyond += saturated_low * len(low) + saturated_high * len(high)
+        return slots, beyond / max(1, len(values))
 
     def pack(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Two codes a slot, shape (ceil(n / 2),): the first half of the codes low, the second half high."""
@@ -153,6 +173,7 @@ def round_to_grid(values: NDArray[Any], range: float, grid: float) -> tuple[NDAr
     Raises:
         ProtectionError: a value is NaN or infinite.
     """
+    _require_finite(values)
     rounded, saturated = _clipped(values, range)
     rounded /= grid
     np.rint(rounded, out=rounded)
@@ -160,19 +181,20 @@ def round_to_grid(values: NDArray[Any], range: float, grid: float) -> tuple[NDAr
     return rounded, saturated
 
 
+def _require_finite(values: NDArray[Any]) -> None:
+    if not values.size or (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN, if there is one
+        return
+    bad = values.size - np.count_nonzero(np.isfinite(values))
+    raise ProtectionError(
+        f"{bad} of {values.size} values are NaN or infinite and cannot be encrypted; the local training diverged: "
+        "lower its learning rate, or clip the update"
+    )
+
+
 def _clipped(values: NDArray[Any], range: float) -> tuple[NDArray[np.float64], float]:
     """A float64 copy clipped to [-range, range], and the share of values beyond."""
     clipped = np.array(values, np.float64)
-    if not clipped.size:
-        return clipped, 0.0
-    lowest, highest = clipped.min(), clipped.max()  # NaN, if there is one
-    if not (np.isfinite(lowest) and np.isfinite(highest)):
-        bad = clipped.size - np.count_nonzero(np.isfinite(clipped))
-        raise ProtectionError(
-            f"{bad} of {clipped.size} values are NaN or infinite and cannot be encrypted; the local training diverged: "
-            "lower its learning rate, or clip the update"
-        )
-    if -range <= lowest and highest <= range:
+    if not clipped.size or (-range <= clipped.min() and clipped.max() <= range):
         return clipped, 0.0
     saturated = np.count_nonzero(np.abs(clipped) > range) / clipped.size
     np.clip(clipped, -range, range, out=clipped)
