@@ -69,18 +69,21 @@ class Sums:
     ) -> dict[str, Block]:
         """Runs the postprocess links of the server and the key server on a group's sums; clients run the others.
 
-        Zones whose sum must not be opened, or does not open, are left out. `contributors` learns the fewest behind any
-        value of the others. Where clients encrypt positions that others send plain, the parts meet at the key server.
+        Sums are taken out of `sums`; those that must not be opened, or do not open, are left out. `contributors` learns
+        the fewest behind any value of the others. Where clients encrypt positions that others send plain, the parts
+        meet at the key server.
         """
         ready: dict[str, Block] = {}
         # Plain sums first: what is opened at the key server takes them along.
-        for zone, block in sorted(sums.items(), key=lambda item: item[1].sealed_by is not None):
+        for zone in sorted(sums, key=lambda zone: sums[zone].sealed_by is not None):
+            block = sums.pop(zone)  # ciphertexts are large, and not needed once they are open
             plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
             plain = plain if block.positions is not None else []
             found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
+            fewest = fewest_in(block)
+            del block
             if found is None:
                 continue
-            fewest = fewest_in(block)
             contributors[zone] = min(contributors.get(zone, fewest), fewest)
             ready[zone], met = found
             for other in plain if met else []:
