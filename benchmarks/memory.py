@@ -45,6 +45,7 @@ RUNS: dict[str, tuple[str, int, dict[str, Any], dict[str, Any], float]] = {
     "clear-10000": ("10,000 clients, 25k, clear", 10_000, SMALL, CLEAR, 4096),
     "full-1000": ("1,000 clients, 25k, vote, BFV, noise", 1_000, SMALL, VOTE, 0),
     "full-10000": ("10,000 clients, 25k, vote, BFV, noise", 10_000, SMALL, VOTE, 4096),
+    "resident-10000": ("the same, 100 clients in memory", 10_000, SMALL, VOTE, 4096),
     "bfv-2": ("2 clients, 11.2M, BFV", 2, LARGE, SEALED, 0),
     "bfv-8": ("8 clients, 11.2M, BFV", 8, LARGE, SEALED, 1228.8),
 }
@@ -67,7 +68,8 @@ def measure(name: str) -> dict[str, float]:
     catalog = with_data(clients * EXAMPLES)
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings.load().replace({"output": Path(folder), "quiet": True})
+        few = 100 if name.startswith("resident") else None
+        settings = Settings.load().replace({"output": Path(folder), "quiet": True, "resident": few})
         start(Recipe.from_plain(recipe, catalog), settings, catalog)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"peak": peak, "seconds": time.process_time() - started}

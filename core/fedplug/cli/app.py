@@ -16,6 +16,7 @@ from fedplug.cli.options import (
     Quiet,
     RecipeFile,
     RecordWire,
+    Resident,
     Sets,
     With,
     Without,
@@ -57,6 +58,7 @@ def run_recipe(
     sets: Sets = None,
     engine: Engine = None,
     workers: Workers = None,
+    resident: Resident = None,
     device: Device = None,
     output: Output = None,
     data: Data = None,
@@ -67,8 +69,8 @@ def run_recipe(
 ) -> None:
     """Run a protocol and write what happened to a new folder."""
     settings = settings_of(
-        engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire, quiet=quiet,
-        listeners=listeners, muted=muted,
+        engine=engine, workers=workers, resident=resident, device=device, output=output, data=data,
+        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import functions
 
@@ -83,6 +85,7 @@ def resume(
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
+    resident: Resident = None,
     device: Device = None,
     data: Data = None,
     record_wire: RecordWire = None,
@@ -92,8 +95,8 @@ def resume(
 ) -> None:
     """Continue a run that was interrupted, from its last checkpoint."""
     settings = settings_of(
-        engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet,
-        listeners=listeners, muted=muted,
+        engine=engine, workers=workers, resident=resident, device=device, data=data, record_wire=record_wire,
+        quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import functions
 

@@ -22,6 +22,9 @@ Sets = Annotated[
 ]
 Engine = Annotated[str | None, typer.Option(help="What runs the parties: local, processes, or a plugin's engine.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes, for engines that have them.")]
+Resident = Annotated[
+    int | None, typer.Option(metavar="N", help="Clients in memory at a time; the others are on disk. Default: all.")
+]
 Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), cpu, cuda, cuda:1, ...")]
 Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
 Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]

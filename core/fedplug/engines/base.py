@@ -28,6 +28,7 @@ class Job:
         run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
         world: of the recipe, for clients in this very process; it travels to no other.
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
+        resident: how many clients may be in memory, of all; None: all of them.
     """
 
     recipe: dict[str, Any]
@@ -39,6 +40,7 @@ class Job:
     run_dir: Path | None = None
     world: World | None = None
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
+    resident: int | None = None
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

@@ -263,7 +263,10 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
         if number == KEY_SERVER_WORKER:
             host = KeyServerHost(recipe, composition, job.layout, job.run_dir)
         else:
-            host = ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.run_dir)
+            share = job.resident and max(1, job.resident * len(client_ids) // recipe.data.clients)
+            host = ClientHost(
+                recipe, composition, client_ids, job.data_root, job.device, job.run_dir, resident=share
+            )
         pipe.send_bytes(codec.encode(""))
     except Exception as error:
         pipe.send_bytes(codec.encode(describe(error)))

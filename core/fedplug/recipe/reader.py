@@ -20,7 +20,7 @@ from fedplug.recipe.yaml_source import KeyPath, Source
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
 
-_MACHINE = ("engine", "workers", "device", "output", "record_wire")  # people look for these in the recipe
+_MACHINE = ("engine", "workers", "resident", "device", "output", "record_wire")  # people look for these in the recipe
 
 
 @dataclasses.dataclass

@@ -28,6 +28,7 @@ from fedplug.round.client_data import client_data
 from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.own_state import nothing_kept
+from fedplug.round.residents import Residents
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
@@ -46,6 +47,7 @@ class ClientHost:
         device: `cpu`, `cuda`, ...
         run_dir: the run folder, in which the clients note what they open, or None.
         world: of the recipe, where this process has one already.
+        resident: how many of its clients may be in memory; None: all.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class ClientHost:
         device: str,
         run_dir: Path | None = None,
         world: World | None = None,
+        resident: int | None = None,
     ) -> None:
+        self._residents = None if resident is None else Residents(resident, run_dir)
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
@@ -90,7 +94,10 @@ class ClientHost:
     def deliver(self, address: str, data: Message) -> Message:
         """Runs a message at one of the clients and gives its reply."""
         client = self.clients[address]
-        return self._receiver.handle(data, client, lambda round: self._at_round(client, round))
+        reply = self._receiver.handle(data, client, lambda round: self._at_round(client, round))
+        if self._residents is not None:
+            self._residents.used(client)
+        return reply
 
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""
@@ -134,6 +141,8 @@ class ClientHost:
             with holding(path, "client's state"):
                 client.load(data, fetch)
             self._at_round(client, -1)
+            if self._residents is not None:
+                self._residents.used(client)
         self.model_user = None
 
     def _at_round(self, client: HostedClient, round: int) -> None:

@@ -202,6 +202,7 @@ class Execution:
             run_dir=self.run_dir,
             world=world,
             layout=layout,
+            resident=self.settings.resident,
         )
         engine: Engine = self.engine_class(job)
         return engine

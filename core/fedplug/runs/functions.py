@@ -36,6 +36,7 @@ def run(
     settings: Settings | None = None,
     engine: str | None = None,
     workers: int | None = None,
+    resident: int | None = None,
     device: str | None = None,
     output: Path | str | None = None,
     data: Path | str | Mapping[str, Any] | None = None,
@@ -54,7 +55,7 @@ def run(
         recipe: a file, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        engine, workers, device, output, record_wire, quiet: change single settings, see `Settings`.
+        engine, workers, resident, device, output, record_wire, quiet: change single settings, see `Settings`.
         data: the folder of data sets; a mapping is the recipe's section `data`.
         listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
@@ -70,8 +71,8 @@ def run(
         values, data = {"data": data, **values}, None
     _require_keys(values)
     chosen = _settings(
-        settings, engine=engine, workers=workers, device=device, output=output, data=data, record_wire=record_wire,
-        quiet=quiet, listeners=listeners, muted=muted,
+        settings, engine=engine, workers=workers, resident=resident, device=device, output=output, data=data,
+        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs.run import start
 
@@ -86,6 +87,7 @@ def resume(
     settings: Settings | None = None,
     engine: str | None = None,
     workers: int | None = None,
+    resident: int | None = None,
     device: str | None = None,
     data: Path | str | None = None,
     record_wire: bool | None = None,
@@ -99,7 +101,7 @@ def resume(
     Args:
         folder: of the run, or the run.
         round: go back to the checkpoint after this many rounds.
-        settings, engine, workers, device, data, record_wire, quiet, listeners, muted, display: as in `run`.
+        settings, engine, workers, resident, device, data, record_wire, quiet, listeners, muted, display: as in `run`.
 
     Raises:
         CheckpointError: there is no run there, or its checkpoint is damaged.
@@ -108,8 +110,8 @@ def resume(
         KeyboardInterrupt: as in `run`.
     """
     chosen = _settings(
-        settings, engine=engine, workers=workers, device=device, data=data, record_wire=record_wire, quiet=quiet,
-        listeners=listeners, muted=muted,
+        settings, engine=engine, workers=workers, resident=resident, device=device, data=data, record_wire=record_wire,
+        quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import run as run_command
 
@@ -251,7 +253,7 @@ def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
         raise SetupError("\n".join(f"{key}: this is {what}; {_closest(key, sorted(keys | ours))}" for key in wrong))
 
 
-SETTINGS = ("engine", "workers", "device", "output", "data", "record_wire", "quiet", "listeners", "muted")
+SETTINGS = ("engine", "workers", "resident", "device", "output", "data", "record_wire", "quiet", "listeners", "muted")
 """The settings that `run` takes as keywords."""
 
 

@@ -32,6 +32,7 @@ class Settings:
         listeners: extensions that hear the run without standing in its recipe; in the config file `with`.
         muted: extensions that are for every run and are not to hear this one; in the config file `without`.
         quiet: print only warnings and the end of the run; not in the config file.
+        resident: how many clients may be in memory at a time; what the others hold lies on the disk. None: all.
     """
 
     engine: str = "local"
@@ -43,6 +44,7 @@ class Settings:
     quiet: bool = False
     listeners: tuple[str, ...] = ()
     muted: tuple[str, ...] = ()
+    resident: int | None = None
 
     @classmethod
     def load(cls, path: Path | None = None) -> Settings:
@@ -71,11 +73,13 @@ class Settings:
         """A copy in which the values that are not None are changed.
 
         Raises:
-            SetupError: fewer than one worker.
+            SetupError: fewer than one worker, or than one client in memory.
         """
         changed = dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
         if changed.workers is not None and changed.workers < 1:
             raise SetupError(f"workers={changed.workers} must be >= 1; leave it out to let the engine decide")
+        if changed.resident is not None and changed.resident < 1:
+            raise SetupError(f"resident={changed.resident} must be >= 1; leave it out to have all clients in memory")
         return changed
 
 
@@ -87,7 +91,7 @@ def config_path() -> Path:
 
 def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
     kinds: dict[str, type] = dict.fromkeys(("engine", "device", "output", "data"), str)
-    kinds |= {"workers": int, "record_wire": bool, "with": list, "without": list}
+    kinds |= {"workers": int, "resident": int, "record_wire": bool, "with": list, "without": list}
     words = {str: "text in quotes", int: "a whole number", bool: "true or false", list: "a list of texts in quotes"}
     fields = {"with": "listeners", "without": "muted"}
     problems: list[str] = []

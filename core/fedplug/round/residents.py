@@ -1,0 +1,122 @@
+"""Which clients of a process are in memory: of the others, what is theirs alone lies in a file, and is read when used.
+
+The file has no name: nobody else can open it, and it is gone when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedplug.api.errors import SetupError
+from fedplug.api.types import Block, Plan
+from fedplug.api.unchangeable import is_unchangeable
+
+if TYPE_CHECKING:
+    from fedplug.round.hosted import HostedClient
+
+_LEAST = 1024
+"""Bytes of an array that is worth putting away."""
+_ALIGNED = 64
+Array = NDArray[Any]
+
+
+class Residents:
+    """The clients of a process that were used last; all others are put away.
+
+    Args:
+        most: how many may be in memory.
+        folder: on whose disk the others lie; None: the system's folder for temporary files.
+    """
+
+    def __init__(self, most: int, folder: Path | None) -> None:
+        self.most, self.folder = most, folder
+        self._last: OrderedDict[int, HostedClient] = OrderedDict()
+
+    def used(self, client: HostedClient) -> None:
+        """Notes that a client was used, and puts the one away that was not for longest, if there are too many."""
+        self._last[client.client_id] = client
+        self._last.move_to_end(client.client_id)
+        while len(self._last) > self.most:
+            self._put_away(self._last.popitem(last=False)[1])
+
+    def _put_away(self, client: HostedClient) -> None:
+        """Writes a client's arrays to a file, of which it sees copies from here on that the system reads when needed.
+
+        Raises:
+            SetupError: the file cannot be written, or not be mapped.
+        """
+        held: list[Array] = []
+
+        def hold(array: Array) -> Array:
+            held.append(array)
+            return array
+
+        replace_arrays(client, hold)
+        if not held:
+            return
+        starts, size = [], 0
+        for array in held:
+            starts.append(size)
+            size += -(-array.nbytes // _ALIGNED) * _ALIGNED
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                for array, start in zip(held, starts, strict=True):
+                    file.seek(start)
+                    file.write(np.ascontiguousarray(array).data)
+                file.truncate(size)
+                file.flush()
+                there = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+        except OSError as error:
+            where = self.folder or tempfile.gettempdir()
+            raise SetupError(
+                f"a client cannot be put away in {where} ({error.strerror or error}), as --resident {self.most} asks; "
+                "free space there, raise the number, or leave --resident out"
+            ) from error
+        mapped: dict[int, Array] = {}
+        for array, start in zip(held, starts, strict=True):
+            copy = np.frombuffer(there, array.dtype, array.size, start).reshape(array.shape)
+            copy.flags.writeable = array.flags.writeable
+            mapped[id(array)] = copy
+        replace_arrays(client, lambda array: mapped[id(array)])
+
+
+def replace_arrays(client: HostedClient, change: Callable[[Array], Array]) -> None:
+    """Puts another array in the place of each large one that a client alone holds.
+
+    Those that nobody can change may be held by others too, and stay.
+    """
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return change(value) if _is_own(value) else value
+        if isinstance(value, Plan):
+            labels = changed(value.labels)
+            return value if labels is value.labels else Plan(labels, value.zones, value.shared)
+        if isinstance(value, Block):
+            values, positions = changed(value.values), changed(value.positions)
+            same = values is value.values and positions is value.positions
+            return value if same else value.replace(values=values, positions=positions)
+        if type(value) is dict:
+            for key in value:
+                value[key] = changed(value[key])
+        elif type(value) is list:
+            value[:] = map(changed, value)
+        return value
+
+    client.update, client.personal = changed(client.update), changed(client.personal)
+    client.plan, client.previous_plan = changed(client.plan), changed(client.previous_plan)
+    client.remembered.retained = changed(client.remembered.retained)
+    for kept in (client.scores, client.state):
+        changed(kept)
+
+
+def _is_own(array: Array) -> bool:
+    return array.nbytes >= _LEAST and array.dtype.kind in "biuf" and not is_unchangeable(array)

@@ -1,0 +1,111 @@
+"""Clients that are put away: what they hold is as it was, whoever shares it still does, and runs are the same."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Block, Plan, Settings
+from fedplug.api.errors import SetupError
+from fedplug.api.unchangeable import unchangeable
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.residents import Residents
+from fedplug.runs.run import resume, start
+from toy_components import paraaegis, recipe_of, toy_catalog
+
+SIZE = 3000
+
+
+def client(number: int) -> Any:
+    """The parts of a client that are put away."""
+    rng = np.random.default_rng(number)
+    labels = np.repeat(np.array([0, 1], np.uint8), SIZE)
+    return SimpleNamespace(
+        client_id=number, update=rng.standard_normal(SIZE).astype(np.float32), personal=None,
+        plan=Plan(labels, ("noised", "clear")), previous_plan=None,
+        scores={"toy": rng.standard_normal(SIZE).astype(np.float32)},
+        state={"toy": {"error": rng.standard_normal(SIZE), "few": np.ones(3), "words": [rng.bytes(3)] * 2}},
+        remembered=SimpleNamespace(retained=Block("retained", SIZE, np.ones(SIZE, np.float32))),
+    )  # fmt: skip
+
+
+def in_memory(array: np.ndarray) -> bool:
+    below: Any = array
+    while isinstance(below, np.ndarray):
+        below = below.base
+    return not isinstance(below, memoryview | mmap.mmap)
+
+
+def test_a_client_that_is_put_away_holds_what_it_held(tmp_path: Path) -> None:
+    residents, first, same = Residents(1, tmp_path), client(0), client(0)
+    first.update.flags.writeable = False
+    residents.used(first)
+    assert in_memory(first.update)
+    residents.used(client(1))
+    for found, expected in (
+        (first.update, same.update), (first.scores["toy"], same.scores["toy"]), (first.plan.labels, same.plan.labels),
+        (first.state["toy"]["error"], same.state["toy"]["error"]),
+        (first.remembered.retained.values, same.remembered.retained.values),
+    ):  # fmt: skip
+        assert not in_memory(found)
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+    assert not first.update.flags.writeable
+    assert in_memory(first.state["toy"]["few"])
+    assert first.state["toy"]["words"] == same.state["toy"]["words"]
+    first.state["toy"]["error"] += 1  # components write to what is theirs
+    residents.used(first)
+    residents.used(client(1))
+    assert np.array_equal(first.state["toy"]["error"], same.state["toy"]["error"] + 1)
+    assert not list(tmp_path.iterdir())  # the files have no name
+
+
+def test_what_clients_share_stays_one_array(tmp_path: Path) -> None:
+    residents, some = Residents(1, tmp_path), [client(0), client(1)]
+    labels = unchangeable(some[0].plan.labels)
+    for one in some:
+        one.plan = Plan(labels, ("noised", "clear"))
+    for one in some:
+        residents.used(one)
+    assert some[0].plan.labels is some[1].plan.labels
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedplug.round.residents.mmap.mmap", full)
+    residents = Residents(1, tmp_path)
+    residents.used(client(0))
+    with pytest.raises(SetupError, match=r"No space left.*--resident 1 asks; free space there, raise the number"):
+        residents.used(client(1))
+
+
+def accuracies(folder: Path) -> list[str]:
+    return [line.split('"accuracy"')[1][:12] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_run_is_the_same_with_one_client_in_memory(engine: str, tmp_path: Path) -> None:
+    """Personal models, which clients have between rounds, on both engines, and after a resume."""
+    own = {"negotiate_mask": {"use": "toy.own"}, "postprocess": {"retained": ["toy.keep"]}}
+    recipe = Recipe.from_plain(recipe_of(rounds=2, **own), toy_catalog())
+    settings = Settings(output=tmp_path, engine=engine, quiet=True, workers=None if engine == "local" else 2)
+    few = settings.replace({"resident": 1})
+    _, whole = start(recipe, settings, toy_catalog(), folder_name="whole")
+    _, put_away = start(recipe, few, toy_catalog(), folder_name="put-away")
+    assert accuracies(put_away) == accuracies(whole)
+    assert resume(put_away, few, 1, catalog=toy_catalog()) == 0
+    assert accuracies(put_away) == accuracies(whole)
+
+
+def test_scores_and_plans_of_a_vote_are_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedplug.round.residents._LEAST", 1)
+    recipe = Recipe.from_plain(paraaegis(0.5, rounds=2), toy_catalog())
+    _, folder = start(recipe, Settings(output=tmp_path, quiet=True, resident=1), toy_catalog())
+    assert len(accuracies(folder)) == 2
