@@ -12,7 +12,6 @@ from dataclasses import field
 from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 
 from fedplug.api.typed import MOST, shown
@@ -43,8 +42,8 @@ _Weight = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 _Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Key = Annotated[bytes, Field(min_length=32, max_length=32)]
 _Releases = list[list[Annotated[float, Field(ge=0)]]]
-_Buffers = dict[str, Annotated[NDArray[Any], PlainValidator(_array)]]
-_Vectors = dict[str, Annotated[NDArray[np.float32], PlainValidator(_vector)]]
+_Buffers = dict[str, Annotated[Any, PlainValidator(_array)]]
+_Vectors = dict[str, Annotated[Any, PlainValidator(_vector)]]
 _Retained = Annotated[Block, PlainValidator(_retained)]
 
 

@@ -16,7 +16,10 @@ def program() -> NoReturn:
     if sys.argv[1:2] and sys.argv[1] in _BRIEF:
         import gc
 
-        gc.disable()  # almost all that they make are modules, which stay; looking through those again and again is in vain
+        from fedplug.cli.later import put_off
+
+        put_off("numpy")
+        gc.disable()  # almost all that they make are modules, which stay: there is hardly any garbage to look for
     _leave(main())
 
 
