@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from fedplug.api.rows import GroupResult, Row
 from fedplug.api.units import number
-from numpy.typing import NDArray
 
 from fedplug_lab.axis import Axis
 from fedplug_lab.panel import Panel
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Rows = Sequence[Row]
-Curve = NDArray[np.float64]  # one value a round
+Curve: TypeAlias = "NDArray[np.float64]"  # one value a round
 
 ZONE_COLOURS = {
     "encrypted": "#3b7dd8", "noised": "#e39a2d", "retained": "#3fa672", "clear": "#d9534f", "other": "#8b94a3",

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
-from numpy.typing import NDArray
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
@@ -26,6 +25,9 @@ from fedplug_lab.canvas import (
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.panel import INK, MUTED, Panel
 from fedplug_lab.tables import render, table, text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DRAWN, PANELS, IN_WORDS = 24, 24, 6
 """How many pictures the page shows, how many panels of each, and how many of those the caption describes."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
-from numpy.typing import NDArray
 
 from fedplug_attacks.workshop.words import (
     forms,
@@ -33,6 +32,7 @@ from fedplug_attacks.workshop.words import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 MOST_IMAGES, MOST_CLASSES = 8, 100
 """How many images, and how many classes, one picture shows."""
