@@ -3,14 +3,19 @@
     python benchmarks/startup.py [--repeats 5]
 
 Runs the commands in turn, several times, and prints the median processor time of each (user and system, which other
-programs disturb less than the clock does). Targets: `fedplug list` at most 2 times the imports that every program with
-typer and rich pays for; the run at most 2.5 seconds; `show` and `check` under 0.3. Seconds are judged as they were
-measured, on whatever machine this is. Exit code 1 if a target is missed.
+programs disturb less than the clock does), and the least. Beside them stand imports that nobody here can make faster:
+how much of a command is those. Python may write its bytecode, as it does for everybody who has not asked it not to, and
+each command runs once before any is measured, so that nothing is compiled while it is.
+
+Targets: `fedplug list` at most 2 times the imports that every program with typer and rich pays for; the run at most 2.5
+seconds; `show` and `check` under 0.3. The medians are judged as they were measured, on whatever machine this is. Exit
+code 1 if a target is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -19,10 +24,11 @@ import tempfile
 from pathlib import Path
 
 RECIPE = str(Path(__file__).resolve().parent.parent / "recipes" / "fedavg.yaml")
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
+FEDPLUG = [sys.executable, "-c", "from fedplug.cli.main import program; program()"]  # what the script `fedplug` does
 BASE, RUN = "import typer, rich.table", "fedplug run, one round"
+IMPORTS = (BASE, "import pydantic.main", "import torch")
 COMMANDS = {
-    BASE: [sys.executable, "-c", BASE],
+    **{name: [sys.executable, "-c", name] for name in IMPORTS},
     "fedplug list": [*FEDPLUG, "list"],
     "fedplug list --json": [*FEDPLUG, "list", "--json"],
     "fedplug show": [*FEDPLUG, "show", "std.bfv"],
@@ -30,13 +36,15 @@ COMMANDS = {
     RUN: [*FEDPLUG, "run", RECIPE, "--set", "rounds=1", "--quiet", "--output"],
 }
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
 
 def cpu_seconds(command: list[str]) -> float:
     """User and system time of a command and of what it starts."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         command = [*command, folder] if command[-1] == "--output" else command
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -47,6 +55,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for command in COMMANDS.values():
+        cpu_seconds(command)
     for _ in range(repeats):
         for name, command in COMMANDS.items():  # interleaved, so that a busy moment hits all alike
             seconds[name].append(cpu_seconds(command))
@@ -55,7 +65,7 @@ def main() -> int:
     for name, median in medians.items():
         ratio = f"{median / medians[BASE]:5.2f} x the first"
         limit = f"at most {limits[name]:.3f} s: {_judged(median, limits[name])}" if name in limits else ""
-        print(f"{name:26} {median:7.3f} s  {ratio}  {limit}")
+        print(f"{name:26} {median:7.3f} s  least {min(seconds[name]):7.3f} s  {ratio}  {limit}")
     return 0 if all(medians[name] <= limit for name, limit in limits.items()) else 1
 
 

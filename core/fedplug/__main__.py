@@ -1,6 +1,6 @@
 """`python -m fedplug`."""
 
-from fedplug.cli.main import main
+from fedplug.cli.main import program
 
 if __name__ == "__main__":  # worker processes import this module under another name
-    raise SystemExit(main())
+    program()

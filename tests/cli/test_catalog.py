@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cli_calls import LIGHT, MAIN, call, python
 from fedplug.cli import catalog
+from fedplug.recipe.catalog import Catalog
 
 
 def test_list_is_grouped_in_the_order_of_a_round(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -47,6 +48,19 @@ def test_list_verify_names_the_plugin_that_cannot_be_imported(tmp_path: Path) ->
     assert verified.returncode == 1
     assert "plugin acmebroken 3.1: attack component acmebroken.x" in verified.stderr
     assert "No module named 'no_such_library'" in verified.stderr
+
+
+def test_list_verify_builds_the_options_too(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    import fedplug
+
+    class Clip(fedplug.Protector):
+        class Options(fedplug.Options):
+            norm: NoSuchType = 1.0  # type: ignore[name-defined]  # noqa: F821
+
+    Clip.__abstractmethods__ = frozenset()
+    broken = Catalog.of({"protect": {"acme.clip": Clip}}, {})
+    assert catalog.list_components(broken, as_json=False, verify=True) == 1
+    assert "the options of acme.clip cannot be built: " in capsys.readouterr().err
 
 
 def test_list_imports_no_plugin_and_none_of_the_heavy_libraries() -> None:

@@ -60,6 +60,42 @@ def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
     assert result.stderr == "error: No space left on device: perhaps of the standard output\n"
 
 
+def test_the_program_ends_with_everything_said_and_every_last_wish_granted() -> None:
+    code = """
+import atexit, sys, threading, time
+from fedplug.cli import main as cli
+def act():
+    print("out", end="")
+    print("err", end="", file=sys.stderr)
+    threading.Thread(target=lambda: (time.sleep(0.2), print(" later", end=""))).start()
+    atexit.register(lambda: print(" last", end=""))
+    return 3
+cli.main = act
+class Never:
+    def __del__(self): print(" freed", end="")
+never = Never()
+cli.program()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (3, "out later last", "err")
+
+
+def test_a_fault_of_the_program_ends_it_with_a_traceback() -> None:
+    code = "from fedplug.cli import main as cli\ndef act(): return 1 / 0\ncli.main = act; cli.program()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "ZeroDivisionError" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_by_the_program_too() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "fedplug", "show", "std.clip"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "error: No space left on device: perhaps of the standard output\n"
+
+
 def test_python_dash_m(good: Path) -> None:
     result = subprocess.run([sys.executable, "-m", "fedplug", "check", str(good)], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.api.types import Layout
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.machine import command_line, require_memory, terminated_like_interrupted
+from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
 from toy_components import recipe_of, toy_catalog
 
 
@@ -77,3 +78,19 @@ def test_termination_is_an_interruption_inside_and_as_before_outside() -> None:
     thread.start()
     thread.join()
     assert found == [before]
+
+
+@pytest.mark.parametrize("searching", [True, False])
+def test_garbage_is_looked_for_as_before_once_the_device_is_known(searching: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if searching else gc.disable)()
+        assert resolve_device("cpu") == "cpu"
+        assert gc.isenabled() is searching
+        with pytest.raises(SetupError, match="device=gpu must be"):
+            resolve_device("gpu")
+        assert gc.isenabled() is searching
+        assert gc.get_freeze_count() > 10_000, "what was imported is looked through no more"
+    finally:
+        (gc.enable if before else gc.disable)()
+        gc.unfreeze()

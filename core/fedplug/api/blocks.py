@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug.api.errors import ProtectionError
 from fedplug.api.typed import is_count
 from fedplug.api.types import Block
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug.api.context import Context
 
 _AT_ONCE = 1 << 14

@@ -30,7 +30,10 @@ class Options(BaseModel):
     Give every field a `description`; `fedplug show` and `fedplug schema` print it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=True)
+    # Built when first used: a module may hold the options of ten components, of which a recipe names one.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=True, defer_build=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -8,9 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.api import streams
 from fedplug.api.errors import ProtectionError
 from fedplug.api.openings import Openings
@@ -18,6 +15,9 @@ from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory,
 from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from fedplug.api.data import ClientData, PublicData
     from fedplug.api.known import Known
     from fedplug.api.links import Link, Step

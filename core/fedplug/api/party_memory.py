@@ -12,7 +12,6 @@ from dataclasses import field
 from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 
 from fedplug.api.typed import MOST, shown
@@ -37,15 +36,16 @@ def _retained(value: Any) -> Any:
     return value
 
 
+# The validators below say all there is to say of arrays and blocks; `Any` keeps pydantic from looking into their types.
 _Count = Annotated[int, Field(ge=0, lt=MOST)]
 _Round = Annotated[int, Field(ge=-1, lt=MOST)]
 _Weight = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 _Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Key = Annotated[bytes, Field(min_length=32, max_length=32)]
 _Releases = list[list[Annotated[float, Field(ge=0)]]]
-_Buffers = dict[str, Annotated[NDArray[Any], PlainValidator(_array)]]
-_Vectors = dict[str, Annotated[NDArray[np.float32], PlainValidator(_vector)]]
-_Retained = Annotated[Block, PlainValidator(_retained)]
+_Buffers = dict[str, Annotated[Any, PlainValidator(_array)]]
+_Vectors = dict[str, Annotated[Any, PlainValidator(_vector)]]
+_Retained = Annotated[Any, PlainValidator(_retained)]
 
 
 @dataclasses.dataclass(eq=False)

@@ -14,6 +14,7 @@ accuracy counts and logs. A picture that cannot be used is left out and said to 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -33,7 +34,8 @@ _Count = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # Built when first used: this module is imported wherever a component is shown or checked, and draws nothing there.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class _Picture(_Part):
@@ -85,9 +87,9 @@ class _Boxes(_Picture):
     panels: list[_BoxPanel] = Field(min_length=1, max_length=8)
 
 
-_PICTURE: TypeAdapter[_Histogram | _Boxes] = TypeAdapter(
-    Annotated[_Histogram | _Boxes, Field(discriminator="kind")]
-)  # fmt: skip
+@functools.cache
+def _picture() -> TypeAdapter[_Histogram | _Boxes]:
+    return TypeAdapter(Annotated[_Histogram | _Boxes, Field(discriminator="kind")])
 
 
 def checked(name: Any, picture: Any) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def checked(name: Any, picture: Any) -> dict[str, Any]:
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise ValueError("its name must be text of 1 to 200 characters")
     try:
-        return _PICTURE.validate_python(picture).model_dump()
+        return _picture().validate_python(picture).model_dump()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         at = ".".join(map(str, first["loc"][1:]))  # the first part is the kind

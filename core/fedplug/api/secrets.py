@@ -8,22 +8,30 @@ replaces public keys could read along: without certificates nobody can tell (doc
 
 from __future__ import annotations
 
+import functools
 import secrets as system
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from fedplug.api.errors import MessageError
 
-_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.hpke import Suite
+
+# `cryptography` is imported where it is used: components that can do without a secret are shown and checked, and whole
+# runs go on, without ever calling it.
+
+
+@functools.cache
+def _suite() -> Suite:
+    from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 def key_pair() -> tuple[bytes, bytes]:
     """A fresh X25519 key pair: (private, public), 32 raw bytes each."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     private = X25519PrivateKey.generate()
     return private.private_bytes_raw(), private.public_key().public_bytes_raw()
 
@@ -35,7 +43,9 @@ def draw() -> bytes:
 
 def seal(secret: bytes, public_key: bytes, purpose: bytes) -> bytes:
     """Encrypts `secret` so that only the holder of the private key can read it, and only for this purpose."""
-    return _SUITE.encrypt(secret, X25519PublicKey.from_public_bytes(public_key), purpose)
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    return _suite().encrypt(secret, X25519PublicKey.from_public_bytes(public_key), purpose)
 
 
 def unseal(sealed: bytes, private_key: bytes, purpose: bytes) -> bytes:
@@ -44,20 +54,27 @@ def unseal(sealed: bytes, private_key: bytes, purpose: bytes) -> bytes:
     Raises:
         MessageError: the box was altered, or was made for somebody or something else.
     """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     try:
-        return _SUITE.decrypt(sealed, X25519PrivateKey.from_private_bytes(private_key), purpose)
+        return _suite().decrypt(sealed, X25519PrivateKey.from_private_bytes(private_key), purpose)
     except Exception as error:
         raise MessageError("a sealed secret does not open: it was altered, or meant for another client") from error
 
 
 def derive(secret: bytes, *purpose: object) -> bytes:
     """32 bytes for one purpose (HKDF-SHA256); different purposes give independent keys."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     info = b"\x1f".join(str(part).encode() for part in ("fedplug", *purpose))
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
 
 
 def lock(key: bytes, plaintext: bytes, purpose: bytes) -> bytes:
     """Authenticated encryption under a shared key (ChaCha20-Poly1305, random nonce in front)."""
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
     nonce = system.token_bytes(12)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, purpose)
 
@@ -68,6 +85,9 @@ def unlock(key: bytes, locked: bytes, purpose: bytes) -> bytes:
     Raises:
         MessageError: the bytes were altered, or the key or the purpose differs.
     """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
     try:
         return ChaCha20Poly1305(key).decrypt(locked[:12], locked[12:], purpose)
     except (InvalidTag, ValueError) as error:

@@ -10,18 +10,20 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug.api.unchangeable import unchangeable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ENCRYPTED, NOISED, RETAINED, CLEAR = "encrypted", "noised", "retained", "clear"
 BASE_ZONES: tuple[str, ...] = (ENCRYPTED, NOISED, RETAINED, CLEAR)
 """Zones every protocol knows. `retained` never leaves the client; a recipe may add zones of its own."""
 
-Scores = NDArray[np.float32]
+Scores: TypeAlias = "NDArray[np.float32]"
 """What a scorer says: one value a scalar, shape (P,), or one value a layer, shape (L,)."""
 
 

@@ -132,20 +132,9 @@ def check(
     sets: Sets = None,
 ) -> None:
     """Check recipes without running them; print every problem with file, line and column."""
-    from fedplug.api.errors import RecipeError
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.runs import functions
+    from fedplug.cli.checking import check_recipes
 
-    catalog, problems = Catalog.discover(), 0
-    for path in recipes:
-        try:
-            typer.echo(f"{path}: ok ({functions.check(path, sets, catalog=catalog).digest[:12]})")
-        except RecipeError as error:
-            problems += len(error.problems)
-            typer.echo("\n".join(error.problems))
-    if problems:
-        typer.echo(f"{problems} problem{'s' if problems > 1 else ''}", err=True)
-    raise typer.Exit(1 if problems else 0)
+    raise typer.Exit(check_recipes(recipes, sets))
 
 
 @app.command(epilog="Example: fedplug schema > recipe.schema.json")

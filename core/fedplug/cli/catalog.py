@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
@@ -16,21 +17,12 @@ from fedplug.runs.functions import ComponentRecord, components
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from rich.console import Console
 
 _BOUNDS = {
     "exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<=", "multipleOf": "multiple of",
     "minLength": "length >=", "maxLength": "length <=", "minItems": "items >=", "maxItems": "items <=",
     "pattern": "pattern",
 }  # fmt: skip
-
-
-def console() -> Console:
-    """A console for tables; as wide as the text where the output is no terminal, so that nothing is cut off."""
-    from rich.console import Console
-
-    # A soft-wrapped terminal line is worse than a wrapped cell, but a program that reads a pipe wants whole lines.
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
 
 
 def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
@@ -47,10 +39,10 @@ def _cells(entry: ComponentRecord) -> tuple[str, ...]:
     return entry.group, entry.name, entry.plugin, entry.version, entry.summary
 
 
-def _lines(rows: list[tuple[str, ...]]) -> Iterator[str]:
+def _lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Columns, the last as wide as the terminal leaves room; whole lines where the output is no terminal.
 
-    Not by rich, which takes longer for this table than everything else in `fedplug list`.
+    Not by rich, which takes longer for a table than everything else in `fedplug list`.
     """
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
@@ -69,9 +61,15 @@ def _verify(catalog: Catalog) -> int:
     failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
     for entry in catalog:
         try:
-            entry.load()
+            found: Any = entry.load()
         except PluginError as error:
             failures.append(str(error))
+            continue
+        try:
+            if hasattr(found, "Options"):  # engines have none
+                found.Options.model_rebuild()
+        except Exception as error:  # of pydantic, over an annotation that is none
+            failures.append(f"plugin {entry.distribution}: the options of {entry.name} cannot be built: {error}")
     for entry in catalog.sections.values():
         try:
             load(entry)
@@ -105,30 +103,22 @@ def show_component(catalog: Catalog, name: str) -> int:
 def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     import inspect
 
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     from fedplug.api.base import Component
 
-    out = console()
-    out.print(Text.assemble((name, "bold"), f"  ({', '.join(groups)})"))
-    out.print(Text("\n" + (inspect.getdoc(found) or "(no documentation)") + "\n"))
+    print(f"{_bold(name)}  ({', '.join(groups)})\n\n{inspect.getdoc(found) or '(no documentation)'}\n")
     facts = [("plugin", plugin), ("class", f"{found.__module__}:{found.__qualname__}"), ("source", _source(found))]
-    facts += _declared(found)
-    for label, text in facts:
-        out.print(Text(f"{label + ':':<21}{text}"), soft_wrap=True)
+    for label, text in (*facts, *_declared(found)):
+        print(f"{label + ':':<21}{text}")
     rows = option_rows(found.Options) if issubclass(found, Component) else []  # engines have none
-    out.print()
-    if not rows:
-        out.print("It has no options.")
-        return
-    table = Table(box=box.SIMPLE if sys.stdout.isatty() else None, pad_edge=False)
-    for heading in ("option", "type", "default", "bounds", "meaning"):
-        table.add_column(heading, no_wrap=heading in ("option", "default"))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    out.print(table)
+    print()
+    if rows:
+        print("\n".join(_lines([("option", "type", "default", "bounds", "meaning"), *rows])))
+    else:
+        print("It has no options.")
+
+
+def _bold(text: str) -> str:
+    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
 
 
 def _declared(found: type) -> list[tuple[str, str]]:

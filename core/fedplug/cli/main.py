@@ -1,10 +1,47 @@
-"""The command `fedplug`: starts the command line and turns errors into messages and exit codes."""
+"""The command `fedplug`: starts the command line, turns errors into messages and exit codes, and ends the process."""
 
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from fedplug.api.errors import FedplugError
+
+_BRIEF = ("list", "show", "check")
+"""Commands that are over before their garbage could matter."""
+
+
+def program() -> NoReturn:
+    """`fedplug` as a process of its own."""
+    if sys.argv[1:2] and sys.argv[1] in _BRIEF:
+        import gc
+
+        from fedplug.cli.later import put_off
+
+        put_off("numpy")
+        gc.disable()  # almost all that they make are modules, which stay: there is hardly any garbage to look for
+    _leave(main())
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process without taking the interpreter apart first.
+
+    Freeing the modules of torch object by object takes half a second; the system takes back their memory at once.
+    """
+    import atexit
+    import contextlib
+    import os
+    import threading
+
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # `main` has said what there is to say of the standard output
+            if stream is not None:
+                stream.flush()
+    os._exit(code)
 
 
 def main() -> int:
@@ -37,13 +74,24 @@ def main() -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    # typer checks arguments with pydantic, and importing both takes longer than listing does, so that the plain forms
-    # of `list`, which shells and scripts call, do without. All other forms, `list --help` too, go through typer.
-    if arguments[:1] == ["list"] and set(arguments[1:]) <= {"--json", "--verify"}:
+    # Importing typer takes as long as listing does, so that the plain forms of brief commands, which shells and scripts
+    # call, do without. All other forms, `list --help` too, go through typer.
+    command, rest = arguments[:1], arguments[1:]
+    if command == ["list"] and set(rest) <= {"--json", "--verify"}:
         from fedplug.cli.catalog import list_components
         from fedplug.recipe.catalog import Catalog
 
-        return list_components(Catalog.discover(), "--json" in arguments, "--verify" in arguments)
+        return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest)
+    plain = rest and not any(word.startswith("-") for word in rest)
+    if command == ["show"] and plain and len(rest) == 1:
+        from fedplug.cli.catalog import show_component
+        from fedplug.recipe.catalog import Catalog
+
+        return show_component(Catalog.discover(), rest[0])
+    if command == ["check"] and plain:
+        from fedplug.cli.checking import check_recipes
+
+        return check_recipes(rest)
 
     from fedplug.cli.app import app
 

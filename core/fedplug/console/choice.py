@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from fedplug.console.display import Display, PlainDisplay
-from fedplug.console.live import LiveDisplay
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def terminal(quiet: bool) -> Console | None:
     """Where to draw a picture that moves: this process's terminal; None where there is none, or it is to be quiet."""
-    console = Console()
     # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
-    return None if quiet or not sys.stdout.isatty() or console.is_dumb_terminal else console
+    if quiet or not sys.stdout.isatty():
+        return None
+    from rich.console import Console  # here, because logs and pipes do without rich, which takes a while to import
+
+    console = Console()
+    return None if console.is_dumb_terminal else console
 
 
 def make_display(quiet: bool) -> Display:
@@ -24,4 +29,8 @@ def make_display(quiet: bool) -> Display:
         quiet: show warnings and the end of the run only.
     """
     console = terminal(quiet)
-    return PlainDisplay(sys.stdout, quiet=quiet) if console is None else LiveDisplay(console)
+    if console is None:
+        return PlainDisplay(sys.stdout, quiet=quiet)
+    from fedplug.console.live import LiveDisplay
+
+    return LiveDisplay(console)

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug.api.effects import Curve, Reveals
 from fedplug.api.releases import Release
@@ -27,6 +26,8 @@ from fedplug.privacy.so_far import SoFar
 from fedplug.privacy.spent import Spent, ZoneCost
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug.api.outer_roles import Accountant
     from fedplug.api.roles import AccountKeeper
 

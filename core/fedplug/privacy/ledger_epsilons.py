@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedplug.privacy.ledger_zones import summed
 from fedplug.privacy.sampling_credit import amplified
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from fedplug.privacy.ledger import Ledger
     from fedplug.privacy.spent import ZoneCost
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug.privacy.accounting import check_delta, check_multiplier, first_that_holds, gaussian_epsilon
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug.api.effects import Curve
 
 _ORDERS: NDArray[np.float64] = 1 + np.logspace(-4, 6, 2001)

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug.privacy.accounting import epsilon_with_slack, gaussian_epsilon
 from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug.api.effects import Curve
     from fedplug.api.outer_roles import Accountant
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -48,9 +49,26 @@ def require_memory(recipe: Recipe, layout: Layout) -> None:
 
 def resolve_device(device: str) -> str:
     """`auto` becomes `cuda` where there is one; the rest is checked by the model's own library."""
-    from fedplug.api.torch_model import resolve_device as resolve
+    with _imports_that_stay():
+        from fedplug.api.torch_model import resolve_device as resolve
 
     return resolve(device)
+
+
+@contextmanager
+def _imports_that_stay() -> Iterator[None]:
+    """Inside, nobody looks for garbage, nor ever again in what is there by then.
+
+    Importing torch makes a million objects, none of which is garbage, and each search goes through many of them.
+    """
+    searching = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if searching:
+            gc.enable()
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug.api.errors import MetricError
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 # Undoing a standardisation in float32 leaves errors of this order; half a grey level of 8 bits is 200 times as much.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ViewError
-from numpy.typing import NDArray
 
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
@@ -20,6 +19,7 @@ from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from fedplug.api.types import Layout
+    from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import TensorView
     from fedplug_attacks.api.view import View

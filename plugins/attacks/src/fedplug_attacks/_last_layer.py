@@ -6,13 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import role
 from fedplug_attacks.api.observation import Seen
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug_attacks.api.observation import ObservedUpdate
 
 # A row whose mean is within so many standard deviations of its noise has no sign; rows that are not so many apart could

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from fedplug import stream
 from fedplug.api.torch_model import to_tensor, use_one_thread
-from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -27,6 +26,7 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     from fedplug import Context, PublicData
+    from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import ObservedUpdate
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
-from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Powers of ten between which the quotient of two entries is kept, as in the authors' published code.
 _EXPONENT = 10

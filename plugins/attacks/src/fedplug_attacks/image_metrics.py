@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
-from numpy.typing import NDArray
 
 from fedplug_attacks import _images
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth, wilson
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 CAP = 100.0

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
 from fedplug import Measures
 from fedplug.api.errors import MetricError
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.membership_metrics import area_under_roc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class _NoOptions(fedplug.Options):

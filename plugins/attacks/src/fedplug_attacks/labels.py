@@ -8,7 +8,6 @@ import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
-from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
@@ -16,6 +15,8 @@ from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, Attac
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedplug_attacks._label_layer import LastLayer
 
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
-from numpy.typing import NDArray
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
 _STEPS = 50

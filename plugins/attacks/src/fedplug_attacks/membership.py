@@ -17,18 +17,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Context, Examples, Field, Finds, hookimpl
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import ObservedUpdate
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import Attacker, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BATCH, _BATCH_VALUES = 1024, 1 << 21
 """Examples at once, and input values in them: activations of a deep network stay below 1 GiB."""

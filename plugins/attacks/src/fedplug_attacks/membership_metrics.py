@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
 from fedplug import Measures, MetricError
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class MembershipRoc(fedplug.Metric):

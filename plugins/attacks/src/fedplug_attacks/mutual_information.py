@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Field, Measures, MetricError, stream
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class MutualInformation(fedplug.Metric):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, Layout, hookimpl
 from fedplug.api.errors import ViewError
 from fedplug.api.types import ENCRYPTED
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.told import Told, examples_of
 from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # A class with less than this part of an equal share of what was told is taken for absent.
 _PRESENT = 0.25

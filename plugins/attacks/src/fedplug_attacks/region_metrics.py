@@ -5,16 +5,20 @@ The paper does not say how it cuts structural similarity to a region; here its m
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from fedplug_attacks import _images
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_errors, ssim_map
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Regions(_images.ImageMetric):

@@ -35,13 +35,13 @@ from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import ENCRYPTED
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
-from numpy.typing import NDArray
 
 from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limit, dynamic_clip, field_bits
 
 if TYPE_CHECKING:
     from fedplug import Block, Party, Recipe
     from fedplug_std.he_keys import Terms
+    from numpy.typing import NDArray
 
 
 class BatchCrypt(Encryption, fedplug.Negotiation):

@@ -10,12 +10,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_std.paillier import PackedPaillier
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def code_limit(bits: int, max_clients: int) -> int:

@@ -15,7 +15,6 @@ import numpy as np
 from fedplug import Account, Field, Learns
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug_std.noise_sources import add_noise, default_grid
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from fedplug_baselines.dp_sgd_accounting import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Client, Context, Examples
     from fedplug.api.torch_model import TorchModel
+    from numpy.typing import NDArray
 
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of single examples may take at once; a larger batch is worked through in parts."""

@@ -7,13 +7,15 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug_std.loss_distributions import many_gaussians, together
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class SampledSteps(NamedTuple):

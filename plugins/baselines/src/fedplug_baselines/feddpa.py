@@ -29,7 +29,6 @@ from fedplug.api.types import RETAINED
 from fedplug_std.clip import Clip
 from fedplug_std.per_sample import mean_squared_gradients
 from fedplug_std.training import Sgd
-from numpy.typing import NDArray
 
 from fedplug_baselines.feddpa_adam import MaskedAdam
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Recipe
     from fedplug.api.torch_model import TorchModel
+    from numpy.typing import NDArray
 
 
 class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):

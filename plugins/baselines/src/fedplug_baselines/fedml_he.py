@@ -34,12 +34,12 @@ from fedplug.api.folded import seal_of
 from fedplug.api.types import CLEAR, ENCRYPTED
 from fedplug_std import he_keys
 from fedplug_std.scores import highest
-from numpy.typing import NDArray
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
     from fedplug import KeyServerLine, Recipe
+    from numpy.typing import NDArray
 
 
 class FedMLHE(fedplug.Negotiation):

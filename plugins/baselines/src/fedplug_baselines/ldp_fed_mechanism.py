@@ -11,10 +11,13 @@ import functools
 import math
 import os
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.privacy.accounting import gaussian_epsilon
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LARGEST = 2**52
 """Largest m: float64 still tells neighbouring integers apart."""

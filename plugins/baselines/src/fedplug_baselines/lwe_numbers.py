@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise
-from numpy.typing import NDArray
 
 from fedplug_baselines.lwe_field import HALF
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TAILS = 12.0
 """Standard deviations of noise that a client's integers leave room for; P(|e| > 12 std) is 4e-33 for each value."""

@@ -14,12 +14,12 @@ import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.types import CLEAR
 from fedplug_std.scores import highest
-from numpy.typing import NDArray
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
     from fedplug import Recipe
+    from numpy.typing import NDArray
 
 
 class MaskCrypt(fedplug.Negotiation):

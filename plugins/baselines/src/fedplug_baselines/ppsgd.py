@@ -10,10 +10,10 @@ import numpy as np
 from fedplug import Field, Learns
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout, Recipe
+    from numpy.typing import NDArray
 
 
 class Ppsgd(fedplug.Trainer):

@@ -17,15 +17,17 @@ from __future__ import annotations
 import dataclasses
 import hmac
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError
-from numpy.typing import NDArray
 
-Words = NDArray[np.uint64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Words: TypeAlias = "NDArray[np.uint64]"
 Style = Literal["keyed", "static"]
 
 _BITS = 64

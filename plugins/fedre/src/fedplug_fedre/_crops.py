@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug_fedre.tampering import TextBox
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # A cut line of text stays in the list if at least this much of it is in view, in pixels.
 _IN_VIEW = 4

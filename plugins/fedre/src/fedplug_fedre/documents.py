@@ -10,7 +10,6 @@ import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.api.streams import stream
-from numpy.typing import NDArray
 
 from fedplug_fedre.receipts import TamperingOptions
 from fedplug_fedre.tampering import Sheet, TextBox, builtin_font, tamper
@@ -18,6 +17,7 @@ from fedplug_fedre.tampering import Sheet, TextBox, builtin_font, tamper
 if TYPE_CHECKING:
     from fedplug import Dataset
     from fedplug.api.data import Examples
+    from numpy.typing import NDArray
 
 DOCUMENT_FIELDS = ("name", "date", "address", "total", "other text")
 """Privacy-sensitive fields of a generated document; `Examples.regions` holds 1 + the place in this list."""

@@ -25,7 +25,6 @@ import numpy as np
 from fedplug import stream
 from fedplug.api.errors import DataError
 from fedplug_std.per_sample import checked_model, evaluation_mode, parameters_at
-from numpy.typing import NDArray
 
 from fedplug_fedre.frozen import activations, statistics_of
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Examples
     from fedplug.api.torch_model import TorchModel
+    from numpy.typing import NDArray
 
 Method = Literal["auto", "exact", "projections"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import fedplug
 import numpy as np
@@ -22,10 +22,8 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import Scores
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
 from fedplug_std.scores import unknown_scorer
-from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 
 from fedplug_fedre.budget_picture import picture
@@ -38,6 +36,10 @@ from fedplug_fedre.layer_scores import (
     scores_of_layers,
     whole_and_seen,
 )
+
+if TYPE_CHECKING:
+    from fedplug.api.types import Scores
+    from numpy.typing import NDArray
 
 OTHERS = "others"
 """Stands for every layer that a mapping of norms does not name."""

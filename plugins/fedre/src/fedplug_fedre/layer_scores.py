@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from fedplug import Block, Client, Context, Scorer, Server
-from fedplug.api.context import Party
 from fedplug.api.errors import FedplugError, ProtectionError
 from fedplug.api.roles import Groups, Negotiation, Sealer
-from fedplug.api.types import Scores
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Party
+    from fedplug.api.types import Scores
+    from numpy.typing import NDArray
 
 
 def scores_of_layers(client: Client, by: str | None) -> NDArray[np.floating]:

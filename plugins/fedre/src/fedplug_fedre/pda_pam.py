@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
@@ -25,10 +25,12 @@ from fedplug import (
     stream,
 )
 from fedplug.api.errors import DataError, ProtectionError
-from numpy.typing import NDArray
 
 from fedplug_fedre.jacobian import PROJECTIONS, psi_scores
 from fedplug_fedre.preferences import Preference, marked, nothing_marked
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _LARGEST = 1e12
 """Largest weight of eq. 11 that is still used: float32 values times more leave no digit of anybody else's."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 import fedplug
 import numpy as np
 from fedplug import Examples, Field
 from fedplug.api.errors import DataError
-from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 
 from fedplug_fedre.region_files import boxes_in, mask_in, ordered_box
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def _inside(path: str) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Examples, Field, Model, Reveals, Scoring, hookimpl, stream
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import Scores
-from numpy.typing import NDArray
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
 from fedplug_fedre.preferences import Preference, marked, nothing_marked
 from fedplug_fedre.samples import Task, calibration_data, with_regions
+
+if TYPE_CHECKING:
+    from fedplug.api.types import Scores
+    from numpy.typing import NDArray
 
 _PUBLIC: dict[bytes, tuple[PsiScores, float]] = {}
 _MOST = 64

@@ -10,14 +10,13 @@ import io
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.api.errors import DataError, SetupError
 from fedplug.api.streams import stream
-from numpy.typing import NDArray
 
 from fedplug_fedre import _crops, _files
 from fedplug_fedre.tampering import CLASSES, TextBox
@@ -25,8 +24,9 @@ from fedplug_fedre.tampering import CLASSES, TextBox
 if TYPE_CHECKING:
     from fedplug import Dataset
     from fedplug.api.data import Examples
+    from numpy.typing import NDArray
 
-Picture = tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]
+Picture: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]"
 """An image (C, H, W), its mask (H, W) of 0 and 1, its regions (H, W)."""
 
 _T_SROIE = (

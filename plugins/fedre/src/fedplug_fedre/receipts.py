@@ -13,7 +13,6 @@ import numpy as np
 from fedplug import Field
 from fedplug.api.errors import DataError
 from fedplug.api.streams import stream
-from numpy.typing import NDArray
 
 from fedplug_fedre import _crops, _files
 from fedplug_fedre.tampering import CLASSES, FIELDS, KINDS, Kind, Sheet, TextBox, tamper
@@ -21,6 +20,7 @@ from fedplug_fedre.tampering import CLASSES, FIELDS, KINDS, Kind, Sheet, TextBox
 if TYPE_CHECKING:
     from fedplug import Dataset
     from fedplug.api.data import Examples
+    from numpy.typing import NDArray
 
 FORMATS = ("slip", "narrow", "medium", "wide")
 """Kinds of receipt, by the width of the paper: up to 0.43, 0.50, 0.56 times its height, and above."""

@@ -9,11 +9,13 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import DataError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FORMS = '{"0": [x0, y0, x1, y1], "1": [[x0, y0, x1, y1], ...]} or, in a .csv, lines of image,x0,y0,x1,y1'
 

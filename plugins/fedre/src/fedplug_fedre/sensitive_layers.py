@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.types import ENCRYPTED, RETAINED
 from fedplug_std.scores import unknown_scorer
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from fedplug_fedre.layer_scores import scores_are_public, scores_of_layers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class SensitiveLayers(fedplug.Negotiation):

@@ -15,11 +15,13 @@ import dataclasses
 import functools
 import string
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug.api.errors import SetupError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CLASSES = ("untouched", "tampered")
 FIELDS = ("company", "date", "address", "total", "other text")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.rows import Row
@@ -23,15 +22,12 @@ from fedplug_lab.canvas import (
     draw_band,
     draw_groups,
     draw_line,
-    new_figure,
     round_axis,
     rounds_of,
     tint,
-    to_svg,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.panel import Panel
 
 _FIGURE_COLOURS = ("#3b7dd8", "#e39a2d", "#3fa672")
 ByClient = Callable[[Row], Mapping[int, float]]
@@ -57,29 +53,30 @@ def accuracy_chart(rows: Rows) -> Chart | None:
     has_personal = any(np.isfinite(mean).any() for _, mean, _ in personal)
     if not (np.isfinite(accuracy).any() or np.isfinite(low).any() or has_personal):
         return None
-    figure, axes = new_figure(WIDE if has_personal else HALF, 3.0, 2 if has_personal else 1)
+    drawing = Drawing(WIDE if has_personal else HALF, 3.0, 2 if has_personal else 1)
+    panels = drawing.panels
     legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
     if has_personal:
         legend = [("global model", GLOBAL_COLOUR, "line")]
-        axes[0].set_title("public test set, a share for each client")
-        axes[1].set_title("test data with each client's own class mix")
-        draw_line(axes[1], rounds, spreads(rows, _of_clients)[1], GLOBAL_COLOUR)
-        for ax, curves in zip(axes, personal, strict=True):
-            _draw_personal(ax, rounds, curves)
+        panels[0].title = "public test set, a share for each client"
+        panels[1].title = "test data with each client's own class mix"
+        draw_line(panels[1], rounds, spreads(rows, _of_clients)[1], GLOBAL_COLOUR)
+        for panel, curves in zip(panels, personal, strict=True):
+            _draw_personal(panel, rounds, curves)
         legend.append(("personal models, mean over clients", PERSONAL_COLOUR, "line"))
         legend.append(("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area"))
     elif np.isfinite(low).any():
-        draw_band(axes[0], rounds, low, high)
+        draw_band(panels[0], rounds, low, high)
         legend.append(("clients on their own class mix, lowest to highest", tint(GLOBAL_COLOUR), "area"))
-    if draw_groups(axes[0], rows, lambda result: result.accuracy):
+    if draw_groups(panels[0], rows, lambda result: result.accuracy):
         legend.append(("each group's model", GLOBAL_COLOUR, "thin"))
-    draw_line(axes[0], rounds, accuracy, GLOBAL_COLOUR)
-    axes[0].set_ylim(0, 1)
-    axes[0].set_ylabel("accuracy (share of test examples)")
-    for ax in axes:
-        round_axis(ax, rounds)
+    draw_line(panels[0], rounds, accuracy, GLOBAL_COLOUR)
+    panels[0].y.low, panels[0].y.high = 0.0, 1.0
+    panels[0].y_label = "accuracy (share of test examples)"
+    for panel in panels:
+        round_axis(panel, rounds)
     alt = _global_in_words(rounds, accuracy) + (_personal_in_words(rows) if has_personal else "")
-    return Chart("accuracy", "Accuracy", "", alt, tuple(legend), to_svg(figure, "accuracy", alt), has_personal)
+    return Chart("accuracy", "Accuracy", "", alt, tuple(legend), drawing.svg("accuracy", alt), has_personal)
 
 
 def figures_chart(rows: Rows) -> Chart | None:
@@ -89,18 +86,19 @@ def figures_chart(rows: Rows) -> Chart | None:
     known = known[np.isfinite(known)]
     if not known.size:
         return None
-    figure, (ax,) = new_figure(HALF, 3.0)
+    drawing = Drawing(HALF, 3.0)
+    (panel,) = drawing.panels
     rounds = rounds_of(rows)
     for i, curve in enumerate(curves.values()):
-        draw_line(ax, rounds, curve, _colour(i), thin=i > 0)
+        draw_line(panel, rounds, curve, _colour(i), thin=i > 0)
     if known.min() >= 0 and known.max() <= 1:
-        ax.set_ylim(0, 1)
-    ax.set_ylabel("figures of the task")
-    round_axis(ax, rounds)
+        panel.y.low, panel.y.high = 0.0, 1.0
+    panel.y_label = "figures of the task"
+    round_axis(panel, rounds)
     said = ", ".join(f"{title} {number(curve[-1])}" for title, curve in curves.items())
     alt = f"After the last round, over the public test set: {said}."
     legend = tuple((title, _colour(i), "thin" if i else "line") for i, title in enumerate(curves))
-    return Chart("task", "Figures of the task", "", alt, legend, to_svg(figure, "task", alt), False)
+    return Chart("task", "Figures of the task", "", alt, legend, drawing.svg("task", alt), False)
 
 
 def _colour(index: int) -> str:
@@ -114,10 +112,10 @@ def spreads(rows: Rows, read: ByClient) -> tuple[Curve, Curve, Curve]:
     return low, mean, high
 
 
-def _draw_personal(ax: Axes, rounds: Curve, curves: tuple[Curve, Curve, Curve]) -> None:
+def _draw_personal(panel: Panel, rounds: Curve, curves: tuple[Curve, Curve, Curve]) -> None:
     low, mean, high = curves
-    draw_band(ax, rounds, low, high, PERSONAL_COLOUR)
-    draw_line(ax, rounds, mean, PERSONAL_COLOUR)
+    draw_band(panel, rounds, low, high, PERSONAL_COLOUR)
+    draw_line(panel, rounds, mean, PERSONAL_COLOUR)
 
 
 def _global_in_words(rounds: Curve, accuracy: Curve) -> str:

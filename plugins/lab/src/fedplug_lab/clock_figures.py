@@ -11,17 +11,16 @@ from fedplug.api.units import duration
 
 from fedplug_lab.canvas import (
     HALF,
-    INK,
     Chart,
     Rows,
     curve_of,
     draw_line,
     log_axis,
-    new_figure,
     round_axis,
     rounds_of,
-    to_svg,
 )
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.panel import INK
 
 SIMULATED_COLOUR, TRANSFER_COLOUR = "#2aa198", "#5fb3d4"
 _FAR_APART = 20  # beyond this ratio of the largest to the smallest value, the axis is logarithmic
@@ -38,19 +37,20 @@ def chart(rows: Rows) -> Chart | None:
     shown = every[np.isfinite(every) & (every > 0)]
     highest = float(shown.max(initial=0.0))
     scale, unit = (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
-    figure, (ax,) = new_figure(HALF, 3.0)
+    drawing = Drawing(HALF, 3.0)
+    (panel,) = drawing.panels
     note = "Two different clocks: the wall clock is this machine's, with all parties on it."
     if shown.size and highest > _FAR_APART * float(shown.min()):
-        log_axis(ax, scale * float(shown.min()), scale * highest)
+        log_axis(panel.y, scale * float(shown.min()), scale * highest)
         transfer = np.where(transfer > 0, transfer, np.nan)  # nothing sent at all: a logarithm has no place for it
         note += " Logarithmic scale."
     else:
-        ax.set_ylim(0, 1.08 * scale * highest or 1)
-    draw_line(ax, rounds, scale * simulated, SIMULATED_COLOUR)
-    draw_line(ax, rounds, scale * transfer, TRANSFER_COLOUR, dashed=True)
-    draw_line(ax, rounds, scale * wall, INK, thin=True)
-    ax.set_ylabel(f"time per round ({unit})")
-    round_axis(ax, rounds)
+        panel.y.low, panel.y.high = 0.0, 1.08 * scale * highest or 1.0
+    draw_line(panel, rounds, scale * simulated, SIMULATED_COLOUR)
+    draw_line(panel, rounds, scale * transfer, TRANSFER_COLOUR, dashed=True)
+    draw_line(panel, rounds, scale * wall, INK, thin=True)
+    panel.y_label = f"time per round ({unit})"
+    round_axis(panel, rounds)
     legend = (
         ("simulated, on the devices of the profiles", SIMULATED_COLOUR, "line"),
         ("of it, transfer of the slowest client", TRANSFER_COLOUR, "dash"),
@@ -59,7 +59,7 @@ def chart(rows: Rows) -> Chart | None:
     both = f"{duration(np.nansum(simulated))} on the simulated clock and {duration(np.nansum(wall))} on the wall clock"
     alt = f"The run takes {both}. {_slowest([row.simulated for row in rows if row.simulated])}"
     key = "simulated"
-    return Chart(key, "Simulated clock beside the wall clock", note, alt, legend, to_svg(figure, key, alt))
+    return Chart(key, "Simulated clock beside the wall clock", note, alt, legend, drawing.svg(key, alt))
 
 
 def _slowest(rounds: Sequence[SimulatedTime]) -> str:

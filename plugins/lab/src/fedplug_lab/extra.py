@@ -13,25 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
-from numpy.typing import NDArray
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
-    INK,
-    MUTED,
-    STYLE,
     WIDE,
     Chart,
     Rows,
     log_axis,
-    to_svg,
 )
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.panel import INK, MUTED, Panel
 from fedplug_lab.tables import render, table, text
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 DRAWN, PANELS, IN_WORDS = 24, 24, 6
 """How many pictures the page shows, how many panels of each, and how many of those the caption describes."""
@@ -45,31 +41,31 @@ def picture_charts(pictures: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
     Args:
         pictures: name -> picture, as `fedplug.api.pictures.Pictures.kept` has them.
     """
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        return [_chart(f"picture-{i}", pictures[name]) for i, name in enumerate(sorted(pictures)[:DRAWN])]
+    return [_chart(f"picture-{i}", pictures[name]) for i, name in enumerate(sorted(pictures)[:DRAWN])]
 
 
 def _chart(key: str, picture: Mapping[str, Any]) -> Chart:
     panels = picture["panels"][:PANELS]
     boxes = picture["kind"] == "box"
     wide = len(panels) > 1 or (boxes and len(panels[0]["labels"]) > 8)
-    figure, axes = _grid(len(panels), wide, 2 if boxes else 4)
+    columns = min(len(panels), 2 if boxes else 4)
+    rows = math.ceil(len(panels) / columns)
+    height = 2.9 if rows == 1 else 0.4 + 2.1 * rows
+    drawing = Drawing(WIDE if wide else HALF, height, len(panels), columns, shared=False)
     if boxes:
-        for ax, panel in zip(axes, panels, strict=True):
-            _draw_boxes(ax, panel)
+        for canvas, panel in zip(drawing.panels, panels, strict=True):
+            _draw_boxes(canvas, panel)
         legend = [("middle half of the values", f"{GLOBAL_COLOUR}55", "area"), ("median", "var(--ink)", "line"),
                   ("smallest to largest", "var(--muted)", "thin")]  # fmt: skip
-        figure.supylabel(picture["y_label"], fontsize=9, color=MUTED)
+        drawing.y_label = picture["y_label"]
         said = [_boxes_in_words(panel) for panel in panels]
     else:
-        for ax, panel in zip(axes, panels, strict=True):
-            _draw_histogram(ax, panel, picture["log_y"])
+        for canvas, panel in zip(drawing.panels, panels, strict=True):
+            _draw_histogram(canvas, panel, picture["log_y"])
         legend = [("number of values", GLOBAL_COLOUR, "area")]
         if any(panel["mark"] is not None for panel in panels):
             legend.append((picture["mark_label"], "var(--ink)", "dash"))
-        figure.supxlabel(picture["x_label"], fontsize=9, color=MUTED)
+        drawing.x_label = picture["x_label"]
         said = [_histogram_in_words(panel, picture["mark_label"]) for panel in panels]
     when = f"round {picture['round']}" if picture["round"] > 0 else "the set-up"
     note = " ".join(filter(None, [picture["note"], f"From {picture['party']}, in {when}."]))
@@ -78,80 +74,55 @@ def _chart(key: str, picture: Mapping[str, Any]) -> Chart:
     if more := len(picture["panels"]) - len(panels):
         note += f" {more} more panels are in figures.json."
     alt = " ".join(said)
-    return Chart(key, picture["title"], note, alt, tuple(legend), to_svg(figure, key, alt), wide)
+    return Chart(key, picture["title"], note, alt, tuple(legend), drawing.svg(key, alt), wide)
 
 
-def _grid(panels: int, wide: bool, most_columns: int) -> tuple[Figure, list[Axes]]:
-    """A figure with room for so many panels, each with axes of its own."""
-    from matplotlib.figure import Figure
-
-    columns = min(panels, most_columns)
-    rows = math.ceil(panels / columns)
-    height = 2.9 if rows == 1 else 0.4 + 2.1 * rows
-    figure = Figure(figsize=(WIDE if wide else HALF, height), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for empty in grid[panels:]:
-        empty.set_visible(False)
-    return figure, list(grid[:panels])
-
-
-def _draw_histogram(ax: Axes, panel: Mapping[str, Any], log_y: bool) -> None:
-    edges, counts = np.array(panel["edges"]), np.array(panel["counts"])
+def _draw_histogram(canvas: Panel, panel: Mapping[str, Any], log_y: bool) -> None:
+    edges, counts = np.array(panel["edges"], np.float64), np.array(panel["counts"], np.float64)
     highest = float(counts.max())
     if log_y and highest > 0:
         # A bin with one value must be seen, so the floor lies below 1.
-        log_axis(ax, 0.75, max(highest, 2.0))
-        ax.stairs(np.maximum(counts, 0.1), edges, baseline=0.1, fill=True, color=GLOBAL_COLOUR)
+        log_axis(canvas.y, 0.75, max(highest, 2.0))
+        canvas.steps(edges, np.full(len(counts), 0.1), np.maximum(counts, 0.1), GLOBAL_COLOUR)
     else:
-        ax.stairs(counts, edges, fill=True, color=GLOBAL_COLOUR)
-        ax.set_ylim(0, min(1.08 * highest, 1e300) or 1)
+        canvas.steps(edges, np.zeros(len(counts)), counts, GLOBAL_COLOUR)
+        canvas.y.low, canvas.y.high = 0.0, min(1.08 * highest, 1e300) or 1.0
     if panel["mark"] is not None:
-        ax.axvline(panel["mark"], color=INK, linestyle="--", linewidth=1.4)
-    _plain_ticks(ax.xaxis)
-    if not log_y:
-        _plain_ticks(ax.yaxis, digits=6)
-    ax.set_title(panel["title"][:40])
+        canvas.upright(panel["mark"], INK)
+    canvas.x.most, canvas.x.write = 4, _three_digits
+    canvas.title = panel["title"][:40]
 
 
-def _draw_boxes(ax: Axes, panel: Mapping[str, Any]) -> None:
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
+def _draw_boxes(canvas: Panel, panel: Mapping[str, Any]) -> None:
     boxes = np.array(panel["boxes"], np.float64)
     positive = boxes[boxes > 0]
     if panel["log_y"] and positive.size:
         # On this scale there is no zero: what is not above it is drawn at the bottom.
         floor = max(float(positive.min()), float(positive.max()) * 1e-12)
         boxes = np.maximum(boxes, floor)
-        log_axis(ax, floor, float(positive.max()))
+        log_axis(canvas.y, floor, float(positive.max()))
     else:
-        _plain_ticks(ax.yaxis)
+        canvas.y.most, canvas.y.write = 4, _three_digits
     labels = [label[:18] for label in panel["labels"]]
-    # Each kind of mark is one path, whatever the number of boxes: matplotlib's own box plots have seven paths a box.
+    # Each kind of mark is one path, whatever the number of boxes.
     x, gap = np.arange(1, len(labels) + 1), np.full(len(labels), np.nan)
     low, q1, median, q3, high = boxes.T
     for ends in ((low, q1), (q3, high)):
-        ax.plot(np.column_stack([x, x, gap]).ravel(), np.column_stack([*ends, gap]).ravel(), color=MUTED, linewidth=0.9)
-    corners = np.stack([np.column_stack(xy) for xy in ((x - 0.3, q1), (x + 0.3, q1), (x + 0.3, q3), (x - 0.3, q3))], 1)
-    outline = Path.make_compound_path_from_polys(corners)
-    ax.add_patch(PathPatch(outline, facecolor=f"{GLOBAL_COLOUR}55", edgecolor=GLOBAL_COLOUR, linewidth=1.0))
+        canvas.line(np.column_stack([x, x, x]).ravel(), np.column_stack([*ends, gap]).ravel(), MUTED, 0.9)
+    canvas.boxes(x - 0.3, x + 0.3, q1, q3, f"{GLOBAL_COLOUR}55", GLOBAL_COLOUR)
     middle = np.column_stack([median, median, gap]).ravel()
-    ax.plot(np.column_stack([x - 0.3, x + 0.3, gap]).ravel(), middle, color=INK, linewidth=1.4)
-    ax.set_xlim(0.3, len(labels) + 0.7)
+    canvas.line(np.column_stack([x - 0.3, x + 0.3, x]).ravel(), middle, INK, 1.4)
+    canvas.x.low, canvas.x.high = 0.3, len(labels) + 0.7
     every = math.ceil(len(labels) / 30)
     shown = labels[::every]
-    turned = len(shown) * max(map(len, shown)) > 40
-    ax.set_xticks(range(1, len(labels) + 1, every), shown, rotation=45 if turned else 0,
-                  ha="right" if turned else "center")  # fmt: skip
-    ax.set_title(panel["title"][:60])
+    canvas.x.ticks = list(zip(map(float, range(1, len(labels) + 1, every)), shown, strict=True))
+    canvas.x.turned = len(shown) * max(map(len, shown)) > 40
+    canvas.title = panel["title"][:60]
 
 
-def _plain_ticks(axis: Any, digits: int = 3) -> None:
-    """Few ticks with plain numbers: matplotlib's own offset text, 1e-5 above the axis, is easily overlooked."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins=4))
-    axis.set_major_formatter(f"{{x:.{digits}g}}")
+def _three_digits(value: float) -> str:
+    """Of a scale that has few numbers anyway."""
+    return f"{value:.3g}"
 
 
 def _histogram_in_words(panel: Mapping[str, Any], mark_label: str) -> str:

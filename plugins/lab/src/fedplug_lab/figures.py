@@ -19,9 +19,7 @@ from fedplug_lab.accuracy import accuracy_chart, figures_chart
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
-    INK,
     PHASE_COLOURS,
-    STYLE,
     TRAIN_COLOUR,
     WIDE,
     ZONE_COLOURS,
@@ -35,12 +33,12 @@ from fedplug_lab.canvas import (
     draw_stack,
     last_of,
     log_axis,
-    new_figure,
     round_axis,
     rounds_of,
-    to_svg,
 )
 from fedplug_lab.clock_figures import chart as clock_chart
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.panel import INK
 
 DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
     "up": ("clients to server", lambda bytes: bytes.up),
@@ -59,18 +57,14 @@ def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
     Returns:
         The charts in the order of the page.
     """
-    import matplotlib
-
-    drawn: list[Chart] = []
-    with matplotlib.rc_context(STYLE):
-        makers: list[Callable[[Rows], Chart | None]] = [
-            accuracy_chart, figures_chart, _loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn,
-        ]  # fmt: skip
-        drawn += [chart for make in makers if rows and (chart := make(rows)) is not None]
-        if distribution and distribution.clients:
-            # Alone in its row, the picture of the partition may as well use all of it.
-            alone = sum(not chart.wide for chart in drawn) % 2 == 0
-            drawn.append(_partition(distribution, alone))
+    makers: list[Callable[[Rows], Chart | None]] = [
+        accuracy_chart, figures_chart, _loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn,
+    ]  # fmt: skip
+    drawn = [chart for make in makers if rows and (chart := make(rows)) is not None]
+    if distribution and distribution.clients:
+        # Alone in its row, the picture of the partition may as well use all of it.
+        alone = sum(not chart.wide for chart in drawn) % 2 == 0
+        drawn.append(_partition(distribution, alone))
     return drawn
 
 
@@ -81,48 +75,50 @@ def _loss(rows: Rows) -> Chart | None:
     finite = both[np.isfinite(both)]
     if not finite.size:
         return None
-    figure, (ax,) = new_figure(HALF, 3.0)
-    draw_groups(ax, rows, lambda result: result.loss)
-    draw_line(ax, rounds, test, GLOBAL_COLOUR)
-    draw_line(ax, rounds, train, TRAIN_COLOUR, dashed=True)
+    drawing = Drawing(HALF, 3.0)
+    (panel,) = drawing.panels
+    draw_groups(panel, rows, lambda result: result.loss)
+    draw_line(panel, rounds, test, GLOBAL_COLOUR)
+    draw_line(panel, rounds, train, TRAIN_COLOUR, dashed=True)
     legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
     legend.append(("training, mean over clients", TRAIN_COLOUR, "dash"))
     note = ""
     if finite.min() > 0 and finite.max() > 50 * finite.min():
-        log_axis(ax, float(finite.min()), float(finite.max()))
+        log_axis(panel.y, float(finite.min()), float(finite.max()))
         note = "Logarithmic scale."
     elif finite.min() >= 0:
-        ax.set_ylim(0, 1.08 * float(finite.max()) or 1)
+        panel.y.low, panel.y.high = 0.0, 1.08 * float(finite.max()) or 1
     # A round that reports neither None nor a number has diverged; it must not look like a gap in the record.
     diverged = [
         row.round for row in rows
         if any(loss is not None and not math.isfinite(loss) for loss in (row.loss, row.train_loss))
     ]  # fmt: skip
     if diverged:
-        ax.plot(diverged, [0.03] * len(diverged), "x", color=ZONE_COLOURS["clear"], transform=ax.get_xaxis_transform())
+        panel.crosses(diverged, ZONE_COLOURS["clear"])
         legend.append(("not finite: diverged", ZONE_COLOURS["clear"], "cross"))
-    ax.set_ylabel("loss (nats)")
-    round_axis(ax, rounds)
+    panel.y_label = "loss (nats)"
+    round_axis(panel, rounds)
     ends = f"{last_of(test)} on the test set and {last_of(train)} in training"
     alt = f"The last loss is {ends}."
     if diverged:
         alt = f"Loss was not finite in {len(diverged)} of {len(rows)} rounds; the last finite one is {ends}."
-    return Chart("loss", "Loss", note, alt, tuple(legend), to_svg(figure, "loss", alt))
+    return Chart("loss", "Loss", note, alt, tuple(legend), drawing.svg("loss", alt))
 
 
 def _zones(rows: Rows) -> Chart | None:
     shares = zone_shares(rows)
     if not shares:
         return None
-    figure, (ax,) = new_figure(HALF, 3.0)
+    drawing = Drawing(HALF, 3.0)
+    (panel,) = drawing.panels
     rounds = rounds_of(rows)
-    legend = draw_stack(ax, rounds, {zone: 100 * share for zone, share in shares.items()}, ZONE_COLOURS)
-    ax.set_ylim(0, 100)
-    ax.set_ylabel("share of the model (%)")
-    round_axis(ax, rounds)
+    legend = draw_stack(panel, rounds, {zone: 100 * share for zone, share in shares.items()}, ZONE_COLOURS)
+    panel.y.low, panel.y.high = 0.0, 100
+    panel.y_label = "share of the model (%)"
+    round_axis(panel, rounds)
     said = ", ".join(f"{zone} {percent(last(share))}" for zone, share in shares.items())
     alt = f"Zone shares in the last round: {said}."
-    return Chart("zones", "Zone shares", "Mean over clients.", alt, legend, to_svg(figure, "zones", alt))
+    return Chart("zones", "Zone shares", "Mean over clients.", alt, legend, drawing.svg("zones", alt))
 
 
 def zone_shares(rows: Rows) -> dict[str, Curve]:
@@ -139,23 +135,24 @@ def _seconds(rows: Rows) -> Chart | None:
     wall = curve_of(rows, lambda row: row.wall_seconds)
     if not curves:
         return None
-    figure, (ax,) = new_figure(HALF, 3.0)
+    drawing = Drawing(HALF, 3.0)
+    (panel,) = drawing.panels
     rounds = rounds_of(rows)
     highest = float(max(np.nansum(list(curves.values()), axis=0).max(), np.nan_to_num(wall).max()))
     scale, unit = (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
-    legend = list(draw_stack(ax, rounds, {phase: scale * curve for phase, curve in curves.items()}, PHASE_COLOURS))
+    legend = list(draw_stack(panel, rounds, {phase: scale * curve for phase, curve in curves.items()}, PHASE_COLOURS))
     if np.isfinite(wall).any():
-        draw_line(ax, rounds, scale * wall, INK, thin=True)
+        draw_line(panel, rounds, scale * wall, INK, thin=True)
         legend.append(("wall clock", "var(--ink)", "line"))
-    ax.set_ylim(bottom=0)
-    ax.set_ylabel(f"time per round ({unit})")
-    round_axis(ax, rounds)
+    panel.y.low = 0.0
+    panel.y_label = f"time per round ({unit})"
+    round_axis(panel, rounds)
     sums = {phase: float(np.nansum(curve)) for phase, curve in curves.items()}
     ordered = sorted(sums, key=lambda phase: -sums[phase])[:3]
     shares = ", ".join(f"{phase} {percent(sums[phase] / sum(sums.values()))}" for phase in ordered)
     alt = f"Largest shares of the working time over the run: {shares}."
     note = "Phases are summed over parties, so with several processes they add up to more than the wall clock."
-    return Chart("seconds", "Time per phase", note, alt, tuple(legend), to_svg(figure, "seconds", alt))
+    return Chart("seconds", "Time per phase", note, alt, tuple(legend), drawing.svg("seconds", alt))
 
 
 def _bytes(rows: Rows) -> Chart | None:
@@ -163,23 +160,23 @@ def _bytes(rows: Rows) -> Chart | None:
     present = {way: both for way, both in DIRECTIONS.items() if totals[way].any()}
     if not present:
         return None
-    figure, axes = new_figure(WIDE, 2.9, len(present))
+    drawing = Drawing(WIDE, 2.9, len(present))
     rounds = rounds_of(rows)
     highest = max(float(curve.max()) for curve in totals.values())
     scale, unit = next((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if highest >= s or s == 1)
     legend: dict[str, tuple[str, str, str]] = {}
-    for ax, (text, of) in zip(axes, present.values(), strict=True):
+    for panel, (text, of) in zip(drawing.panels, present.values(), strict=True):
         curves = curves_of(rows, functools.partial(_zones_sent, of))
-        for entry in draw_stack(ax, rounds, {zone: curve / scale for zone, curve in curves.items()}, ZONE_COLOURS):
+        for entry in draw_stack(panel, rounds, {zone: curve / scale for zone, curve in curves.items()}, ZONE_COLOURS):
             legend[entry[0]] = entry
-        ax.set_title(text)
-        round_axis(ax, rounds)
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel(f"bytes per round ({unit})")
+        panel.title = text
+        round_axis(panel, rounds)
+    drawing.panels[0].y.low = 0.0
+    drawing.panels[0].y_label = f"bytes per round ({unit})"
     sums = [f"{text} {size(totals[way].sum())}" for way, (text, _) in present.items()]
     alt = f"Bytes over the run: {', '.join(sums)}."
     note = "All clients together; the panels share one scale. Other: questions, ballots, headers, whole models."
-    svg = to_svg(figure, "bytes", alt)
+    svg = drawing.svg("bytes", alt)
     return Chart("bytes", "Bytes per zone and direction", note, alt, tuple(legend.values()), svg, wide=True)
 
 
@@ -206,12 +203,13 @@ def _churn(rows: Rows) -> Chart | None:
 
 
 def _single(rows: Rows, curve: Curve, key: str, title: str, label: str, colour: str, note: str, alt: str) -> Chart:
-    figure, (ax,) = new_figure(HALF, 2.6)
-    draw_line(ax, rounds_of(rows), curve, colour)
-    ax.set_ylim(0, 1.08 * float(np.nanmax(curve)) or 1)
-    ax.set_ylabel(label)
-    round_axis(ax, rounds_of(rows))
-    return Chart(key, title, note, alt, (), to_svg(figure, key, alt))
+    drawing = Drawing(HALF, 2.6)
+    (panel,) = drawing.panels
+    draw_line(panel, rounds_of(rows), curve, colour)
+    panel.y.low, panel.y.high = 0.0, 1.08 * float(np.nanmax(curve)) or 1
+    panel.y_label = label
+    round_axis(panel, rounds_of(rows))
+    return Chart(key, title, note, alt, (), drawing.svg(key, alt))
 
 
 def _partition(distribution: Distribution, wide: bool) -> Chart:
@@ -219,36 +217,30 @@ def _partition(distribution: Distribution, wide: bool) -> Chart:
     classes, clients = distribution.classes, distribution.clients
     width = len(classes)
     counts = np.array(list(clients.values()), np.float64)
-    figure, (ax, bars) = new_figure(WIDE if wide else HALF, min(max(2.6, 0.9 + 0.17 * len(clients)), 9.0), 2, (4, 1))
-    red, green, blue = (int(GLOBAL_COLOUR[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    tall = min(max(2.6, 0.9 + 0.17 * len(clients)), 9.0)
+    drawing = Drawing(WIDE if wide else HALF, tall, 2, ratios=(4, 1))
+    grid, bars = drawing.panels
+    grid.x.low, grid.x.high = -0.5, width - 0.5
+    grid.y.low, grid.y.high = len(clients) - 0.5, -0.5
     # One colour whose opacity grows with the count: zero is the page's own colour, light or dark.
-    pixels = np.zeros((*counts.shape, 4))
-    pixels[..., :3] = red, green, blue
-    pixels[..., 3] = 0.85 * np.sqrt(counts / max(counts.max(), 1))
-    ax.imshow(pixels, aspect="auto", interpolation="none")
+    red, green, blue = (int(GLOBAL_COLOUR[i : i + 2], 16) for i in (1, 3, 5))
+    grid.cells(0.85 * np.sqrt(counts / max(counts.max(), 1)), (red, green, blue))
     if counts.size <= 260:
         for (i, j), count in np.ndenumerate(counts):
             if count:
-                ax.text(j, i, f"{count:.0f}", ha="center", va="center", fontsize=7)
+                grid.note(j, i, f"{count:.0f}")
     step, every = math.ceil(len(clients) / 30), math.ceil(width / (40 if wide else 20))
-    ax.set_yticks(range(0, len(clients), step), [str(name) for name in list(clients)[::step]])
-    turned = max(map(len, classes[::every])) * len(classes[::every]) > (110 if wide else 45)
+    grid.y.ticks = [(place, str(name)) for place, name in enumerate(clients)][::step]
     shown = [name[:18] for name in classes[::every]]
-    ax.set_xticks(range(0, width, every), shown, rotation=45 if turned else 0, ha="right" if turned else "center")
-    ax.set_ylabel("client")
-    ax.set_xlabel("class")
+    grid.x.ticks = list(zip(map(float, range(0, width, every)), shown, strict=True))
+    grid.x.turned = max(map(len, classes[::every])) * len(classes[::every]) > (110 if wide else 45)
+    grid.x_label, grid.y_label, bars.x_label = "class", "client", "examples"
     sums = counts.sum(axis=1)
-    bars.barh(np.arange(len(clients)), sums, height=0.7, color=GLOBAL_COLOUR)
-    bars.set_xlabel("examples")
-    bars.set_xlim(left=0)
-    bars.xaxis.get_major_locator().set_params(nbins=2)
-    bars.tick_params(labelleft=False)
-    for each in (ax, bars):
-        each.grid(visible=False)
-        each.set_ylim(len(clients) - 0.5, -0.5)
-        each.spines[:].set_visible(False)
+    bars.lying_bars(np.arange(len(clients)), sums, 0.7, GLOBAL_COLOUR)
+    bars.x.low, bars.x.most = 0.0, 2
+    grid.framed = bars.framed = False
     held = (counts > 0).sum(axis=1)
     alt = (f"{len(clients)} clients hold {sums.min():.0f} to {sums.max():.0f} training examples each, "
            f"of {held.min()} to {held.max()} of {width} classes.")  # fmt: skip
     note = "Training examples per client and class; stronger is more (square-root scale)."
-    return Chart("partition", "Who holds what", note, alt, (), to_svg(figure, "partition", alt), wide)
+    return Chart("partition", "Who holds what", note, alt, (), drawing.svg("partition", alt), wide)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Column(NamedTuple):
 
 def print_table(lines: Sequence[Line]) -> None:
     """Prints one row for each case and combination of parameters."""
-    from fedplug.cli.catalog import console
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -37,7 +38,8 @@ def print_table(lines: Sequence[Line]) -> None:
         table.add_column(column.title, justify="right" if column.measured else "left", no_wrap=True)
     for cells in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, cells))
-    console().print(table)
+    # A soft-wrapped terminal line is worse than a wrapped cell, but a program that reads a pipe wants whole lines.
+    Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240).print(table)
 
 
 def columns_of(lines: Sequence[Line]) -> list[Column]:

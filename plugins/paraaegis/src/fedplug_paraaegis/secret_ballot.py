@@ -9,12 +9,14 @@ in the model they lie. It costs P/8 bytes a ballot, where 16-byte AES blocks wou
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fedplug_std.scores import highest
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

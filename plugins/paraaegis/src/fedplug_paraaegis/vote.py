@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.types import ENCRYPTED
 from fedplug_std.scores import unknown_scorer
-from numpy.typing import NDArray
 
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Vote(fedplug.Negotiation):

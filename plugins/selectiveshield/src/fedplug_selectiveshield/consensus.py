@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import fedplug
 import numpy as np
@@ -13,8 +13,10 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.folded import uploaded
 from fedplug.api.types import ENCRYPTED, RETAINED
 from fedplug_std.scores import unknown_scorer
-from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Threshold = Annotated[float, Field(ge=0, le=1)]
 # Told apart beforehand, so that a wrong number is not also said to be no list.

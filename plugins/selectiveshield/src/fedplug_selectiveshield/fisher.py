@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Field, Layout, Reveals, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import Scores
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients
-from numpy.typing import NDArray
 
 from fedplug_selectiveshield.pictures import fisher_pictures
+
+if TYPE_CHECKING:
+    from fedplug.api.types import Scores
+    from numpy.typing import NDArray
 
 
 class Fisher(fedplug.Scorer):

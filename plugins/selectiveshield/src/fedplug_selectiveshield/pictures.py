@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Client, Context, Layout
-from numpy.typing import NDArray
 
 from fedplug_selectiveshield.consensus import Consensus
+
+if TYPE_CHECKING:
+    from fedplug import Client, Context, Layout
+    from numpy.typing import NDArray
 
 _BINS = 50
 _FEW_LAYERS = 12

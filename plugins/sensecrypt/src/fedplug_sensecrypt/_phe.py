@@ -8,11 +8,13 @@ numbers are encrypted as they are. phe's floats would carry an exponent in clear
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 COUNT_BITS = 64
 """Where the count begins in a plaintext; sums of values lie within +-2^62."""

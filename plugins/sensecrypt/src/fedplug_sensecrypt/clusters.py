@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
@@ -24,10 +24,12 @@ from fedplug import (
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug_std.scores import unknown_scorer
-from numpy.typing import NDArray
 from pydantic import field_validator, model_validator
 
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Clusters(fedplug.Groups):

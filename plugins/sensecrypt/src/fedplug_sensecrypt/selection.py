@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 BINS = 64
 """Equal-width bins of the plug-in estimate of mutual information. The paper names no estimator; for a mask that follows

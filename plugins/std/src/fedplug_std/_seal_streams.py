@@ -12,10 +12,12 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SEED_BYTES = 64
 """Of SEAL's random generator."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
-from numpy.typing import NDArray
 
 from fedplug_std.secure_noise import BLOCK, LARGEST_GAUSSIAN, LARGEST_LAPLACE, SecureNoise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SOURCES = ("secure", "exact", "reproducible")
 _STEPS = 2.0**24

@@ -5,15 +5,17 @@ Every partition is complete and disjoint, gives no client nothing, and depends o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import fedplug
 import numpy as np
 from fedplug import Field
 from fedplug.api.errors import DataError
-from numpy.typing import NDArray
 
-Indices = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Indices: TypeAlias = "NDArray[np.int64]"
 
 _RESAMPLES = 100  # draws of a Dirichlet partition before it is repaired instead
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import SetupError
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
     from fedplug.api.data import ClientData, Examples
     from fedplug.api.torch_model import TorchModel
+    from numpy.typing import NDArray
 
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of one chunk may take; the backward pass needs two to three times as much in all. Larger chunks

@@ -8,11 +8,13 @@ neighbour while `max_clients * (2^bits - 1) < 2^field_bits`; anything that could
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _AT_ONCE = 1 << 18
 """Slots that are filled before the next ones."""

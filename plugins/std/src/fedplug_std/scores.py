@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug import Recipe
+    from numpy.typing import NDArray
 
 
 def unknown_scorer(recipe: Recipe, by: str | None) -> str:

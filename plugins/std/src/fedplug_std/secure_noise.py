@@ -32,10 +32,13 @@ import functools
 import math
 import os
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LARGEST_GAUSSIAN = math.sqrt(128 * math.log(2))
 """Standard deviations: U is at least 2^-64."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FRESH = 128
 """How many ciphertexts a probe of the noise encrypts; more are simulated by doubling."""

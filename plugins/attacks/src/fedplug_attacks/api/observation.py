@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ViewError
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fedplug.api.types import Layout, Parameter
+    from numpy.typing import NDArray
 
 
 class Seen(enum.IntEnum):

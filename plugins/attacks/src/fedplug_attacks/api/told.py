@@ -11,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.messages import num_examples_in
 from fedplug.api.types import Block, Layout
 from fedplug.wire.record import SERVER, Message, client_address
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 UPLOAD, MEMBERS = "upload", "members"
 """`Told.method` of what follows from an upload, and of who shares a client's group."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import ObservedUpdate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 KINDS = ("images", "labels", "members", "update")
 """What a metric may compare."""

@@ -13,15 +13,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Party, Server
 from fedplug.api.types import Plan
 from fedplug.round.state_files import file_name, holding, read_file
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,25 +11,17 @@ import dataclasses
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fedplug.api.component import remote_method
 from fedplug.api.context import Client, Party, Server
-from fedplug.api.data import PublicData
-from fedplug.api.effects import Learns
-from fedplug.api.links import Step
-from fedplug.api.messages import Asked
-from fedplug.api.model import Model
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.api.types import RETAINED, Block, Layout, Plan
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe
 from fedplug.round.contexts import make_context
 from fedplug.round.opening import unsealed
 from fedplug.round.steps import Steps
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
@@ -37,7 +29,17 @@ from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider
 from fedplug_attacks.views.public_facts import Sent
 
-Vector = NDArray[np.float32]
+if TYPE_CHECKING:
+    from fedplug.api.data import PublicData
+    from fedplug.api.effects import Learns
+    from fedplug.api.links import Step
+    from fedplug.api.messages import Asked
+    from fedplug.api.model import Model
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
+    from numpy.typing import NDArray
+
+Vector: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

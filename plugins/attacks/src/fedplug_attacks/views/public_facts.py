@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug.api.effects import Bound, Scramble
 from fedplug.api.folded import uploaded
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from fedplug.api.links import Step
     from fedplug.api.releases import Clip
     from fedplug.api.types import Layout
+    from numpy.typing import NDArray
 
 UNSAID = "what its trainer does not say"
 """`Meaning.loss` of a trainer that says nothing of how its updates follow from data."""

@@ -9,25 +9,28 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 from fedplug.api import codec
-from fedplug.api.context import Client
-from fedplug.api.data import Examples
 from fedplug.api.errors import CheckpointError, TooFewClients
-from fedplug.api.model import Model
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.probe import OneBatch
-from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import file_name, write_file
-from fedplug.round.world import World
 from fedplug.runs.taken_back import deliver, taken_back
 from fedplug.wire.record import SERVER, Message, Wire
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import numpy as np
+    from fedplug.api.context import Client
+    from fedplug.api.data import Examples
+    from fedplug.api.model import Model
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.round.probe import OneBatch
+    from fedplug.round.protocol import Protocol
+    from fedplug.round.world import World
+    from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

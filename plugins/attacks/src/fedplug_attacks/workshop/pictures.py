@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
-from fedplug_lab.canvas import STYLE
-from numpy.typing import NDArray
 
 from fedplug_attacks.workshop.words import (
     forms,
@@ -34,6 +32,7 @@ from fedplug_attacks.workshop.words import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 MOST_IMAGES, MOST_CLASSES = 8, 100
 """How many images, and how many classes, one picture shows."""
@@ -43,9 +42,13 @@ _DOTS_PER_INCH, _COARSE = 144, 96  # images of fewer pixels than this keep their
 _INK, _MUTED, _GRID = "#1b1f27", "#5a6372", "#e3e6eb"
 COLOURS = {"truth": "#8b94a3", "naive": "#e39a2d", "adaptive": "#8661c1"}
 """One colour for the truth and each form."""
-_STYLE = {
-    **STYLE, "axes.edgecolor": _MUTED, "axes.labelcolor": _MUTED, "axes.titlecolor": _INK, "grid.color": _GRID,
-    "text.color": _INK, "xtick.color": _MUTED, "ytick.color": _MUTED, "font.family": "DejaVu Sans",
+_STYLE: dict[Any, Any] = {
+    "text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 9,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": _MUTED, "axes.labelcolor": _MUTED,
+    "axes.titlecolor": _INK, "axes.titlesize": 9, "axes.titlelocation": "left",
+    "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True,
+    "grid.color": _GRID, "grid.linewidth": 0.8, "text.color": _INK, "xtick.color": _MUTED, "ytick.color": _MUTED,
+    "xtick.major.size": 0, "ytick.major.size": 0, "lines.linewidth": 1.8, "axes.linewidth": 0.8,
 }  # fmt: skip
 
 Found = Mapping[str, "NDArray[Any] | None"]

@@ -9,16 +9,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.data import Examples, PublicData
 from fedplug.api.errors import describe
-from fedplug.api.outer_roles import Metric
 from fedplug.api.streams import stream
-from numpy.typing import NDArray
 
 from fedplug_attacks.api.report import FAILED, FINISHED, SUCCESS, AttackReport
 from fedplug_attacks.api.truth import Truth
+
+if TYPE_CHECKING:
+    from fedplug.api.data import Examples, PublicData
+    from fedplug.api.outer_roles import Metric
+    from numpy.typing import NDArray
 
 GUESSES = 20
 """How many random guesses are averaged."""

@@ -1,0 +1,112 @@
+"""One axis of a figure: which values it spans, where a value lies on it, and which numbers stand beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Values: TypeAlias = "NDArray[np.float64]"
+Tick = tuple[float, str]
+
+_LARGEST = 1e300  # what a diverged run reports may be anything; differences of such values must stay finite
+_MARGIN = 0.05  # beyond the values at either end, as a share of what they span
+_MOST_TICKS = 60  # a guard: an axis so fine that rounding hides its steps has no more
+
+
+@dataclasses.dataclass
+class Axis:
+    """A scale, from `low` at its start to `high` at its end; `low` may be the larger.
+
+    Attributes:
+        low, high: the ends; None: a little beyond the values seen.
+        logarithmic: powers of ten are equally far apart; `low` and `high` must be given then, both > 0.
+        ticks: values and what to write there; None: round numbers.
+        most: how many round numbers there may be, about; None: as many as there is room for.
+        whole: the round numbers are whole.
+        write: how a round number is written; None: with as many decimals as tell them apart.
+        turned: what is written beside the ticks is slanted, to have room.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    logarithmic: bool = False
+    ticks: Sequence[Tick] | None = None
+    most: int | None = None
+    whole: bool = False
+    write: Callable[[float], str] | None = None
+    turned: bool = False
+    _seen: tuple[float, float] = (math.inf, -math.inf)
+
+    def see(self, *values: Any) -> None:
+        """Takes note of values that are to lie on the axis; NaN is none."""
+        for given in values:
+            known = np.asarray(given, np.float64)
+            known = np.clip(known[np.isfinite(known)], -_LARGEST, _LARGEST)
+            if known.size:
+                self._seen = min(self._seen[0], float(known.min())), max(self._seen[1], float(known.max()))
+
+    def ends(self) -> tuple[float, float]:
+        """Where the axis starts and ends."""
+        low, high = self._seen if self._seen[0] <= self._seen[1] else (0.0, 1.0)
+        margin = _MARGIN * (high - low) or _MARGIN * abs(high) or 0.5
+        low = low - margin if self.low is None else self.low
+        high = high + margin if self.high is None else self.high
+        return (low, high) if low != high else (low, low + (abs(low) or 1.0))
+
+    def places(self, values: Any) -> Values:
+        """Of each value its place on the axis, 0 at the start and 1 at the end; what lies far outside comes near."""
+        low, high = self.ends()
+        found = np.asarray(values, np.float64)
+        if self.logarithmic:
+            low, high, found = math.log10(low), math.log10(high), np.log10(np.maximum(found, 1e-307))
+        found = np.clip(found, -_LARGEST, _LARGEST)
+        return np.asarray(np.clip((found - low) / (high - low), -1.0, 2.0), np.float64)
+
+    def marks(self) -> list[Tick]:
+        """The place of each tick on the axis, and what is written there."""
+        found = self.ticks if self.ticks is not None else self._round_numbers()
+        low, high = sorted(self.ends())
+        slack = 1e-9 * (high - low)
+        inside = [(value, text) for value, text in found if low - slack <= value <= high + slack]
+        return list(zip(map(float, self.places([value for value, _ in inside])), (t for _, t in inside), strict=True))
+
+    def _round_numbers(self) -> list[Tick]:
+        (low, high), most = sorted(self.ends()), self.most or 8
+        if self.logarithmic:
+            return [(value, f"{value:g}") for value in powers(low, high, most)]
+        step = round_step((high - low) / most, self.whole)
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        values = [step * number for number in range(first, min(last, first + _MOST_TICKS) + 1)]
+        write = self.write or _decimals(step, max(abs(low), abs(high)))
+        return list({write(value): (value, write(value)) for value in values}.values())
+
+
+def round_step(least: float, whole: bool = False) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is not below `least`; of whole numbers, 1 or more."""
+    least = max(least, 1.0) if whole else least
+    power = 10.0 ** math.floor(math.log10(least))
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    return next((power * factor for factor in factors if power * factor >= least * (1 - 1e-9)), 10 * power)
+
+
+def powers(low: float, high: float, most: int) -> list[float]:
+    """Powers of ten from `low` to `high`, and their multiples by 2 and 5 where those alone would be too few."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    stride = max(1, math.ceil((last - first) / most))
+    factors = (1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)
+    return [factor * 10.0**power for power in range(first, last + 1, stride) for factor in factors]
+
+
+def _decimals(step: float, largest: float) -> Callable[[float], str]:
+    if largest >= 1e7 or step < 1e-5:
+        return lambda value: f"{value:.4g}"
+    digits = max(0, -math.floor(math.log10(step)))
+    digits += abs(step * 10**digits - round(step * 10**digits)) > 1e-6  # a step of 2.5, 0.25, ...
+    return lambda value: f"{value:.{digits}f}"

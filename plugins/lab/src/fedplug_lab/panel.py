@@ -1,0 +1,247 @@
+"""A panel of a figure: marks between two axes, as SVG text.
+
+Drawn by hand, in a few milliseconds: importing matplotlib, and having it lay out the figures of a report, takes longer
+than a short run with everything else in it. Colours may be variables of the page, so one picture serves light and dark.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedplug_lab.axis import Axis, Values
+
+INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
+FONT = 9.0
+"""Size of the letters, in points like everything here."""
+
+
+class Box(NamedTuple):
+    """A rectangle, its corner the upper left one."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def width_of(text: str, size: float = FONT) -> float:
+    """About how wide a text is: which font the page has, nobody knows here."""
+    return 0.62 * size * len(text)
+
+
+def words(text: str, x: float, y: float, style: str = "", anchor: str = "start", turned: float = 0.0) -> str:
+    """A line of text whose middle is at the height `y`."""
+    turn = f' transform="rotate({turned:g} {_n(x)} {_n(y)})"' if turned else ""
+    look = f' style="{style}"' if style else ""
+    place = f'x="{_n(x)}" y="{_n(y)}" dy=".35em" text-anchor="{anchor}"'
+    return f"<text {place}{look}{turn}>{html.escape(text, quote=False)}</text>"
+
+
+class Panel:
+    """Marks and two axes. What is drawn later lies on top.
+
+    Attributes:
+        x, y: the axes.
+        title, x_label, y_label: what is written above, below and beside it; empty for nothing.
+        framed: whether the axes are drawn as lines, and horizontal lines at the ticks of `y`.
+    """
+
+    def __init__(self) -> None:
+        self.x, self.y = Axis(), Axis()
+        self.title = self.x_label = self.y_label = ""
+        self.framed = True
+        self._marks: list[Callable[[Box], str]] = []
+
+    # -- marks ---------------------------------------------------------------------------------------------------------
+
+    def line(self, x: Any, y: Any, colour: str, width: float = 1.8, dashed: bool = False, opacity: float = 1.0) -> None:
+        """A line through points, with gaps where `y` is NaN."""
+        x, y = self._see(x, y)
+        look = f"fill: none; stroke: {colour}; stroke-width: {width:g}; stroke-linejoin: round{_faint(opacity)}"
+        look += f"; {_dashes(width)}" if dashed else "; stroke-linecap: square"
+        self._marks.append(lambda box: _path(_joined(*self._points(box, x, y)), look))
+
+    def dots(self, x: Any, y: Any, colour: str, size: float = 3.5, opacity: float = 1.0) -> None:
+        """A dot at each point."""
+        x, y = self._see(x, y)
+        look = f"stroke: {colour}; stroke-width: {size:g}; stroke-linecap: round{_faint(opacity)}"
+        self._marks.append(lambda box: _path(_each(*self._points(box, x, y), "h0"), look))
+
+    def crosses(self, x: Any, colour: str) -> None:
+        """A cross just above the x axis at each `x`."""
+        x, _ = self._see(x, [])
+        look = f"fill: none; stroke: {colour}; stroke-width: 1.2"
+        self._marks.append(
+            lambda box: _path(_each(self._points(box, x, [])[0], 0 * x + box.y + 0.97 * box.height,
+                                    "m-3 -3l6 6m0 -6l-6 6"), look)
+        )  # fmt: skip
+
+    def bars(self, x: Any, low: Any, high: Any, width: float, colour: str, opacity: float = 1.0) -> None:
+        """A bar around each `x` from `low` to `high`."""
+        left, right, low, high = np.asarray(x) - width / 2, np.asarray(x) + width / 2, np.asarray(low), np.asarray(high)
+        self._see(np.concatenate([left, right]), np.concatenate([low, high]))
+        self._marks.append(lambda box: _path(self._rectangles(box, left, right, low, high), _filled(colour, opacity)))
+
+    def lying_bars(self, y: Any, lengths: Any, height: float, colour: str) -> None:
+        """A bar from the y axis around each `y`, as long as it says."""
+        low, high, start = np.asarray(y) - height / 2, np.asarray(y) + height / 2, np.zeros(len(lengths))
+        self._see(np.concatenate([start, np.asarray(lengths)]), np.concatenate([low, high]))
+        self._marks.append(lambda box: _path(self._rectangles(box, start, lengths, low, high), _filled(colour)))
+
+    def area(self, x: Any, low: Any, high: Any, colour: str, opacity: float = 1.0) -> None:
+        """Fills between two curves; nothing where one of them is NaN."""
+        x, low, high = (np.asarray(values, np.float64) for values in (x, low, high))
+        self._see(np.concatenate([x, x]), np.concatenate([low, high]))
+        known = np.flatnonzero(np.isfinite(low) & np.isfinite(high))
+        runs = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1) if known.size else []
+
+        def draw(box: Box) -> str:
+            outlines = []
+            for run in runs:
+                around = np.concatenate([run, run[::-1]])
+                edge = np.concatenate([low[run], high[run][::-1]])
+                outlines.append(_joined(*self._points(box, x[around], edge)) + "z")
+            return _path("".join(outlines), _filled(colour, opacity))
+
+        self._marks.append(draw)
+
+    def steps(self, edges: Any, low: Any, high: Any, colour: str) -> None:
+        """Fills between two values in each interval between two edges: bars without gaps, as one outline."""
+        self.area(np.repeat(edges, 2)[1:-1], np.repeat(low, 2), np.repeat(high, 2), colour)
+
+    def upright(self, x: float, colour: str, width: float = 1.4) -> None:
+        """A dashed line from the bottom to the top."""
+        self.x.see(x)
+        look = f"fill: none; stroke: {colour}; stroke-width: {width:g}; {_dashes(width)}"
+        self._marks.append(lambda box: _path(f"M{_n(box.x + self._x(box, x))} {_n(box.y)}v{_n(box.height)}", look))
+
+    def boxes(self, left: Any, right: Any, low: Any, high: Any, fill: str, stroke: str) -> None:
+        """A rectangle with an outline for each entry."""
+        self._see(np.concatenate([left, right]), np.concatenate([low, high]))
+        look = f"fill: {fill}; stroke: {stroke}; stroke-width: 1"
+        self._marks.append(lambda box: _path(self._rectangles(box, left, right, low, high), look))
+
+    def cells(self, opacities: Values, rgb: tuple[int, int, int]) -> None:
+        """A cell of one colour for each entry of a matrix, the first row on top; as a picture, whatever its size."""
+        rows, columns = opacities.shape
+        pixels = np.empty((rows, columns, 4), np.uint8)
+        pixels[..., :3], pixels[..., 3] = rgb, np.rint(255 * opacities)
+        address = f"data:image/png;base64,{base64.b64encode(_png(pixels)).decode()}"
+
+        def draw(box: Box) -> str:
+            (left, right), (top, bottom) = self._points(box, [-0.5, columns - 0.5], [-0.5, rows - 0.5])
+            size = f'x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}"'
+            look = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
+            return f'<image {size} {look} href="{address}"/>'
+
+        self._marks.append(draw)
+
+    def note(self, x: float, y: float, text: str) -> None:
+        """A small text around a point."""
+
+        def draw(box: Box) -> str:
+            (across,), (down,) = self._points(box, [x], [y])
+            return words(text, across, down, f"font-size: 7px; fill: {INK}", "middle")
+
+        self._marks.append(draw)
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def draw(self, box: Box, clip: str, beside: bool = True) -> str:
+        """The panel in its place.
+
+        Args:
+            box: the rectangle between the axes.
+            clip: an id of its own in the page.
+            beside: whether numbers stand beside the y axis.
+        """
+        across = "".join(
+            f"M{_n(box.x)} {_n(box.y + box.height * (1 - place))}h{_n(box.width)}" for place, _ in self.y.marks()
+        )
+        parts = [_path(across, f"stroke: {GRID}; stroke-width: .8")] if self.framed else []
+        frame = f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"/>'
+        marks = "".join(mark(box) for mark in self._marks)
+        parts.append(f'<clipPath id="{clip}">{frame}</clipPath><g clip-path="url(#{clip})">{marks}</g>')
+        if self.framed:
+            corner = f"M{_n(box.x)} {_n(box.y)}v{_n(box.height)}h{_n(box.width)}"
+            parts.append(_path(corner, f"fill: none; stroke: {MUTED}; stroke-width: .8"))
+        bottom = box.y + box.height
+        for place, text in self.x.marks():
+            at = box.x + place * box.width
+            parts.append(words(text, at + 3, bottom + 7, "", "end", -45) if self.x.turned else
+                         words(text, at, bottom + 8.5, "", "middle"))  # fmt: skip
+        for place, text in self.y.marks() if beside else ():
+            parts.append(words(text, box.x - 4, bottom - place * box.height, "", "end"))
+        if self.title:
+            parts.append(words(self.title, box.x, box.y - 8, f"fill: {INK}"))
+        return "".join(parts)
+
+    def _see(self, x: Any, y: Any) -> tuple[Values, Values]:
+        self.x.see(x)
+        self.y.see(y)
+        return np.asarray(x, np.float64), np.asarray(y, np.float64)
+
+    def _x(self, box: Box, x: float) -> float:
+        return float(box.width * self.x.places([x])[0])
+
+    def _points(self, box: Box, x: Any, y: Any) -> tuple[Values, Values]:
+        return box.x + box.width * self.x.places(x), box.y + box.height * (1 - self.y.places(y))
+
+    def _rectangles(self, box: Box, left: Any, right: Any, low: Any, high: Any) -> str:
+        (x0, y0), (x1, y1) = self._points(box, left, low), self._points(box, right, high)
+        known = np.isfinite(x0 + y0 + x1 + y1) & (y0 != y1) & (x0 != x1)
+        corners = zip(x0[known], y0[known], x1[known], y1[known], strict=True)
+        return "".join(f"M{_n(a)} {_n(b)}H{_n(c)}V{_n(d)}H{_n(a)}z" for a, b, c, d in corners)
+
+
+def _n(value: float) -> str:
+    """A coordinate, to a hundredth of a point."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _path(shape: str, look: str) -> str:
+    return f'<path d="{shape}" style="{look}"/>' if shape else ""
+
+
+def _filled(colour: str, opacity: float = 1.0) -> str:
+    return f"fill: {colour}{_faint(opacity)}"
+
+
+def _faint(opacity: float) -> str:
+    return f"; opacity: {opacity:g}" if opacity < 1 else ""
+
+
+def _dashes(width: float) -> str:
+    return f"stroke-dasharray: {3.7 * width:g} {1.6 * width:g}"
+
+
+def _joined(x: Values, y: Values) -> str:
+    """The points joined by lines, with gaps where one is missing."""
+    shape, pen = [], "M"
+    for a, b in zip(x, y, strict=True):
+        if np.isfinite(b):
+            shape.append(f"{pen}{_n(a)} {_n(b)}")
+        pen = "L" if np.isfinite(b) else "M"
+    return "".join(shape)
+
+
+def _each(x: Values, y: Values, sign: str) -> str:
+    return "".join(f"M{_n(a)} {_n(b)}{sign}" for a, b in zip(x, y, strict=True) if np.isfinite(b))
+
+
+def _png(pixels: Any) -> bytes:
+    """A picture of uint8 (height, width, 4) as a file (PNG specification, W3C 2003)."""
+    height, width, _ = pixels.shape
+    lines = b"".join(b"\0" + line.tobytes() for line in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )

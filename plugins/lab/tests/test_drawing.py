@@ -1,0 +1,163 @@
+"""Figures drawn by hand: where values lie, which numbers stand beside them, and that nothing is lost or forged."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from fedplug_lab.axis import Axis, powers, round_step
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.panel import Box, Panel
+
+BOX = Box(100, 10, 200, 50)
+
+
+def drawn(panel: Panel) -> str:
+    return panel.draw(BOX, "c")
+
+
+def shapes(panel: Panel, only: str) -> list[str]:
+    """The paths whose style holds a text."""
+    return re.findall(rf'd="([^"]*)" style="[^"]*{only}', drawn(panel))
+
+
+@pytest.mark.parametrize(
+    ("least", "whole", "expected"),
+    [(0.9, False, 1), (1.2, False, 2), (2.1, False, 2.5), (2.1, True, 5), (0.03, False, 0.05), (0.03, True, 1),
+     (7, False, 10), (1e299, False, 1e299), (3e-100, False, 5e-100)],
+)  # fmt: skip
+def test_steps_are_round(least: float, whole: bool, expected: float) -> None:
+    assert round_step(least, whole) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("axis", "texts"),
+    [
+        (Axis(0, 1, most=5), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        (Axis(0, 0.9, most=4), ["0.00", "0.25", "0.50", "0.75"]),
+        (Axis(-10, 10, most=4), ["-10", "-5", "0", "5", "10"]),
+        (Axis(10, -10, most=4), ["-10", "-5", "0", "5", "10"]),
+        (Axis(0.5, 3.5, most=9, whole=True), ["1", "2", "3"]),
+        (Axis(0, 3e9, most=3), ["0", "1e+09", "2e+09", "3e+09"]),
+        (Axis(1, 100, logarithmic=True), ["1", "2", "5", "10", "20", "50", "100"]),
+        (Axis(1, 1e4, logarithmic=True), ["1", "10", "100", "1000", "10000"]),
+        (Axis(0, 2, ticks=[(1.0, "one"), (3.0, "three")]), ["one"]),
+        (Axis(0, 1, most=2, write=lambda value: f"<{value:g}>"), ["<0>", "<0.5>", "<1>"]),
+    ],
+)
+def test_the_numbers_beside_an_axis(axis: Axis, texts: list[str]) -> None:
+    marks = axis.marks()
+    assert [text for _, text in marks] == texts
+    assert all(-1e-9 <= place <= 1 + 1e-9 for place, _ in marks)
+
+
+def test_values_lie_in_proportion() -> None:
+    assert Axis(0, 10).places([0, 5, 10]).tolist() == [0, 0.5, 1]
+    assert Axis(10, 0).places([0, 5, 10]).tolist() == [1, 0.5, 0]
+    assert Axis(1, 100, logarithmic=True).places([1, 10, 100]).tolist() == [0, 0.5, 1]
+    assert Axis(0, 1).places([-1e300, 1e300, math.inf]).tolist() == [-1, 2, 2], "no coordinate that no reader can read"
+    assert np.isnan(Axis(0, 1).places([math.nan])).all()
+
+
+def test_an_axis_without_ends_goes_a_little_beyond_what_it_sees() -> None:
+    axis = Axis()
+    axis.see([1, math.nan, 3], [11])
+    assert axis.ends() == (0.5, 11.5)
+    axis.low = 0
+    assert axis.ends() == (0, 11.5)
+    alone, nothing = Axis(), Axis()
+    alone.see([7])
+    low, high = alone.ends()
+    assert low < 7 < high
+    assert nothing.ends()[0] < nothing.ends()[1]
+
+
+@pytest.mark.parametrize("values", [[1e300, 1e300], [-1e308, 1e308], [1e-300, 2e-300], [1e16, 1e16 + 2], [0, 0]])
+def test_any_values_make_an_axis(values: list[float]) -> None:
+    axis = Axis()
+    axis.see(values)
+    assert len(axis.marks()) <= 61
+    assert np.isfinite(axis.places(values)).all()
+
+
+def test_powers_are_thinned_where_there_are_many() -> None:
+    assert len(powers(1e-100, 1e100, 5)) <= 7
+    assert powers(1, 10, 5)[:4] == [1, 2, 5, 10]
+
+
+def test_a_line_has_gaps_and_dots_mark_points() -> None:
+    panel = Panel()
+    panel.x.low, panel.x.high, panel.y.low, panel.y.high = 0, 4, 0, 1
+    panel.line([0, 1, 2, 3, 4], [0, 0.5, math.nan, 1, 0], "red")
+    panel.dots([2], [0.5], "blue")
+    assert shapes(panel, "stroke: red") == ["M100 60L150 35M250 10L300 60"]
+    assert shapes(panel, "stroke: blue") == ["M200 35h0"]
+
+
+def test_bars_areas_and_steps() -> None:
+    panel = Panel()
+    panel.x.low, panel.x.high, panel.y.low, panel.y.high = 0, 4, 0, 1
+    panel.bars([1, 3], [0, 0.5], [1, math.nan], 1.0, "red")
+    panel.area([0, 1, 2, 3, 4], [0, 0, math.nan, 0, 0], [1, 1, 1, 1, 1], "blue", 0.22)
+    panel.steps([0, 2, 4], [0, 0], [0.5, 1], "green")
+    panel.lying_bars([0.5], [2], 0.5, "black")
+    assert shapes(panel, "fill: red") == ["M125 60H175V10H125z"], "of two bars one has no height"
+    assert shapes(panel, "fill: blue; opacity: 0.22") == ["M100 60L150 60L150 10L100 10zM250 60L300 60L300 10L250 10z"]
+    assert shapes(panel, "fill: green") == ["M100 60L200 60L200 60L300 60L300 10L200 10L200 35L100 35z"]
+    assert shapes(panel, "fill: black") == ["M100 47.5H200V22.5H100z"]
+
+
+def test_a_matrix_is_a_picture_whose_cells_anybody_can_read() -> None:
+    import base64
+    import io
+
+    from matplotlib.image import imread
+
+    panel = Panel()
+    panel.x.low, panel.x.high, panel.y.low, panel.y.high = -0.5, 2.5, 1.5, -0.5
+    panel.cells(np.array([[0, 0.2, 0.4], [0.6, 0.8, 1.0]]), (255, 0, 51))
+    (address,) = re.findall(r'base64,([^"]*)"', drawn(panel))
+    pixels = imread(io.BytesIO(base64.b64decode(address)))
+    assert pixels.shape == (2, 3, 4)
+    assert np.allclose(pixels[..., 3], [[0, 0.2, 0.4], [0.6, 0.8, 1.0]], atol=1 / 255)
+    assert np.allclose(pixels[..., :3], [1, 0, 0.2])
+    assert 'x="100" y="10" width="200" height="50"' in drawn(panel)
+
+
+def test_a_drawing_is_sound_and_its_texts_are_texts() -> None:
+    evil = "<script>alert('x')</script>\" onload=\"boom"
+    drawing = Drawing(10, 5, 3, columns=2, shared=False)
+    drawing.x_label = drawing.y_label = evil
+    for panel in drawing.panels:
+        panel.title = panel.x_label = panel.y_label = evil
+        panel.x.ticks = [(0.5, evil)]
+        panel.line([0, 1], [0, 1], "red")
+    tree = ET.fromstring(drawing.svg("k", evil))
+    assert tree.get("role") == "img"
+    assert tree.get("aria-label") == evil
+    assert [text.text for text in tree.iter("text")].count(evil) == 2 + 3 * 4
+    ids = [found.get("id") for found in tree.iter() if found.get("id")]
+    assert ids == ["k-0", "k-1", "k-2"]
+
+
+def test_panels_lie_apart_and_inside() -> None:
+    drawing = Drawing(10, 5, 4, columns=2, shared=False)
+    for panel in drawing.panels:
+        panel.x.ticks, panel.x.turned = [(0.5, "a long name of a layer")], True
+        panel.line([0, 1], [0, 12345], "red")
+    drawing.svg("k", "")
+    boxes = list(drawing._boxes())
+    assert all(box.x > 30 and box.x + box.width <= 720 and box.y >= 0 and box.y + box.height < 360 for box in boxes)
+    one, two, three, _ = boxes
+    assert one.x + one.width < two.x
+    assert one.y + one.height + 60 < three.y, "room for the slanted names"
+
+
+def test_panels_that_share_an_axis_write_its_numbers_once() -> None:
+    drawing = Drawing(10, 5, 2)
+    drawing.panels[0].line([0, 1], [0, 70], "red")
+    drawing.panels[1].line([0, 1], [0, 700], "red")
+    assert drawing.svg("k", "").count(">600</text>") == 1

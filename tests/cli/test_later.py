@@ -1,0 +1,72 @@
+"""Libraries that wait until somebody wants something of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cli_calls import python
+from fedplug.cli.later import put_off
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package with a part, which says when it is imported."""
+    folder = tmp_path / "acmelazy"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("print('imported')\nfrom acmelazy import part\nanswer = 42\n")
+    (folder / "part.py").write_text("half = 21\n")
+    (folder / "other.py").write_text("third = 14\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "acmelazy", raising=False)
+    return "acmelazy"
+
+
+def test_a_library_is_imported_once_something_of_it_is_wanted(library: str) -> None:
+    start = "import sys; sys.path.insert(0, sys.argv[1]); from fedplug.cli.later import put_off\n"
+    start += f"put_off('{library}')\n"
+    where = str(Path(sys.path[0]))
+    uses = {
+        f"import {library} as a; import inspect; inspect.getmodule(inspect)": "",
+        f"import {library} as a; print(a.answer, a.answer)": "imported\n42 42\n",
+        f"from {library} import answer; print(answer)": "imported\n42\n",
+        f"from {library}.other import third; print(third)": "imported\n14\n",
+        f"import {library} as a; import {library}.other; print(a.part.half, a.other.third)": "imported\n21 14\n",
+        f"import {library} as a\ntry: a.nothing\nexcept AttributeError as error: print(error)":
+            "imported\nmodule 'acmelazy' has no attribute 'nothing'\n",
+    }  # fmt: skip
+    for use, said in uses.items():
+        result = python(start + use, where)
+        assert (result.stdout, result.stderr) == (said, ""), use
+
+
+def test_a_library_that_is_there_stays() -> None:
+    import numpy
+
+    put_off("numpy")
+    assert sys.modules["numpy"] is numpy
+
+
+def test_a_library_that_does_not_exist_is_missed_where_it_is_used() -> None:
+    code = "from fedplug.cli.later import put_off; put_off('acmenone'); import acmenone as a; a.x"
+    assert "ModuleNotFoundError: No module named 'acmenone'" in python(code).stderr
+
+
+def test_checking_a_recipe_does_without_numpy() -> None:
+    code = "import sys; from fedplug.cli.later import put_off; put_off('numpy')\n" \
+           "from fedplug.cli.main import main; main(); sys.exit('numpy._core' in sys.modules)"  # fmt: skip
+    fedavg = next(path for path in RECIPES if path.name == "fedavg.yaml")
+    assert python(code, "check", str(fedavg)).returncode == 0
+    assert python(code, "show", "std.clip").returncode == 0
+
+
+def test_every_recipe_is_found_as_it_is_without_waiting() -> None:
+    soon = "import sys; from fedplug.cli.main import main; sys.exit(main())"
+    later = "from fedplug.cli.main import program; program()"
+    found = [python(code, "check", *map(str, RECIPES)) for code in (soon, later)]
+    assert found[0].stdout == found[1].stdout
+    assert found[0].stdout.count(": ok (") == len(RECIPES) > 10
+    assert [each.returncode for each in found] == [0, 0]
