@@ -6,14 +6,16 @@ import dataclasses
 import functools
 import math
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError
-from numpy.typing import NDArray
 
 from fedplug_std._seal_streams import Streams
 from fedplug_std.he_ring import Ring
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VERSION = 1
 """Of contexts on the wire; raise it when their bytes change."""

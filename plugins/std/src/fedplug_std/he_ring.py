@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Residues = NDArray[np.uint64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Residues: TypeAlias = "NDArray[np.uint64]"
 """Coefficients in [0, modulus), shape (..., N)."""
 
 

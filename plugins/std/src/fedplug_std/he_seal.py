@@ -14,15 +14,17 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
-from numpy.typing import NDArray
 
 from fedplug_std._seal_streams import SEED_BYTES, Expander, Zeros
 from fedplug_std.he_contexts import RingContext
 from fedplug_std.he_ring import Residues
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VERSION = 1
 """Of ciphertexts on the wire; raise it when their bytes change."""
