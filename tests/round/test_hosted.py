@@ -56,3 +56,11 @@ def test_reports_are_told_once() -> None:
         pass
     assert key_server.collect_reports().operations["decrypt"][0] == 3
     assert key_server.collect_reports() == HostedKeyServer(counts=False).collect_reports() == Reports()
+
+
+def test_work_that_another_client_has_done_counts_for_both() -> None:
+    client = next(iter(host().clients.values()))
+    client.saved(2.0)
+    client.took("open", 3.0, spent=0.5)
+    told = client.collect_reports()
+    assert (told.seconds_total, told.seconds) == (4.5, {"open": 3.0})

@@ -192,6 +192,12 @@ class Client(Party):
         """What a scorer said in this round, (P,) or (L,); None takes the recipe's first."""
         return self.scores[scorer] if scorer else next(iter(self.scores.values()))
 
+    def saved(self, seconds: float) -> None:
+        """Another client of this process has done work for both, which this one alone would take so long for.
+
+        A run adds it to what the client reports; elsewhere nobody is told.
+        """
+
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:
         """Reproducible stream for this client, round, component and purpose."""
         return stream(self.ctx.seed, self.client_id, self.ctx.round, component.name, *purpose)

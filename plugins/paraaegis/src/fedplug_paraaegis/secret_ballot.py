@@ -9,6 +9,8 @@ in the model they lie. It costs P/8 bytes a ballot, where 16-byte AES blocks wou
 from __future__ import annotations
 
 import dataclasses
+import functools
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +46,13 @@ class IndexCipher:
         bits = np.uint64(max(1, int(size - 1).bit_length()))
         words = np.sort((tags >> bits << bits) | np.arange(size, dtype=np.uint64))
         return cls((words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64))
+
+    @classmethod
+    @functools.lru_cache(maxsize=2)
+    def shared(cls, key: bytes, size: int) -> tuple[IndexCipher, float]:
+        """The permutation of `of`, once for all clients of a process that have this key, and the seconds it took."""
+        started = time.perf_counter()
+        return cls.of(key, size), time.perf_counter() - started
 
     def encrypt(self, indices: NDArray[Any]) -> NDArray[np.uint8]:
         """The packed bitmap of the encrypted indices, P bits."""

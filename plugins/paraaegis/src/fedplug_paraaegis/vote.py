@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 import fedplug
@@ -120,10 +121,12 @@ class Vote(fedplug.Negotiation):
         negotiation = (client.ctx.round, attempt)
         kept = client.cache.get(self.name)
         if kept is None or kept[0] != negotiation:
-            key = client.secret(self, "ballot", client.ctx.round, attempt.hex())
-            kept = client.cache[self.name] = (negotiation, IndexCipher.of(key, client.ctx.layout.size))
-        cipher: IndexCipher = kept[1]
-        return cipher
+            key, started = client.secret(self, "ballot", client.ctx.round, attempt.hex()), time.perf_counter()
+            cipher, alone = IndexCipher.shared(key, client.ctx.layout.size)
+            client.saved(alone - (time.perf_counter() - started))
+            kept = client.cache[self.name] = (negotiation, cipher)
+        found: IndexCipher = kept[1]
+        return found
 
     def open_reply(
         self, client: Client, method: str, asked: tuple[Any, ...], reply: NDArray[np.uint8]

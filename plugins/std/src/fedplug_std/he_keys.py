@@ -9,6 +9,7 @@ round's message.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets as randomness
 import weakref
@@ -163,7 +164,13 @@ def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms)
         raise MessageError(f"{component.name}: {problem}; this client takes no such keys")
     if component.options.key_holder == "clients":
         keys = secrets.unlock(client.secret(component, "keys"), keys, _purpose(component, terms))
-    client.memory(component).update(context=keys, terms=terms)
+    client.memory(component).update(context=_same(keys), terms=terms)
+
+
+@functools.lru_cache(maxsize=4)
+def _same(keys: bytes) -> bytes:
+    """The keys, as one object for all clients of a process that were given the same."""
+    return keys
 
 
 def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
