@@ -195,9 +195,11 @@ class Ledger:
             local, central = facts["local"] or 0.0, facts["central"] or 0.0
             cost.releases += 1
             cost.central += facts["local"] is None
+            cost.beneath += facts["local"] is not None and facts["central"] is not None
             # Local and central noise add up in the sum; the larger of the two alone is a bound.
             cost.own[charged] += _inverse_square(local)
             cost.total[charged] += _inverse_square(max(local * facts["sum_factor"], central))
+            cost.below[charged] += _inverse_square(local * facts["sum_factor"])
             cost.peer[charged] += _inverse_square(max(local * facts["peer_factor"], central))
             if zone not in self.sealed or zone in self.opened:
                 visible += _inverse_square(local)
