@@ -149,4 +149,5 @@ class ZoneCost:
 
     @classmethod
     def zero(cls, num_clients: int) -> ZoneCost:
-        return cls(*(np.zeros(num_clients) for _ in range(4)))
+        own, total, below, peer = (np.zeros(num_clients) for _ in range(4))
+        return cls(own, total, below, peer)
