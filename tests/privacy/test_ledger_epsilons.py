@@ -35,6 +35,7 @@ class Steps(NamedTuple):
 class Records(fedplug.AccountKeeper):
     """Epsilon is the number of steps over the multiplier."""
 
+    name = "toy.records"
     account = Account(
         level="record", release=Steps, unit="one example", terms="single records, local", trust="local", covers="all"
     )
