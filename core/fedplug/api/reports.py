@@ -27,6 +27,9 @@ Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printa
 Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
 Numbers = dict[Name, Number]
 """What a component gives under names of its own: what a trainer returns, what is logged."""
+MOST_SECONDS = 2.0**30
+"""Of one reply, 34 years: sums over clients and rounds stay finite, and so does what is reckoned with them."""
+Seconds = Annotated[Amount, Field(lt=MOST_SECONDS)]
 
 
 @dataclasses.dataclass
@@ -63,6 +66,19 @@ _RIGHT = {
 """What an evaluation counts, and of how many."""
 
 
+def _done(pair: list[float]) -> list[float]:
+    count, seconds = pair
+    if not (count.is_integer() and count < 2**53):  # a tiny share of one would make one cost more than numbers can say
+        raise ValueError(f"{shown(count)} operations must be a whole number below 2^53")
+    if seconds >= MOST_SECONDS:
+        raise ValueError(f"{shown(seconds)} seconds must be below {MOST_SECONDS:g}")
+    return pair
+
+
+Operations = Annotated[list[Amount], Field(min_length=2, max_length=2), AfterValidator(_done)]
+"""How many of a name were done, and the seconds that they took."""
+
+
 @dataclasses.dataclass
 class Reports(Record):
     """What came with a reply; each field may be empty.
@@ -81,16 +97,14 @@ class Reports(Record):
         pictures, unpictured: what components drew, and why others are left out; see `fedplug.api.pictures`.
     """
 
-    seconds_total: Number = 0.0
-    seconds: Numbers = dataclasses.field(default_factory=dict)
+    seconds_total: Seconds = 0.0
+    seconds: dict[Name, Seconds] = dataclasses.field(default_factory=dict)
     train: Numbers = dataclasses.field(default_factory=dict)
     zones: Numbers = dataclasses.field(default_factory=dict)
     churn: Number | None = None
     log: Numbers = dataclasses.field(default_factory=dict)
     evaluation: Evaluated | None = None
-    operations: dict[Name, Annotated[list[Amount], Field(min_length=2, max_length=2)]] = dataclasses.field(
-        default_factory=dict
-    )
+    operations: dict[Name, Operations] = dataclasses.field(default_factory=dict)
     unopened: dict[Name, Reason] = dataclasses.field(default_factory=dict)
     opened_before: dict[Name, list[Count]] = dataclasses.field(default_factory=dict)
     pictures: dict[Name, Any] = dataclasses.field(default_factory=dict)
