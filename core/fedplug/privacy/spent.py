@@ -127,7 +127,7 @@ class ZoneCost:
         peer: toward another client, who subtracts its own upload from the sums.
         others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
             everybody, since the noise of other clients earns no credit there.
-        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.Noise`.
+        slack: what mechanisms take of delta for the planned rounds, the largest of any round; see `fedplug.Noise`.
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
