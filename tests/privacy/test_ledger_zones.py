@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
 from ledger_toys import LOCAL, enter, ledger_of
@@ -45,4 +46,4 @@ def test_releases_beyond_the_planned_rounds_take_more_of_delta() -> None:
     for rounds in (1, 9, 1, 9, 1):
         enter(ledger, {"noised": 1000}, {"noised": [exact]}, rounds=rounds)
         found.append(summed(ledger, ledger.costs.values(), lambda cost: cost.own).slack)
-    assert found == [1e-9, 1e-9, 2e-9, 2e-9, 3e-9]
+    assert found == pytest.approx([1e-9, 1e-9, 2e-9, 2e-9, 3e-9])
