@@ -1,4 +1,4 @@
-"""A component that keeps the account of a level of its own, as a third party writes it."""
+"""Components that keep the account of a level of their own, as a third party writes them."""
 
 from __future__ import annotations
 
@@ -44,3 +44,24 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
     def epsilon_of(self, releases: Sequence[Flips], delta: float) -> dict[str, float]:
         """Warner's: log(p / (1 - p)), which adds up."""
         return {"epsilon_pure": sum(math.log(one.kept / (1 - one.kept)) for one in releases)}
+
+
+class Steps(NamedTuple):
+    multiplier: float
+    rate: float
+    steps: float
+
+
+class Records(fedplug.AccountKeeper):
+    """Epsilon is the number of steps over the multiplier."""
+
+    name = "toy.records"
+    account = Account(
+        level="record", release=Steps, unit="one example", terms="single records, local", trust="local", covers="all"
+    )
+
+    def round_release(self, client: Any, ctx: Any) -> Steps:
+        raise AssertionError("a ledger is told what a round releases, and asks nobody")
+
+    def epsilon_of(self, releases: Sequence[Steps], delta: float) -> dict[str, float]:
+        return {"epsilon_toy": float(sum(one.steps * one.rate / one.multiplier for one in releases))}

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from account_toys import Records
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, ledger_of
@@ -39,6 +40,27 @@ def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() 
     assert (released["epsilon_pld"], released["epsilon_rdp"]) == (0.5, 0.6)
     unsampled = gaussian_epsilon(effective_multiplier([SIGMA, 3.0]) / math.sqrt(10), DELTA)
     assert released["epsilon_without_sampling"] == exact(ledger, "client") == pytest.approx(unsampled)
+
+
+def test_nothing_in_a_published_ledger_follows_from_secret_coins() -> None:
+    """Client 0 against one that knows all other coins: each of the others is drawn in one round of the four."""
+    published = []
+    for coins in ((), (0,), (0, 1, 2, 3)):
+        keepers = {"record": Records(None)}
+        ledger = ledger_of(
+            num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=FakeAccountant(), keepers=keepers
+        )
+        for round in range(4):
+            cohort = [client for client in range(1, 500) if client % 4 == round] + [0] * (round in coins)
+            ledger.record(
+                round, charged=cohort, zone_sizes={"noised": 10}, total=10, releases={"noised": [CENTRAL]},
+                contributors={"noised": len(cohort)}, weights=dict.fromkeys(cohort, 1.0), secret_cohort=True,
+                accounts={"record": dict.fromkeys(range(500), (2.0, 0.1, 5.0))},
+            )  # fmt: skip
+        published.append(ledger.to_json())
+    assert published[0]["sampling"]["amplified"]
+    assert published[0]["levels"]["record"]["epsilon_toy"] == pytest.approx(4 * 0.25)
+    assert published[0] == published[1] == published[2]
 
 
 @pytest.mark.parametrize(

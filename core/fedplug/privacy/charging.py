@@ -83,7 +83,7 @@ class Charging:
             contributors=event.contributors,
             weights=event.weights,
             secret_cohort=secret,
-            accounts=self.accounts(event.round, event.charged),
+            accounts=self.accounts(event.round, self.server.remembered.accounts if secret else event.charged),
             unstated=self.unstated(event.round),
         )
         self.owed = None
@@ -154,6 +154,8 @@ class Charging:
         sizes = {zone: size for zone, size in remembered.zone_sizes.items() if size}
         sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
         secret = remembered.secret_cohort
+        if secret is None:
+            secret = set(self.recipe.protect) <= self.amplified(round)
         ledger.record(
             round,
             charged=charged,
@@ -162,8 +164,8 @@ class Charging:
             releases=releases,
             contributors={},
             weights={},
-            secret_cohort=set(self.recipe.protect) <= self.amplified(round) if secret is None else secret,
-            accounts=self.accounts(round, charged),
+            secret_cohort=secret,
+            accounts=self.accounts(round, remembered.accounts if secret else charged),
             unstated=self.unstated(round),
         )
 
