@@ -15,7 +15,7 @@ import numpy as np
 
 from fedplug.api.errors import MessageError, of_component
 from fedplug.api.roles import Sealer
-from fedplug.api.typed import block_problem, shown
+from fedplug.api.typed import MOST_EXAMPLES, block_problem, shown
 from fedplug.api.types import RETAINED, Block
 from fedplug.round.buffers import Buffers, buffers_problem
 
@@ -88,8 +88,8 @@ def read_hello(
     if not isinstance(hello, dict):
         raise MessageError(f"its hello is {shown(hello)}, not a dictionary")
     size, key, accounts = hello.get("num_examples"), hello.get("public_key"), hello.get("accounts")
-    if wants_size and (type(size) is not int or size < 1):
-        raise MessageError(f"num_examples is {shown(size)}, not a whole number > 0")
+    if wants_size and not (type(size) is int and 1 <= size <= MOST_EXAMPLES):
+        raise MessageError(f"num_examples is {shown(size)}, not a whole number from 1 to {MOST_EXAMPLES}")
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
         raise MessageError(f"public_key is {shown(key)}, not 32 bytes")
     said = accounts if isinstance(accounts, dict) else {}
