@@ -6,7 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from fedplug.api.events import RowComplete
+from fedplug.api.events import ReplyArrived, RowComplete
+from fedplug.api.reports import Reports
+from fedplug.api.rows import Row
 from fedplug.runs.metrics import means_by_name
 from run_toys import resume, rows_of, start
 from toy_components import build, recipe_of, toy_catalog
@@ -54,3 +56,26 @@ def test_a_row_is_made_of_what_clients_counted_and_what_the_server_logged() -> N
     assert row.accuracy is not None
     assert row.accuracy * 360 == pytest.approx(round(row.accuracy * 360), abs=1e-6)
     assert set(row.client_accuracy) == {0, 1, 2, 3}
+
+
+def test_a_client_that_lies_of_sums_it_could_not_open_writes_no_warning() -> None:
+    """No round was repeated, no zone is sealed, and there is no zone of the other name."""
+    protocol, engine, _ = build(recipe_of(rounds=2))
+    lie = Reports(unopened={"forged": "is a [red]lie[/]"}, opened_before={"clear": [0, 1], "forged": [0]})
+    protocol.events.subscribe(RowComplete, lambda event: seen.append(event.row))
+    seen: list[Row] = []
+    honest = protocol.round
+
+    def lying(round: int) -> None:
+        protocol.events.tell(ReplyArrived(round, "upload", 1, lie, 1, 4))
+        honest(round)
+
+    protocol.round = lying  # type: ignore[method-assign]
+    try:
+        protocol.setup()
+        protocol.run()
+    finally:
+        engine.close()
+    assert not any(row.unopened for row in seen)
+    assert protocol.ledger.unopened == []
+    assert not any("repeated" in warning for warning in protocol.ledger.to_json()["warnings"])

@@ -28,6 +28,7 @@ from fedplug.api.pictures import SERVER, Pictures, party_name, take
 from fedplug.api.reports import Evaluated, Reports
 from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.buffers import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ class Metrics:
         told: dict[str, dict[int, str]] = {}
         for client_id, report in self._reports:
             for zone, reason in report.unopened.items():
-                told.setdefault(zone, {})[client_id] = reason
+                if zone in (*self.recipe.zones, BUFFERS):
+                    told.setdefault(zone, {})[client_id] = reason
             for zone, rounds in report.opened_before.items():
                 for round in rounds if zone in self.recipe.zones else ():
                     if round <= self.office.round:
