@@ -6,6 +6,7 @@ All of it is for the metrics and the report of a run; no protocol computes with 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -25,7 +26,10 @@ def _printable(name: str) -> str:
 Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
 """A component's name and a word."""
 Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
-Numbers = dict[Name, Number]
+MOST_NAMES = 1000
+"""Of each kind in one reply: rows and reports hold every name that any client has given."""
+_Few = Field(max_length=MOST_NAMES)
+Numbers = Annotated[dict[Name, Number], _Few]
 """What a component gives under names of its own: what a trainer returns, what is logged."""
 MOST_SECONDS = 2.0**30
 """Of one reply, 34 years: sums over clients and rounds stay finite, and so does what is reckoned with them."""
@@ -53,11 +57,13 @@ class Evaluated(Record):
     task: Numbers = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where there are more right answers than questions."""
+        """Raises ValueError where there are more right answers than questions, or more of these than anybody counts."""
         for name, of in _RIGHT.items():
             right, asked = getattr(self, name), getattr(self, of)
-            if right is not None and not (float(asked).is_integer() and 0 <= right <= asked):
+            if right is not None and not (float(asked).is_integer() and 0 <= right <= asked < 2**53):
                 raise ValueError(f"evaluation.{name} is {shown(right)} of {shown(asked)} examples")
+        if self.loss == -math.inf:
+            raise ValueError("evaluation.loss is -inf, which no sum of losses is")
 
 
 _RIGHT = {
@@ -98,17 +104,17 @@ class Reports(Record):
     """
 
     seconds_total: Seconds = 0.0
-    seconds: dict[Name, Seconds] = dataclasses.field(default_factory=dict)
+    seconds: Annotated[dict[Name, Seconds], _Few] = dataclasses.field(default_factory=dict)
     train: Numbers = dataclasses.field(default_factory=dict)
     zones: Numbers = dataclasses.field(default_factory=dict)
     churn: Number | None = None
     log: Numbers = dataclasses.field(default_factory=dict)
     evaluation: Evaluated | None = None
-    operations: dict[Name, Operations] = dataclasses.field(default_factory=dict)
-    unopened: dict[Name, Reason] = dataclasses.field(default_factory=dict)
-    opened_before: dict[Name, list[Count]] = dataclasses.field(default_factory=dict)
+    operations: Annotated[dict[Name, Operations], _Few] = dataclasses.field(default_factory=dict)
+    unopened: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
+    opened_before: Annotated[dict[Name, Annotated[list[Count], _Few]], _Few] = dataclasses.field(default_factory=dict)
     pictures: dict[Name, Any] = dataclasses.field(default_factory=dict)
-    unpictured: dict[Name, Reason] = dataclasses.field(default_factory=dict)
+    unpictured: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError where a picture is none, or there are too many."""
