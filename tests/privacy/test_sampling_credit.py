@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from typing import Any
@@ -114,3 +115,19 @@ def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
     assert ledger.to_json()["sampling"]["amplified"]
     ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
     assert "odd.groups asks clients for label" in ledger.to_json()["sampling"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("slack", "set_aside", "stated"),
+    [(0.0, 0.0, 0.5), (1e-9, 0.01, 0.5), (1.5e-6, 0.5, 0.5), (4e-6, 0.5, math.inf)],
+)
+def test_what_a_mechanism_takes_of_delta_is_taken_off_under_sampling_too(
+    slack: float, set_aside: float, stated: float
+) -> None:
+    """At epsilon 0.5 it takes 2.65 times the slack."""
+    accountant = FakeAccountant()
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [dataclasses.replace(CENTRAL, slack=slack)]}, charged=[0])
+    assert ledger.epsilon() == stated
+    assert (1 - set_aside) * DELTA in {delta for _, delta, _ in accountant.asked}
+    assert slack == 0 or DELTA not in {delta for _, delta, _ in accountant.asked}

@@ -37,10 +37,10 @@ def summed(
     ledger: Ledger, costs: Iterable[ZoneCost], gaussian: Callable[[ZoneCost], NDArray[np.float64]]
 ) -> Spent:
     """What zones have cost together, where `gaussian` says which of their costs counts."""
-    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others, _slack(ledger, cost)) for cost in costs])
+    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others, slack_of(ledger, cost)) for cost in costs])
 
 
-def _slack(ledger: Ledger, cost: ZoneCost) -> float:
+def slack_of(ledger: Ledger, cost: ZoneCost) -> float:
     """What a zone's mechanisms take of delta. They state it for as many releases as rounds were planned; of more, such
     as those of repeated rounds, every further lot of so many, also a broken one, takes as much again.
     """
