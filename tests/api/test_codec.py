@@ -225,6 +225,21 @@ def test_nothing_is_ever_unpickled() -> None:
         codec.decode(msgpack.packb(msgpack.ExtType(1, array)))
 
 
+@pytest.mark.parametrize("depth", [1, 5, 50])  # some hundred would end the process
+@pytest.mark.parametrize("kind", ["block", "plan"])
+def test_a_block_or_a_plan_in_another_is_refused_before_it_is_read(kind: str, depth: int) -> None:
+    def around(inner: Any) -> Any:
+        if kind == "block":
+            return msgpack.ExtType(3, msgpack.packb({"zone": "clear", "size": 0, "meta": {"a": [inner]}}))
+        return msgpack.ExtType(4, msgpack.packb([inner, ["clear"], []]))
+
+    nested: Any = array_of(0)
+    for _ in range(depth + 1):
+        nested = around(nested)
+    with pytest.raises(MessageError, match="lies in another"):
+        codec.decode(msgpack.packb({"value": [nested]}))
+
+
 def packed(code: int, body: Any) -> bytes:
     return bytes(msgpack.packb(msgpack.ExtType(code, msgpack.packb(body))))
 

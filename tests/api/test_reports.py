@@ -37,7 +37,8 @@ def test_there_are_no_more_right_answers_than_questions(correct: int, count: int
     "changes",
     [
         {"count": 3.5}, {"count": math.nan}, {"count": math.inf}, {"correct": -1}, {"correct": math.nan},
-        {"own_correct": 3}, {"personal_correct": 5}, {"personal_own_correct": 3},
+        {"own_correct": 3}, {"personal_correct": 5}, {"personal_own_correct": 3}, {"count": 2.0**53},
+        {"own_count": 1e300},
     ],
     ids=str,
 )  # fmt: skip
@@ -47,6 +48,16 @@ def test_an_evaluation_that_cannot_be_is_refused(changes: dict[str, Any]) -> Non
         Reports.from_plain({"evaluation": {**right, **changes}})
 
 
+@pytest.mark.parametrize(("loss", "fits"), [(math.nan, True), (math.inf, True), (1e300, True), (-math.inf, False)])
+def test_a_loss_may_diverge_and_not_be_less_than_any_number(loss: float, fits: bool) -> None:
+    plain = {"correct": 1, "count": 4, "loss": loss, "own_correct": 0, "own_count": 2}
+    if fits:
+        assert repr(Evaluated.from_plain(plain).loss) == repr(loss)
+    else:
+        with pytest.raises(ValueError, match=r"evaluation\.loss is -inf"):
+            Evaluated.from_plain(plain)
+
+
 @pytest.mark.parametrize(
     ("plain", "said"),
     [
@@ -54,7 +65,17 @@ def test_an_evaluation_that_cannot_be_is_refused(changes: dict[str, Any]) -> Non
         ({"zones": {"x" * 201: 1.0}}, "at most 200 characters"),
         ({"operations": {"mul": [1]}}, r"operations\.mul is a list: .*at least 2"),
         ({"operations": {"mul": [1, -0.5]}}, r"operations\.mul\.1 is -0.5"),
+        ({"operations": {"mul": [1, 1e307]}}, r"operations\.mul: 1e\+307 seconds must be below"),
+        ({"operations": {"mul": [1e307, 1]}}, r"operations\.mul: 1e\+307 operations must be a whole number below"),
+        ({"operations": {"mul": [1e-300, 1]}}, r"operations\.mul: 1e-300 operations must be a whole number"),
+        ({"seconds_total": 1e308}, r"seconds_total is 1e\+308"),
+        ({"seconds": {"train": math.inf}}, r"seconds\.train is inf"),
         ({"opened_before": {"clear": [MOST]}}, r"opened_before\.clear\.0 is "),
+        ({"log": {f"n{i}": 1.0 for i in range(1001)}}, "log is a dict: .*at most 1000 items"),
+        ({"train": {f"n{i}": 1.0 for i in range(1001)}}, "train is a dict: .*at most 1000 items"),
+        ({"operations": {f"n{i}": [1, 1.0] for i in range(1001)}}, "operations is a dict: .*at most 1000 items"),
+        ({"unopened": {f"n{i}": "" for i in range(1001)}}, "unopened is a dict: .*at most 1000 items"),
+        ({"opened_before": {"clear": [1] * 1001}}, "opened_before.clear is a list: .*at most 1000 items"),
         ({"churn": "much"}, "churn is 'much'"),
         ({"speed": 1}, "speed is 1: unexpected"),
     ],

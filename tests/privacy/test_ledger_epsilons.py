@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import fedplug
 import pytest
-from fedplug import Account
+from account_toys import Records, Steps
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger import Ledger
@@ -24,26 +23,6 @@ def test_secret_shares_are_held_by_nobody() -> None:
     enter(mixed, {"encrypted": 500, "clear": 500}, {"encrypted": [Release("gaussian", 5.0, 1.0)]})
     assert "nobody holds a key" not in mixed.to_json()["views"]["key_holder"]["reason"]
     assert stated["views"]["aggregator"]["zero_out"]["epsilon_exact"] < stated["epsilon"]["zero_out"]["epsilon_exact"]
-
-
-class Steps(NamedTuple):
-    multiplier: float
-    rate: float
-    steps: float
-
-
-class Records(fedplug.AccountKeeper):
-    """Epsilon is the number of steps over the multiplier."""
-
-    account = Account(
-        level="record", release=Steps, unit="one example", terms="single records, local", trust="local", covers="all"
-    )
-
-    def round_release(self, client: Any, ctx: Any) -> Steps:
-        raise AssertionError("a ledger is told what a round releases, and asks nobody")
-
-    def epsilon_of(self, releases: Sequence[Steps], delta: float) -> dict[str, float]:
-        return {"epsilon_toy": float(sum(one.steps * one.rate / one.multiplier for one in releases))}
 
 
 def keepers(kind: type[Records] = Records) -> dict[str, Records]:

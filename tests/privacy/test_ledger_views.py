@@ -52,6 +52,28 @@ def test_noise_below_encryption_protects_from_everybody() -> None:
     assert exact(ledger, "key_holder") == exact(ledger, "client") < exact(ledger, "client_and_aggregator")
 
 
+def test_of_several_key_holders_the_view_is_that_of_whoever_sees_most() -> None:
+    """The clients see noised sums; the key server opens those of the other zone before the server adds noise."""
+    ledger = ledger_of(key_holders={"encrypted": "key_server", "noised": "clients"}, min_clients=3)
+    enter(ledger, {"encrypted": 100, "noised": 900}, {"encrypted": [CENTRAL], "noised": [LOCAL]})
+    assert "opens sums of the encrypted zone before the noise is added" in reason(ledger, "key_holder")
+    local = ledger_of(key_holders={"encrypted": "key_server", "noised": "clients"}, min_clients=3)
+    enter(local, {"encrypted": 100, "noised": 900}, {"encrypted": [held(108.0, 2.0**-17)], "noised": [LOCAL]})
+    assert exact(local, "key_holder") == exact(local, "client")  # a client subtracts its own noise from the sums
+
+
+def test_whoever_opens_sums_gets_no_credit_for_noise_that_is_added_to_them_later() -> None:
+    under, over = held(108.0, 2.0**-17), dataclasses.replace(CENTRAL, noise_multiplier=100 * SIGMA)
+    for holder in ("key_server", "shares"):
+        plain = ledger_of(key_holders={"encrypted": holder}, published=["encrypted"])
+        noised = ledger_of(key_holders={"encrypted": holder}, published=["encrypted"])
+        enter(plain, {"encrypted": 1000}, {"encrypted": [under]})
+        enter(noised, {"encrypted": 1000}, {"encrypted": [under, over]})
+        for view in ("aggregator", "client_and_aggregator", *(["key_holder"] if holder == "key_server" else [])):
+            assert exact(noised, view) >= exact(plain, view), (holder, view)
+        assert exact(noised, "released_model") < exact(plain, "released_model")
+
+
 def test_central_noise_needs_a_trusted_server() -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]})
     assert ledger.epsilon() == pytest.approx(1.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
 from ledger_toys import LOCAL, enter, ledger_of
@@ -34,3 +37,13 @@ def test_costs_of_several_zones_add_up_by_the_price_that_is_asked() -> None:
     spent = summed(ledger, ledger.costs.values(), lambda cost: cost.own)
     assert spent.gaussian.tolist() == [3 * (1 / 4 + 1 / 16)] * 2 + [0.0] * 18
     assert summed(ledger, ledger.costs.values(), lambda cost: cost.total).gaussian[0] < spent.gaussian[0]
+
+
+def test_releases_beyond_the_planned_rounds_take_more_of_delta() -> None:
+    """A mechanism states its slack for the recipe's 10 rounds."""
+    exact = dataclasses.replace(LOCAL, mechanism="discrete_gaussian", slack=1e-9, source="exact")
+    ledger, found = ledger_of(), []
+    for rounds in (1, 9, 1, 9, 1):
+        enter(ledger, {"noised": 1000}, {"noised": [exact]}, rounds=rounds)
+        found.append(summed(ledger, ledger.costs.values(), lambda cost: cost.own).slack)
+    assert found == pytest.approx([1e-9, 1e-9, 2e-9, 2e-9, 3e-9])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from typing import Any
 
 import pytest
+from account_toys import Records
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, ledger_of
@@ -39,6 +41,27 @@ def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() 
     assert (released["epsilon_pld"], released["epsilon_rdp"]) == (0.5, 0.6)
     unsampled = gaussian_epsilon(effective_multiplier([SIGMA, 3.0]) / math.sqrt(10), DELTA)
     assert released["epsilon_without_sampling"] == exact(ledger, "client") == pytest.approx(unsampled)
+
+
+def test_nothing_in_a_published_ledger_follows_from_secret_coins() -> None:
+    """Client 0 against one that knows all other coins: each of the others is drawn in one round of the four."""
+    published = []
+    for coins in ((), (0,), (0, 1, 2, 3)):
+        keepers = {"record": Records(None)}
+        ledger = ledger_of(
+            num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=FakeAccountant(), keepers=keepers
+        )
+        for round in range(4):
+            cohort = [client for client in range(1, 500) if client % 4 == round] + [0] * (round in coins)
+            ledger.record(
+                round, charged=cohort, zone_sizes={"noised": 10}, total=10, releases={"noised": [CENTRAL]},
+                contributors={"noised": len(cohort)}, weights=dict.fromkeys(cohort, 1.0), secret_cohort=True,
+                accounts={"record": dict.fromkeys(range(500), (2.0, 0.1, 5.0))},
+            )  # fmt: skip
+        published.append(ledger.to_json())
+    assert published[0]["sampling"]["amplified"]
+    assert published[0]["levels"]["record"]["epsilon_toy"] == pytest.approx(4 * 0.25)
+    assert published[0] == published[1] == published[2]
 
 
 @pytest.mark.parametrize(
@@ -92,3 +115,19 @@ def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
     assert ledger.to_json()["sampling"]["amplified"]
     ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
     assert "odd.groups asks clients for label" in ledger.to_json()["sampling"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("slack", "set_aside", "stated"),
+    [(0.0, 0.0, 0.5), (1e-9, 0.01, 0.5), (1.5e-6, 0.5, 0.5), (4e-6, 0.5, math.inf)],
+)
+def test_what_a_mechanism_takes_of_delta_is_taken_off_under_sampling_too(
+    slack: float, set_aside: float, stated: float
+) -> None:
+    """At epsilon 0.5 it takes 2.65 times the slack."""
+    accountant = FakeAccountant()
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [dataclasses.replace(CENTRAL, slack=slack)]}, charged=[0])
+    assert ledger.epsilon() == stated
+    assert (1 - set_aside) * DELTA in {delta for _, delta, _ in accountant.asked}
+    assert slack == 0 or DELTA not in {delta for _, delta, _ in accountant.asked}

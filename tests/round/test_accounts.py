@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import fedplug
 import pytest
-from fedplug import Account, Block, RecipeError, hookimpl
+from account_toys import Flips, Labels
+from fedplug import Account, RecipeError
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.members import record_problems
 from fedplug.recipe.composition import Composition
@@ -19,44 +18,20 @@ from fedplug.round.uploads import read_hello
 from toy_components import TOYS, Outcome, recipe_of, run_protocol, toy_catalog
 
 
-class Flips(NamedTuple):
-    """Randomised response on labels: each is kept with this probability."""
-
-    kept: float
-
-
-class Labels(fedplug.Protector, fedplug.AccountKeeper):
-    """Flip labels, and keep the account of one label."""
-
-    account = Account(
-        level="label", release=Flips, unit="the label of one example", terms="single labels, local, replace-one",
-        trust="local: labels are flipped at the client", covers="what follows from labels",
-    )  # fmt: skip
-
-    @hookimpl
-    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
-        """The block as it is."""
-        return block
-
-    def effects(self, known: Any, ctx: Any) -> tuple[()]:
-        """Nothing happens to the values."""
-        return ()
-
-    def round_release(self, client: Any, ctx: Any) -> Flips:
-        """The same in every round."""
-        return Flips(0.75)
-
-    def epsilon_of(self, releases: Sequence[Flips], delta: float) -> dict[str, float]:
-        """Warner's: log(p / (1 - p)), which adds up."""
-        return {"epsilon_pure": sum(math.log(one.kept / (1 - one.kept)) for one in releases)}
-
-
 class Wavering(Labels):
     """Says something else once it has trained."""
 
     def round_release(self, client: Any, ctx: Any) -> Flips:
         """Less and less."""
         return Flips(0.75 if client.remembered.trained < 0 else 0.9)
+
+    release_problem = Labels.release_problem
+
+
+def labels() -> Labels:
+    found = Labels(None)
+    found.name = "toy.labels"
+    return found
 
 
 def outcome(monkeypatch: pytest.MonkeyPatch, kind: type[Labels]) -> Outcome:
@@ -121,12 +96,13 @@ def test_an_account_says_a_level_and_a_release(field: str, value: Any, rule: str
     ("said", "why"),
     [
         (None, "not a release for each of 2 rounds"), ({"label": [[0.5]]}, "each of 2 rounds"),
-        ({"label": [[0.5], [0.5, 1.0]]}, "not 1 numbers"), ({"label": [[0.5], [-1.0]]}, "not numbers >= 0"),
-        ({"label": [[0.5], [math.nan]]}, "not numbers >= 0"), ({"label": [[0.5], [1]]}, "not numbers >= 0"),
+        ({"label": [[0.5], [0.5, 1.0]]}, "not 1 numbers"), ({"label": [[0.5], [-1.0]]}, "not a finite"),
+        ({"label": [[0.5], [math.nan]]}, "not a finite"), ({"label": [[0.5], [1]]}, "holds 1, not a finite"),
+        ({"label": [[0.5], [math.inf]]}, "not a finite"), ({"label": [[0.5], [1.0]]}, "cannot be: kept=1 must"),
     ],
 )  # fmt: skip
 def test_a_client_that_states_no_account_does_not_join(said: Any, why: str) -> None:
     with pytest.raises(MessageError, match=f"its account of level label .*{why}"):
-        read_hello({"accounts": said}, False, False, {"label": 1}, 2)
+        read_hello({"accounts": said}, False, False, {"label": labels()}, 2)
     told = {"label": [[0.5], [0.25]], "other": "ignored"}
-    assert read_hello({"accounts": told}, False, False, {"label": 1}, 2).accounts == {"label": [[0.5], [0.25]]}
+    assert read_hello({"accounts": told}, False, False, {"label": labels()}, 2).accounts == {"label": [[0.5], [0.25]]}

@@ -23,6 +23,9 @@ from toy_components import (
 @pytest.mark.parametrize(
     ("value", "reason"),
     [(None, "its hello is None"), ({}, "num_examples is None"), ({"num_examples": "9"}, "num_examples is '9'"),
+     ({"num_examples": 0}, "num_examples is 0, not a whole number from 1 to 4294967296"),
+     ({"num_examples": 2**32 + 1}, "num_examples is 4294967297, not a whole number from 1 to 4294967296"),
+     ({"num_examples": 2**70}, "num_examples is a whole number of 71 bits, not a whole number from 1"),
      ({"num_examples": 9, "public_key": b"short"}, "public_key is b'short', not 32 bytes")],
     ids=str,
 )  # fmt: skip

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
+from fedplug.api.rows import Row
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import file_name
+from fedplug.runs.archive import Archive
+from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.runs.lines import Lines
 from fedplug.runs.recording import Recording
 from fedplug.wire.record import read_wire
@@ -115,6 +119,33 @@ def test_a_history_that_was_altered_is_refused_with_what_to_do(name: str, whole:
         resume(folder)
     assert file.parent.stat().st_mode & 0o077 == 0
     assert (whole / "checkpoint" / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_loss_that_diverged_is_one_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None would say that nobody evaluated, or that the trainer has no loss."""
+    honest, seen = Archive.add_row, []
+
+    def diverged(self: Archive, row: Row) -> None:
+        row.loss = row.train_loss = math.nan
+        row.log["infinite"] = math.inf
+        honest(self, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "add_row", diverged)
+        kill_at(patch, Checkpoints, "write", 4)
+        with pytest.raises(Killed):
+            start(tmp_path)
+    monkeypatch.setattr(Bookkeeping, "restore", lambda books, state, rows, log: seen.extend(rows) or stop())
+    (folder,) = tmp_path.iterdir()
+    with pytest.raises(Killed):
+        resume(folder)
+    assert seen
+    assert all(math.isnan(row.loss) and math.isnan(row.train_loss) for row in seen)
+    assert all(row.log["infinite"] == math.inf for row in seen)
+
+
+def stop() -> None:
+    raise Killed
 
 
 def test_rows_that_were_deleted_come_back(whole: Path, tmp_path: Path) -> None:

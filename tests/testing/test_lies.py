@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import fedplug
 import pytest
+from account_toys import Labels
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
 from fedplug.recipe.recipe import Recipe
 from fedplug.testing.lies import Lies, altered
 from fedplug.wire.calls import read_reply
 from fedplug.wire.record import KEY_SERVER
-from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
+from toy_components import TOYS, UNANIMOUS, paraaegis, recipe_of, toy_catalog
 
 WITH_A_KEY_SERVER = paraaegis(
     rounds=2, min_clients=2, score_parameters=[UNANIMOUS], seal={"use": "std.bfv", "key_holder": "key_server"}
@@ -53,6 +55,27 @@ def test_a_key_server_that_answers_nonsense_costs_the_zone_its_sum(message: byte
     lies._books.protocol.events.note = notes.append  # type: ignore[method-assign]
     assert lies.lie(lies.acts[1], KEY_SERVER, 0, message) == ""
     assert any("zone encrypted is skipped: the key server's answer cannot be used" in note for note in notes)
+
+
+class Trusting(Labels):
+    """Believes every client, and cannot reckon with all that it believes."""
+
+    release_problem = fedplug.AccountKeeper.release_problem
+
+
+@pytest.mark.parametrize(("kind", "comes_of_it"), [(Labels, ""), (Trusting, "toy.labels, epsilon_of: ZeroDivision")])
+def test_a_lying_account_is_played_until_it_is_reckoned_with(
+    kind: type[Labels], comes_of_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.labels", kind)
+    plain = recipe_of(chain=[{"use": "toy.labels"}], rounds=1, min_clients=2)
+    lies = Lies(Recipe.from_plain(plain, toy_catalog()), toy_catalog())
+    set_up = lies.acts[0]
+    honest = codec.decode(codec.unframe(set_up.answers["client:1"][0]))
+    forged = codec.encode({**honest, "value": {**honest["value"], "accounts": {"label": [[1.0]]}}})
+    found = lies.lie(set_up, "client:1", 0, codec.frame(forged))
+    assert comes_of_it in found if comes_of_it else found == ""
+    assert lies.lie(set_up, "client:1", 0, set_up.answers["client:1"][0]) == ""
 
 
 def test_a_client_that_reports_names_with_control_characters_is_left_out(staged: dict[str, Lies]) -> None:

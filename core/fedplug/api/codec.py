@@ -28,8 +28,7 @@ from fedplug.api.typed import block_problem, shown
 from fedplug.api.types import Block, Plan
 from fedplug.api.unchangeable import unchangeable
 
-_FRAME = struct.Struct(">4sQI")
-_MAGIC = b"FPM1"
+_FRAME, _MAGIC = struct.Struct(">4sQI"), b"FPM1"
 _ARRAY, _INTEGER, _BLOCK, _PLAN, _BESIDE = 1, 2, 3, 4, 5
 _DTYPE_KINDS = "biuf"
 _LARGE = 4096
@@ -109,13 +108,14 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
     if isinstance(data, Packed):
         if zones is not None:
             zones.update(data.zones)
-        beside, zones = data.beside, None
-        data = data.body
+        beside, zones, data = data.beside, None, data.body
 
-    def revive(code: int, body: bytes) -> Any:
+    def revive(code: int, body: bytes, inside: bool = False) -> Any:
         if code == _BESIDE:
             return beside[int.from_bytes(body, "big")]  # in a message that arrived as bytes there is none
-        item = _revive(code, body, revive)
+        if inside and code in (_BLOCK, _PLAN):  # without end, they would overflow the stack of whoever reads
+            raise MessageError("a block or a plan lies in another, which holds plain data and arrays only")
+        item = _revive(code, body, functools.partial(revive, inside=True))
         if zones is not None and isinstance(item, Block):
             zones[item.zone] += len(body)
         return item
@@ -272,7 +272,7 @@ def _block_fields(block: Block) -> dict[str, Any]:
     return fields
 
 
-def _revive(code: int, body: bytes, revive: Callable[[int, bytes], Any]) -> Any:
+def _revive(code: int, body: bytes, inside: Callable[[int, bytes], Any]) -> Any:
     if code == _ARRAY:
         dtype_name, shape, raw = msgpack.unpackb(body)
         dtype = np.dtype(dtype_name)
@@ -284,7 +284,7 @@ def _revive(code: int, body: bytes, revive: Callable[[int, bytes], Any]) -> Any:
     if code == _INTEGER:
         return int.from_bytes(body, "big", signed=True)
     if code == _BLOCK:
-        fields = msgpack.unpackb(body, ext_hook=revive, strict_map_key=False, use_list=True)
+        fields = msgpack.unpackb(body, ext_hook=inside, strict_map_key=False, use_list=True)
         if strange := [name for name in fields if name not in Block.__dataclass_fields__]:
             raise MessageError(f"a block that cannot be used: it has {shown(strange[0])}, which no block has")
         fields["positions"] = unpack_positions(fields.get("positions"))
@@ -295,6 +295,6 @@ def _revive(code: int, body: bytes, revive: Callable[[int, bytes], Any]) -> Any:
             raise MessageError(f"a block that cannot be used: {problem}")
         return block
     if code == _PLAN:
-        labels, zones, shared = msgpack.unpackb(body, ext_hook=revive, use_list=True)
+        labels, zones, shared = msgpack.unpackb(body, ext_hook=inside, use_list=True)
         return Plan(labels, tuple(zones), frozenset(shared))
     raise MessageError(f"unknown extension {code} in a message; is the other party newer?")

@@ -122,8 +122,8 @@ class Noise(Checked):
             but calibrated for the sum).
         source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
         grid: results are multiples of it; 0: of nothing coarser than float32.
-        slack: the share of delta that the mechanism itself takes for the whole run: delta grows by (1 + e^epsilon)
-            times this.
+        slack: the share of delta that the mechanism itself takes for all rounds of the recipe: delta grows by (1 +
+            e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
         calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
         literal: True where the paper's own formula is used although it does not give what it claims.

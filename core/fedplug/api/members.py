@@ -30,7 +30,7 @@ _MEANT = {
 """Words that people reach for, and what says it here."""
 _PROMISES = (
     "effects", "sums", "opens", "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
-    "client_weight", "round_release", "epsilon_of", "add_blocks", "open_upload", "open_reply",
+    "client_weight", "round_release", "release_problem", "epsilon_of", "add_blocks", "open_upload", "open_reply",
 )  # fmt: skip
 """Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
 which are free in the roles that lack them."""
@@ -143,7 +143,7 @@ def _shown(method: Callable[..., Any]) -> str:
 
 _SAID_IN = (
     ("protect", "effects"), ("aggregate", "sums"), ("postprocess", "opens"), ("score_parameters", "public_scores"),
-    ("train", "round_release"), ("protect", "round_release"),
+    ("train", "round_release"), ("protect", "round_release"), ("round_release", "release_problem"),
 )  # fmt: skip
 """Which member states what a method does."""
 

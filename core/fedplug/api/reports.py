@@ -6,6 +6,7 @@ All of it is for the metrics and the report of a run; no protocol computes with 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -25,8 +26,14 @@ def _printable(name: str) -> str:
 Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
 """A component's name and a word."""
 Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
-Numbers = dict[Name, Number]
+MOST_NAMES = 1000
+"""Of each kind in one reply: rows and reports hold every name that any client has given."""
+_Few = Field(max_length=MOST_NAMES)
+Numbers = Annotated[dict[Name, Number], _Few]
 """What a component gives under names of its own: what a trainer returns, what is logged."""
+MOST_SECONDS = 2.0**30
+"""Of one reply, 34 years: sums over clients and rounds stay finite, and so does what is reckoned with them."""
+Seconds = Annotated[Amount, Field(lt=MOST_SECONDS)]
 
 
 @dataclasses.dataclass
@@ -50,17 +57,32 @@ class Evaluated(Record):
     task: Numbers = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where there are more right answers than questions."""
+        """Raises ValueError where there are more right answers than questions, or more of these than anybody counts."""
         for name, of in _RIGHT.items():
             right, asked = getattr(self, name), getattr(self, of)
-            if right is not None and not (float(asked).is_integer() and 0 <= right <= asked):
+            if right is not None and not (float(asked).is_integer() and 0 <= right <= asked < 2**53):
                 raise ValueError(f"evaluation.{name} is {shown(right)} of {shown(asked)} examples")
+        if self.loss == -math.inf:
+            raise ValueError("evaluation.loss is -inf, which no sum of losses is")
 
 
 _RIGHT = {
     "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
 }  # fmt: skip
 """What an evaluation counts, and of how many."""
+
+
+def _done(pair: list[float]) -> list[float]:
+    count, seconds = pair
+    if not (count.is_integer() and count < 2**53):  # a tiny share of one would make one cost more than numbers can say
+        raise ValueError(f"{shown(count)} operations must be a whole number below 2^53")
+    if seconds >= MOST_SECONDS:
+        raise ValueError(f"{shown(seconds)} seconds must be below {MOST_SECONDS:g}")
+    return pair
+
+
+Operations = Annotated[list[Amount], Field(min_length=2, max_length=2), AfterValidator(_done)]
+"""How many of a name were done, and the seconds that they took."""
 
 
 @dataclasses.dataclass
@@ -81,20 +103,18 @@ class Reports(Record):
         pictures, unpictured: what components drew, and why others are left out; see `fedplug.api.pictures`.
     """
 
-    seconds_total: Number = 0.0
-    seconds: Numbers = dataclasses.field(default_factory=dict)
+    seconds_total: Seconds = 0.0
+    seconds: Annotated[dict[Name, Seconds], _Few] = dataclasses.field(default_factory=dict)
     train: Numbers = dataclasses.field(default_factory=dict)
     zones: Numbers = dataclasses.field(default_factory=dict)
     churn: Number | None = None
     log: Numbers = dataclasses.field(default_factory=dict)
     evaluation: Evaluated | None = None
-    operations: dict[Name, Annotated[list[Amount], Field(min_length=2, max_length=2)]] = dataclasses.field(
-        default_factory=dict
-    )
-    unopened: dict[Name, Reason] = dataclasses.field(default_factory=dict)
-    opened_before: dict[Name, list[Count]] = dataclasses.field(default_factory=dict)
+    operations: Annotated[dict[Name, Operations], _Few] = dataclasses.field(default_factory=dict)
+    unopened: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
+    opened_before: Annotated[dict[Name, Annotated[list[Count], _Few]], _Few] = dataclasses.field(default_factory=dict)
     pictures: dict[Name, Any] = dataclasses.field(default_factory=dict)
-    unpictured: dict[Name, Reason] = dataclasses.field(default_factory=dict)
+    unpictured: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError where a picture is none, or there are too many."""

@@ -257,6 +257,14 @@ class AccountKeeper(Component, role=True):
         and the number of examples alone.
         """
 
+    def release_problem(self, release: Any) -> str:
+        """Why no round of any client can release this, as far as the server knows; empty if one can, the default.
+
+        Asked of what clients state, an `account.release` of finite numbers >= 0; whoever states what cannot be does not
+        join. `epsilon_of` has an answer for everything that passes.
+        """
+        return ""
+
     @abc.abstractmethod
     def epsilon_of(self, releases: Sequence[Any], delta: float) -> dict[str, float]:
         """Epsilons of one unit after these releases, by method, the headline first; the methods for no releases too."""

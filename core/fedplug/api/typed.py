@@ -12,6 +12,9 @@ from fedplug.api.types import Block, Plan
 MOST = 2**64
 """Whole numbers that arrive as a size, a count or a divisor are smaller: no number of a model comes near."""
 
+MOST_EXAMPLES = 2**32
+"""Training examples of one client: nobody is believed to have more."""
+
 
 def shown(value: Any) -> str:
     """What a malformed value is, in a few words; never the value of an array."""

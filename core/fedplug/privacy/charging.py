@@ -56,10 +56,15 @@ class Charging:
         events.subscribe(Asking, self._asking)
         events.subscribe(Released, self._released, first=True)
         events.subscribe(MessageUncovered, self._uncovered, first=True)
-        events.subscribe(SumWithheld, lambda event: self.ledger.note_unopened(event.round, event.zone), first=True)
+        events.subscribe(SumWithheld, self._withheld, first=True)
 
     def _uncovered(self, event: MessageUncovered) -> None:
         self.ledger.message_uncovered(event.component, event.what)
+
+    def _withheld(self, event: SumWithheld) -> None:
+        """Whoever says that it opened another sum before can be right of a round that was repeated, and of no other."""
+        if event.round in self.server.remembered.repeated and event.zone in self.ledger.sealed:
+            self.ledger.note_unopened(event.round, event.zone)
 
     def _asking(self, event: Asking) -> None:
         """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
@@ -83,7 +88,7 @@ class Charging:
             contributors=event.contributors,
             weights=event.weights,
             secret_cohort=secret,
-            accounts=self.accounts(event.round, event.charged),
+            accounts=self.accounts(event.round, self.server.remembered.accounts if secret else event.charged),
             unstated=self.unstated(event.round),
         )
         self.owed = None
@@ -128,6 +133,7 @@ class Charging:
 
         Reproducible noise repeats the very same upload, which costs nothing more.
         """
+        self.server.remembered.repeated = sorted({*self.server.remembered.repeated, round})
         releases = self.releases(round)
         noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
         if noise_is_new or self.accounts(round, charged):
@@ -154,6 +160,8 @@ class Charging:
         sizes = {zone: size for zone, size in remembered.zone_sizes.items() if size}
         sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
         secret = remembered.secret_cohort
+        if secret is None:
+            secret = set(self.recipe.protect) <= self.amplified(round)
         ledger.record(
             round,
             charged=charged,
@@ -162,8 +170,8 @@ class Charging:
             releases=releases,
             contributors={},
             weights={},
-            secret_cohort=set(self.recipe.protect) <= self.amplified(round) if secret is None else secret,
-            accounts=self.accounts(round, charged),
+            secret_cohort=secret,
+            accounts=self.accounts(round, remembered.accounts if secret else charged),
             unstated=self.unstated(round),
         )
 

@@ -125,7 +125,8 @@ class Ledger:
             secret_cohort: nothing but the noised sums, divided by a constant, depended on who took part. Sampling
                 earns credit only then.
             accounts: by level and client, what this round releases at levels of which components keep account. Clients
-                tell it for all rounds before round 1, so that every charged client is there.
+                tell it for all rounds before round 1, so that every charged client is there; where the cohort is
+                secret, everybody.
             unstated: for each zone, the links that state no effect.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
@@ -196,9 +197,11 @@ class Ledger:
             local, central = facts["local"] or 0.0, facts["central"] or 0.0
             cost.releases += 1
             cost.central += facts["local"] is None
+            cost.beneath += facts["local"] is not None and facts["central"] is not None
             # Local and central noise add up in the sum; the larger of the two alone is a bound.
             cost.own[charged] += _inverse_square(local)
             cost.total[charged] += _inverse_square(max(local * facts["sum_factor"], central))
+            cost.below[charged] += _inverse_square(local * facts["sum_factor"])
             cost.peer[charged] += _inverse_square(max(local * facts["peer_factor"], central))
             if zone not in self.sealed or zone in self.opened:
                 visible += _inverse_square(local)
@@ -257,6 +260,13 @@ class Ledger:
         from fedplug.privacy.ledger_report import to_json
 
         return to_json(self)
+
+    def with_everybody(self) -> Ledger:
+        """The same run as if every client had been asked in each of its rounds: what does not follow from who was."""
+        other = dataclasses.replace(self)
+        state = self.state()
+        other.restore({**state, "log": [{**entry, "charged": "all"} for entry in state["log"]]})
+        return other
 
     def verdict(self) -> str:
         """One line that says what is protected, toward whom, and what is not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fedplug.api.errors import of_component
 from fedplug.privacy.ledger_zones import summed
 from fedplug.privacy.sampling_credit import amplified
 from fedplug.privacy.spent import Spent
@@ -66,7 +67,8 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
         # Clients that made the same releases, in whatever order, have spent the same.
         for history in {frozenset(releases.items()): releases for releases in by_client.values()}.values():
             known = [keeper.account.release(*numbers) for numbers in history.elements() if numbers is not None]
-            epsilons = keeper.epsilon_of(known, ledger.delta)
+            with of_component(keeper.name, "epsilon_of"):
+                epsilons = keeper.epsilon_of(known, ledger.delta)
             found.append(dict.fromkeys(epsilons, math.inf) if None in history else epsilons)
         if found:
             stated[level] = {method: max(float(one[method]) for one in found) for method in found[0]}

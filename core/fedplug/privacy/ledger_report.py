@@ -37,6 +37,8 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
     """The whole ledger; see `Ledger.to_json`."""
     why = why_not_amplified(ledger)
     joint = zone_epsilons(ledger)
+    # Whatever else is stated of a secret cohort would tell how often the client with the most rounds was drawn.
+    stated = ledger if why else ledger.with_everybody()
     plain: dict[str, Any] = {
         "schema": SCHEMA,
         "recipe": ledger.recipe_name,
@@ -49,9 +51,9 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "trust": _trust(ledger),
         "epsilon": joint,
         "epsilon_prices": priced_part(ledger) or "everything released of the updates",
-        "levels": {level: _level(ledger, level, stated) for level, stated in levels(ledger).items()},
-        "views": views(ledger),
-        "zones": {zone: _zone(ledger, zone) for zone in ledger.costs},
+        "levels": {level: _level(ledger, level, found) for level, found in levels(stated).items()},
+        "views": views(stated),
+        "zones": {zone: _zone(stated, zone) for zone in stated.costs},
         "sampling": {**ledger.sampling, "amplified": why is None, "why": why or "clients are sampled by secret coins"},
         "rounds": {"planned": ledger.rounds, "actual": len({entry["round"] for entry in ledger.log})},
         "encryption": {

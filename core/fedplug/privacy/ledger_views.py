@@ -8,7 +8,12 @@ one training; it is given only where the view holds nothing that was released wi
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
@@ -17,6 +22,7 @@ from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
     from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.spent import ZoneCost
 
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
 SEERS: dict[Party, str] = {
@@ -70,12 +76,14 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
         "aggregator": _aggregator(ledger),
         "key_holder": _key_holder(ledger),
         "client": _everybody(
-            ledger, "peer",
+            ledger, lambda _, cost: cost.peer,
             "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
         ),
         "client_and_aggregator": _collusion(ledger),
-        "released_model": _everybody(ledger, "total", "the model after every round is seen, the uploads are not"),
+        "released_model": _everybody(
+            ledger, lambda _, cost: cost.total, "the model after every round is seen, the uploads are not"
+        ),
     }  # fmt: skip
 
 
@@ -169,12 +177,11 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
         zero = Spent.nothing(ledger.num_clients)
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds")
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
-    own = Spent.of(
-        ledger.num_clients,
-        [
-            summed(ledger, plain.values(), lambda cost: cost.own),
-            summed(ledger, sealed.values(), lambda cost: cost.total),
-        ],
+    # Those that it can it sees before it adds noise of its own.
+    own = _priced(
+        ledger,
+        {**plain, **sealed},
+        lambda zone, cost: cost.own if zone in plain else cost.below if zone in ledger.opened else cost.total,
     )
     because = f"sees the {listed([*plain])} zone of every upload, after the noise" if plain else "sees noised sums"
     if ledger.sealed:
@@ -189,18 +196,27 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
 
 
 def _key_holder(ledger: Ledger) -> Guarantee | str:
-    """Whoever can decrypt: the key server, which is sent sums only, or every client."""
+    """Whoever can decrypt: the key server, which is sent sums only, or every client; of several, whoever sees most."""
+    holders = {*ledger.key_holders.values()}
     if not ledger.sealed:
         return "nothing is encrypted, so nobody holds a key"
-    if {*ledger.key_holders.values()} == {"shares"}:
+    if holders == {"shares"}:
         return "nobody holds a key: only enough clients together could open an upload"
-    if "clients" in ledger.key_holders.values():
-        return _everybody(ledger, "peer", "every client holds the key, and sees the sums")
-    if central := [zone for zone, cost in noised_zones(ledger).items() if cost.central and zone in ledger.sealed]:
+    noised = noised_zones(ledger)
+    if central := [zone for zone, cost in noised.items() if cost.central and zone in ledger.sealed]:
         return f"opens sums of the {listed(central)} zone before the noise is added"
-    if ledger.min_clients < 2:
-        return _everybody(ledger, "total", "is sent sums, which may hold a single update, since min_clients is 1")
-    return _everybody(ledger, "total", f"is sent sums of at least {ledger.min_clients} updates, never single ones")
+    if "clients" in holders:
+        because = "every client holds the key, and sees the sums"
+    elif ledger.min_clients < 2:
+        because = "is sent sums, which may hold a single update, since min_clients is 1"
+    else:
+        because = f"is sent sums of at least {ledger.min_clients} updates, never single ones"
+
+    def price(zone: str, cost: ZoneCost) -> NDArray[np.float64]:
+        seen = cost.peer if "clients" in holders else cost.total
+        return np.maximum(seen, cost.below) if ledger.key_holders.get(zone) == "key_server" else seen
+
+    return _everybody(ledger, price, because)
 
 
 def _collusion(ledger: Ledger) -> Guarantee | str:
@@ -211,27 +227,29 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
     if central := [zone for zone, cost in noised.items() if cost.central]:
         return f"the server adds the noise of the {listed(central)} zone itself and sees what is below it"
     shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
-    own = Spent.of(
-        ledger.num_clients,
-        [
-            summed(ledger, [cost], lambda cost, zone=zone: cost.peer if zone in shared else cost.own)  # type: ignore[misc]
-            for zone, cost in noised.items()
-        ],
-    )
+    # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
+    own = _priced(ledger, noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
     if shared:
         because = f"sees sums of the {listed(sorted(shared))} zone, which one client's shares do not open"
     return Guarantee(own, own.doubled(), because)
 
 
-def _everybody(ledger: Ledger, attribute: str, because: str) -> Guarantee | str:
-    """Whoever sees the sums of every zone."""
+def _everybody(ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str) -> Guarantee | str:
+    """Whoever sees the sums of every zone, each at its price."""
     if bare := bare_zones(ledger):
         return f"sees sums of the {listed(bare)} zone without noise"
-    spent = summed(ledger, noised_zones(ledger).values(), lambda cost: getattr(cost, attribute))
+    spent = _priced(ledger, noised_zones(ledger), price)
     return Guarantee(spent, spent.doubled(), because)
 
 
+def _priced(
+    ledger: Ledger, zones: Mapping[str, ZoneCost], price: Callable[[str, ZoneCost], NDArray[np.float64]]
+) -> Spent:
+    """What zones have cost together, where `price` says which of their costs counts."""
+    return Spent.of(
+        ledger.num_clients, [summed(ledger, [cost], functools.partial(price, zone)) for zone, cost in zones.items()]
+    )
 
 
 def _how_bare(ledger: Ledger, zones: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,14 @@ def summed(
     ledger: Ledger, costs: Iterable[ZoneCost], gaussian: Callable[[ZoneCost], NDArray[np.float64]]
 ) -> Spent:
     """What zones have cost together, where `gaussian` says which of their costs counts."""
-    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others, cost.slack) for cost in costs])
+    return Spent.of(ledger.num_clients, [Spent(gaussian(cost), cost.others, slack_of(ledger, cost)) for cost in costs])
+
+
+def slack_of(ledger: Ledger, cost: ZoneCost) -> float:
+    """What a zone's mechanisms take of delta. They state it for as many releases as rounds were planned; of more, such
+    as those of repeated rounds, every further lot of so many, also a broken one, takes as much again.
+    """
+    return cost.slack * math.ceil(cost.releases / max(1, ledger.rounds))
 
 
 def listed(zones: list[str]) -> str:

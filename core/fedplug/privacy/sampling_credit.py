@@ -6,7 +6,7 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from fedplug.privacy.ledger_zones import ADJACENCIES, bare_zones, listed
+from fedplug.privacy.ledger_zones import ADJACENCIES, bare_zones, listed, slack_of
 
 if TYPE_CHECKING:
     from fedplug.api.outer_roles import Accountant
@@ -23,13 +23,30 @@ def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
     # Every release here is central: `why_not_amplified` saw to it.
     rate = float(ledger.sampling["rate"])
     releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
+    slack = math.fsum(slack_of(ledger, cost) for cost in ledger.costs.values())
     return {
         adjacency: {
             f"epsilon_{method}": value
-            for method, value in _composed(ledger.accountant, releases, ledger.delta, adjacency).items()
+            for method, value in _within(ledger.accountant, releases, ledger.delta, slack, adjacency).items()
         }
         for adjacency in ADJACENCIES
     }
+
+
+def _within(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, slack: float, adjacency: str
+) -> dict[str, float]:
+    """The same where mechanisms take (1 + e^epsilon) slack of delta themselves; infinite where too little is left.
+
+    An accountant is slow, so a share of delta is set aside for them and what they take is compared with it, rather than
+    that the best share is sought.
+    """
+    found: dict[str, float] = {}
+    for aside in (0.01, 0.5) if slack else (0.0,):
+        for method, value in _composed(accountant, releases, (1 - aside) * delta, adjacency).items():
+            fits = not slack or (1 + math.exp(min(value, 700.0))) * slack <= aside * delta
+            found[method] = min(found.get(method, math.inf), value if fits else math.inf)
+    return found
 
 
 def _composed(

@@ -124,26 +124,31 @@ class ZoneCost:
     Attributes:
         own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
         total: toward whoever sees the sums only.
+        below: toward whoever sees the sums before noise is added to these; the same as `total` where none is.
         peer: toward another client, who subtracts its own upload from the sums.
         others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
             everybody, since the noise of other clients earns no credit there.
-        slack: what mechanisms take of delta for the whole run, the largest of any round; see `fedplug.Noise`.
+        slack: what mechanisms take of delta for the planned rounds, the largest of any round; see `fedplug.Noise`.
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
+        beneath: in how many rounds noise was added to the sum on top of that of the uploads.
         largest: largest mean size of a round, in scalars.
     """
 
     own: NDArray[np.float64]
     total: NDArray[np.float64]
+    below: NDArray[np.float64]
     peer: NDArray[np.float64]
     others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     slack: float = 0.0
     releases: int = 0
     bare: int = 0
     central: int = 0
+    beneath: int = 0
     largest: float = 0.0
 
     @classmethod
     def zero(cls, num_clients: int) -> ZoneCost:
-        return cls(np.zeros(num_clients), np.zeros(num_clients), np.zeros(num_clients))
+        own, total, below, peer = (np.zeros(num_clients) for _ in range(4))
+        return cls(own, total, below, peer)

@@ -12,7 +12,7 @@ from fedplug.api.reports import Evaluated
 from fedplug.api.types import RETAINED, Block
 from fedplug.round import borders
 from fedplug.round.base import PartySteps
-from fedplug.round.buffers import buffers_problem
+from fedplug.round.buffers import BUFFERS, buffers_problem
 from fedplug.round.client_data import slice_of_test
 from fedplug.round.moves import Moves
 from fedplug.round.opening import opened_once, unsealed
@@ -81,7 +81,7 @@ class Adopting(PartySteps):
             wrong = "" if buffers is None else "buffers: local keeps those of each client"
         if wrong:
             reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
-            client.reports.unopened["batch-norm buffers"] = reason
+            client.reports.unopened[BUFFERS] = reason
         elif buffers is not None:
             client.remembered.buffers = buffers
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from fedplug.api.typed import shown
 
+BUFFERS = "batch-norm buffers"
+"""What stands for them where zones are named."""
 Buffers = Mapping[str, NDArray[Any]]
 """Arrays by the names that they have in the model."""
 

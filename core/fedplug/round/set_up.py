@@ -63,12 +63,12 @@ class SetUp:
         wants_secret = any(component.cohort_secret for component in self.composition.components.values())
         wants_answers = any(locked(ctx.steps(zone)) for zone in self.composition.links)
         wants_key = wants_secret or wants_answers
-        levels = {level: keeper.account.size for level, keeper in self.composition.keepers.items()}
-        if not (wants_size or wants_key or levels):
+        keepers = self.composition.keepers
+        if not (wants_size or wants_key or keepers):
             return {}
         hellos = self.office.usable(
             everyone.ask(self.steps.join, wants_key, wants_size),
-            lambda _, hello: read_hello(hello, wants_key, wants_size, levels, ctx.rounds),
+            lambda _, hello: read_hello(hello, wants_key, wants_size, keepers, ctx.rounds),
         )
         self._require(hellos, ids)
         keys = {c: hello.public_key for c, hello in hellos.items() if hello.public_key is not None}

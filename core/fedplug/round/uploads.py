@@ -6,19 +6,21 @@ What cannot be used is refused with its reason: a faulty client costs itself the
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.errors import MessageError
+from fedplug.api.errors import MessageError, of_component
 from fedplug.api.roles import Sealer
-from fedplug.api.typed import block_problem, shown
+from fedplug.api.typed import MOST_EXAMPLES, block_problem, shown
 from fedplug.api.types import RETAINED, Block
 from fedplug.round.buffers import Buffers, buffers_problem
 
 if TYPE_CHECKING:
+    from fedplug.api.roles import AccountKeeper
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
 
@@ -66,14 +68,18 @@ class Upload:
 
 
 def read_hello(
-    hello: Any, wants_secret: bool, wants_size: bool, levels: Mapping[str, int] | None = None, rounds: int = 0
+    hello: Any,
+    wants_secret: bool,
+    wants_size: bool,
+    keepers: Mapping[str, AccountKeeper] | None = None,
+    rounds: int = 0,
 ) -> Hello:
     """A client's hello as it arrived.
 
     Args:
         hello: what the client sent.
         wants_secret, wants_size: whether it must hold a public key, and the number of examples.
-        levels: how many numbers a release has at each level of which a component keeps an account.
+        keepers: the components that keep an account of a level of their own, by level.
         rounds: for how many rounds it must say what these release.
 
     Raises:
@@ -82,24 +88,31 @@ def read_hello(
     if not isinstance(hello, dict):
         raise MessageError(f"its hello is {shown(hello)}, not a dictionary")
     size, key, accounts = hello.get("num_examples"), hello.get("public_key"), hello.get("accounts")
-    if wants_size and (type(size) is not int or size < 1):
-        raise MessageError(f"num_examples is {shown(size)}, not a whole number > 0")
+    if wants_size and not (type(size) is int and 1 <= size <= MOST_EXAMPLES):
+        raise MessageError(f"num_examples is {shown(size)}, not a whole number from 1 to {MOST_EXAMPLES}")
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
         raise MessageError(f"public_key is {shown(key)}, not 32 bytes")
     said = accounts if isinstance(accounts, dict) else {}
-    kept = {level: _releases(level, said.get(level), count, rounds) for level, count in (levels or {}).items()}
+    kept = {level: _releases(keeper, said.get(level), rounds) for level, keeper in (keepers or {}).items()}
     return Hello(kept or None, size if wants_size else None, key if wants_secret else None)
 
 
-def _releases(level: str, said: Any, count: int, rounds: int) -> list[list[float]]:
-    """What each round releases at a level, as a client said it: `count` numbers a round."""
+def _releases(keeper: AccountKeeper, said: Any, rounds: int) -> list[list[float]]:
+    """What each round releases at the level of which a component keeps account, as a client said it."""
+    account = keeper.account
+    what = f"its account of level {account.level}"
     if not isinstance(said, list) or len(said) != rounds:
-        raise MessageError(f"its account of level {level} is {shown(said)}, not a release for each of {rounds} rounds")
+        raise MessageError(f"{what} is {shown(said)}, not a release for each of {rounds} rounds")
     for numbers in said:
-        if not isinstance(numbers, list) or len(numbers) != count:
-            raise MessageError(f"its account of level {level} holds {shown(numbers)}, not {count} numbers")
-        if not all(type(number) is float and number >= 0 for number in numbers):
-            raise MessageError(f"its account of level {level} holds {shown(numbers)}, not numbers >= 0")
+        if not isinstance(numbers, list) or len(numbers) != account.size:
+            raise MessageError(f"{what} holds {shown(numbers)}, not {account.size} numbers")
+        if wrong := [number for number in numbers if not (type(number) is float and 0 <= number < math.inf)]:
+            raise MessageError(f"{what} holds {shown(wrong[0])}, not a finite number >= 0")
+    for release in dict.fromkeys(map(tuple, said)):  # most rounds release the same
+        with of_component(keeper.name, "release_problem"):
+            problem = keeper.release_problem(account.release(*release))
+        if problem:
+            raise MessageError(f"{what} cannot be: {problem}")
     return said
 
 

@@ -67,7 +67,8 @@ class Archive:
     def end_of_round(self, books: Bookkeeping, engine: Engine, rounds: int) -> None:
         """Saves everything after `rounds` rounds."""
         started = time.perf_counter()
-        self._rows.append(*(row.to_plain(for_json=True) for row in books.rows[self._rows.mark["lines"] :]))
+        # Not for other programs: with NaN as Python writes it, so that a loss that diverged comes back as one.
+        self._rows.append(*(row.to_plain() for row in books.rows[self._rows.mark["lines"] :]))
         self._ledger.append(*books.ledger.log[self._ledger.mark["lines"] :])
         if self.recording is not None:
             self.recording.end_of_round(rounds)

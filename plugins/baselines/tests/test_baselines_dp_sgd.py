@@ -9,18 +9,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import fedplug_baselines.dp_sgd as module
 import numpy as np
 import pytest
 from fedplug import ClientData, Examples
-from fedplug.api.errors import ProtectionError, SetupError, TooFewClients
+from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import load_recipe
+from fedplug.round.uploads import read_hello
 from fedplug.runs import run as run_command
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_baselines.dp_sgd_accounting import (
+    SampledSteps,
     noise_multiplier_for,
     record_epsilons,
     sampling_rate,
@@ -28,6 +31,8 @@ from fedplug_baselines.dp_sgd_accounting import (
 )
 from fedplug_std.models import Cnn, LeNet5, Mlp
 from fedplug_std.per_sample import per_sample_gradients
+from hypothesis import given
+from hypothesis import strategies as st
 from toy_components import TOYS, build, recipe_of, run_protocol
 
 RECIPE = Path(__file__).parents[3] / "recipes/baselines/dp-sgd.yaml"
@@ -252,6 +257,8 @@ class Decaying(DpSgd):
         sigma, rate, steps = super().round_release(client, ctx)
         return sigma * 0.1**ctx.round, rate, steps
 
+    release_problem = fedplug.AccountKeeper.release_problem
+
 
 class Forgetful(DpSgd):
     """Less noise than it said before it had a memory."""
@@ -259,6 +266,8 @@ class Forgetful(DpSgd):
     def round_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
         sigma, rate, steps = super().round_release(client, ctx)
         return sigma - len(client.memory(self)), rate, steps
+
+    release_problem = fedplug.AccountKeeper.release_problem
 
     def train(self, client: Any, ctx: Any) -> dict[str, float]:
         client.memory(self)[str(ctx.round)] = 1
@@ -288,6 +297,39 @@ def test_little_noise_is_never_said_to_protect_more_than_it_does(release: tuple[
     # delta(epsilon) of a sampled step is at least rate * delta_G(epsilon + log(1 / rate)) of the plain Gaussian.
     found = record_epsilons([release], 1e-5)
     assert min(found.values()) >= gaussian_epsilon(multiplier, 1e-5 / rate) - math.log(1 / rate)
+
+
+@pytest.mark.parametrize(
+    ("release", "rule"),
+    [
+        ((2.0, 5.0, 10.0), "10 steps at sampling_rate=5 must be what 2 epochs of batches of 32 take"),
+        ((2.0, 0.0, 10.0), "sampling_rate=0 must"), ((2.0, 1e-300, 5.0), "sampling_rate=1e-300 must"),
+        ((2.0, 32 / 100, 9.0), "9 steps"), ((2.0, 32 / 100, 8.5), "8.5 steps"), ((2.0, 1.0, 1e300), "1e.300 steps"),
+        ((2.0, 32 / 100.5, 8.0), "0.318408 must"), ((2.0, 32 / 2**33, 2.0**29), "some number of examples, 4294967296"),
+        ((0.0, 32 / 100, 8.0), "noise_multiplier=0 must be 2"), ((1e200, 32 / 100, 8.0), r"1e\+200 must be 2"),
+    ],
+)  # fmt: skip
+def test_a_client_that_states_what_no_round_can_release_does_not_join(
+    release: tuple[float, float, float], rule: str
+) -> None:
+    keeper = trainer(noise_multiplier=2.0, epochs=2, batch_size=32)
+    with pytest.raises(MessageError, match=rf"its account of level record cannot be: .*{rule}"):
+        read_hello({"accounts": {"record": [list(release)]}}, False, False, {"record": keeper}, 1)
+
+
+@given(st.integers(1, 2**32), st.integers(1, 4096), st.integers(1, 50))
+def test_what_some_number_of_examples_gives_is_believed(count: int, batch_size: int, epochs: int) -> None:
+    keeper = trainer(noise_multiplier=2.0, epochs=epochs, batch_size=batch_size)
+    steps = steps_of_a_round(count, batch_size, epochs)
+    assert keeper.release_problem(SampledSteps(2.0, sampling_rate(count, batch_size), float(steps))) == ""
+
+
+@pytest.mark.parametrize("multiplier", [1e-300, 1e-100, 1e-3, 0.3, 1.0, 100.0, 1e10, 1e100, 1e300])
+@pytest.mark.parametrize("count", [1, 10**4, 2**32])
+def test_whatever_is_believed_has_an_epsilon(multiplier: float, count: int) -> None:
+    releases = [(multiplier, sampling_rate(count, 32), float(steps_of_a_round(count, 32, 5)))] * 2
+    pld, rdp = record_epsilons(releases, 1e-5).values()
+    assert 0 <= pld <= rdp
 
 
 def test_zeroing_by_gradients_of_records_is_no_post_processing() -> None:

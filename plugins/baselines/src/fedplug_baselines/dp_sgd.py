@@ -14,6 +14,7 @@ import fedplug
 import numpy as np
 from fedplug import Account, Field, Learns
 from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.typed import MOST_EXAMPLES
 from fedplug_std.noise_sources import add_noise, default_grid
 from pydantic import model_validator
 
@@ -228,6 +229,22 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             epsilon, delta = options.epsilon or math.nan, options.delta or math.nan
             sigma = noise_multiplier_for(epsilon, delta, rate, ctx.rounds * steps, options.calibration)
         return SampledSteps(sigma, rate, steps)
+
+    def release_problem(self, release: SampledSteps) -> str:
+        """Rate and steps are those of some number of examples, and the noise is what the recipe says, if it does."""
+        options, (multiplier, rate, steps) = self.options, release
+        if options.noise_multiplier is not None and multiplier != options.noise_multiplier:
+            return f"noise_multiplier={multiplier:g} must be {options.noise_multiplier:g}, as the recipe says"
+        count = options.batch_size / rate if rate > 0 else math.inf
+        if rate <= 1 and count <= MOST_EXAMPLES:
+            count = round(count)
+            fewest = steps_of_a_round(count, options.batch_size, options.epochs)
+            if sampling_rate(count, options.batch_size) == rate and steps == fewest:
+                return ""
+        return (
+            f"{steps:g} steps at sampling_rate={rate:g} must be what {options.epochs} epochs of batches of "
+            f"{options.batch_size} take of some number of examples, {MOST_EXAMPLES} at most"
+        )
 
     def epsilon_of(self, releases: Sequence[SampledSteps], delta: float) -> dict[str, float]:
         """Epsilon of one record, by `epsilon_pld` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import gaussian_noise_multiplier
-from fedplug_std.loss_distributions import many_gaussians, together
+from fedplug_std.loss_distributions import fits, many_gaussians, together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +38,11 @@ _ORDERS = (
 """Renyi orders: those of Opacus, and larger ones without which small epsilons come out too large."""
 _LARGEST_COMPOSED = 300.0
 """Epsilon by Renyi DP up to which loss distributions are composed: larger ones take memory and need no second digit."""
+_MOST_COMPOSED = 10_000_000
+"""Steps up to which they are composed, for the same reason."""
+_LEAST_NOISE, _MOST_NOISE, _LEAST_RATE = 1e-100, 1e100, 1e-12
+"""Between these the formulas stay within floating point. Less noise counts as none; more noise, and a smaller rate, as
+these bounds, which cost more."""
 _TOLERANCE = 1e-3
 """How far below the target Opacus' search may end, in units of epsilon."""
 
@@ -94,12 +99,14 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
 
     Returns:
         `epsilon_pld` by privacy loss distributions (`fedplug_std.loss_distributions`), an upper bound that is about
-        0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders.
+        0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders; the latter under both
+        names where distributions would take too much memory or time.
     """
     counts: collections.Counter[tuple[float, float]] = collections.Counter()
     for (multiplier, rate, steps), times in collections.Counter(map(tuple, releases)).items():
         if rate > 0 and steps > 0 and math.isfinite(multiplier):
-            counts[float(multiplier), float(rate)] += times * int(steps)
+            known = min(float(multiplier), _MOST_NOISE), max(float(rate), _LEAST_RATE)
+            counts[known] += times * int(steps)
     return dict(_record_epsilons(tuple(sorted(counts.items())), delta))
 
 
@@ -108,7 +115,7 @@ def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta:
     """The same of sorted, merged releases; clients with equally many examples have equal ones."""
     if not counts:
         return {"epsilon_pld": 0.0, "epsilon_rdp": 0.0}
-    if any(multiplier == 0 for (multiplier, _), _ in counts):
+    if any(multiplier < _LEAST_NOISE for (multiplier, _), _ in counts):
         return {"epsilon_pld": math.inf, "epsilon_rdp": math.inf}
     from opacus.accountants.analysis import rdp
 
@@ -116,7 +123,8 @@ def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         renyi = max(0.0, float(rdp.get_privacy_spent(orders=_ORDERS, rdp=total, delta=delta)[0]))
-    if not renyi <= _LARGEST_COMPOSED:
+    small = all(steps <= _MOST_COMPOSED and fits(multiplier, rate) for (multiplier, rate), steps in counts)
+    if not (small and renyi <= _LARGEST_COMPOSED):
         return {"epsilon_pld": renyi, "epsilon_rdp": renyi}
     parts = [many_gaussians(multiplier, rate, steps) for (multiplier, rate), steps in counts]
     return {"epsilon_pld": min(float(together(parts).get_epsilon_for_delta(delta)), renyi), "epsilon_rdp": renyi}

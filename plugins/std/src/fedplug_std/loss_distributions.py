@@ -18,6 +18,9 @@ _FINE = 32.0
 """Points of the grid in a standard deviation: epsilon comes out at most about 0.1% too high."""
 _BLOCK = 1024
 """Releases that are composed on the grid of a single one; from there on, blocks of them on a grid of their own."""
+_MOST_POINTS = 1 << 17
+_NARROWEST = 1e-9
+"""Standard deviations of one release's losses below which rounding loses them."""
 _TAILS = 16.6
 """Standard deviations from end to end of a composed distribution, beyond which 1e-15 of it lie."""
 
@@ -25,6 +28,13 @@ _TAILS = 16.6
 def variance(multiplier: float, rate: float) -> float:
     """About the variance of the privacy loss of one sampled Gaussian release: its Renyi DP of order 2."""
     return math.log1p(rate**2 * math.expm1(min(1 / multiplier**2, 700.0)))
+
+
+def fits(multiplier: float, rate: float) -> bool:
+    """Whether the distribution of one such release has a grid of moderate size, whose width numbers can express."""
+    std = math.sqrt(variance(multiplier, rate))
+    largest = math.log1p(rate * math.expm1(min(_TAILS / 2 / multiplier + 0.5 / multiplier**2, 700.0)))
+    return std >= _NARROWEST and largest / std * _FINE <= _MOST_POINTS
 
 
 def width(variances: float) -> float:
