@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fedplug import Changes, hookimpl
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug.round.own_state import nothing_kept
+from fedplug.round.own_state import OwnState
 from toy_components import TOYS, recipe_of, run_protocol
 
 
@@ -68,13 +68,70 @@ def test_what_one_client_leaves_on_a_component_does_not_reach_the_next(monkeypat
 )
 def test_every_change_is_found(change: Any) -> None:
     part = Plain(None)
-    with pytest.raises(ProtectionError, match=r"component a\.plain keeps"), nothing_kept({"a.plain": part}):
+    with pytest.raises(ProtectionError, match=r"component a\.plain keeps"), OwnState({"a.plain": part}).unchanged():
         change(part)
 
 
 def test_what_is_the_same_for_all_clients_may_be_kept() -> None:
     part, holder = Plain(None), Holder(None)
-    with nothing_kept({"a.plain": part, "a.holder": holder, "fedplug": object()}):
-        assert part.primes == [2, 3, 5]
-        holder.seen += 1
-        part.table["a"] = part.table["a"]
+    state = OwnState({"a.plain": part, "a.holder": holder, "fedplug": object()})
+    for _ in range(2):
+        with state.unchanged():
+            assert part.primes == [2, 3, 5]
+            holder.seen += 1
+            part.table["a"] = part.table["a"]
+
+
+def test_what_a_client_adds_to_a_cached_property_does_not_reach_the_next() -> None:
+    part = Plain(None)
+    state = OwnState({"a.plain": part})
+    with state.unchanged():
+        part.primes.append(7)
+    assert part.primes == [2, 3, 5]  # as the next client finds it
+    with pytest.raises(ProtectionError, match="keeps primes on itself"), state.unchanged():
+        part.primes[0] = 7
+
+
+def test_what_a_failed_message_leaves_is_found_beside_its_error() -> None:
+    part = Plain(None)
+    state = OwnState({"a.plain": part})
+    with pytest.raises(KeyError), state.unchanged():
+        raise KeyError("nothing was left")
+    said = r"^a failure that looks honest; besides, component a\.plain keeps last on itself"
+    with pytest.raises(ProtectionError, match=said) as caught, state.unchanged():
+        _leave_and_fail(part)
+    assert str(caught.value.__cause__) == "a failure that looks honest"
+
+
+def test_nobody_runs_beside_what_was_left() -> None:
+    part = Plain(None)
+    state = OwnState({"a.plain": part})
+    for client in range(2):
+        with pytest.raises(ProtectionError, match="keeps last on itself"), state.unchanged():
+            part.last = client  # type: ignore[attr-defined]
+    assert vars(part)["last"] == 0
+
+
+def _leave_and_fail(part: Any) -> None:
+    part.last = 1
+    raise ProtectionError("a failure that looks honest")
+
+
+class Leaks(fedplug.Protector):
+    """Sends the values of whoever came before, from a message that failed."""
+
+    def effects(self, known: Any, ctx: Any) -> Any:
+        return (Changes(),)
+
+    @hookimpl
+    def protect(self, block: Any, client: Any, ctx: Any) -> Any:
+        if client.client_id == 0:
+            self.stolen = block.plain().copy()
+            raise ProtectionError("a failure that looks honest")
+        return block.replace(values=getattr(self, "stolen", block.plain()))
+
+
+def test_the_run_stops_where_a_failed_client_left_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS["protect"], "toy.leaks", Leaks)
+    with pytest.raises(TooFewClients, match=r"looks honest; besides, component toy.leaks keeps stolen on itself"):
+        run_protocol(recipe_of("noised", [{"use": "toy.leaks"}]))

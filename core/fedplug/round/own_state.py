@@ -14,33 +14,67 @@ from typing import Any
 import numpy as np
 
 from fedplug.api.base import Component
-from fedplug.api.errors import ProtectionError
+from fedplug.api.errors import ProtectionError, describe
 from fedplug.api.outer_roles import Extension
 
 
-@contextlib.contextmanager
-def nothing_kept(components: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, components may run, and must be afterwards as they were. Extensions look on, and may count what they see.
+class OwnState:
+    """What the components of a process keep on themselves. Extensions look on, and may count what they see.
 
-    Seen are attributes, and what is in their lists, dictionaries, sets and arrays; not what is inside other objects.
+    Seen are attributes, and what is in their lists, dictionaries, sets and arrays; not what is inside other objects. A
+    cached property follows from the options, and may appear; what is in it may not change after that.
 
-    Raises:
-        ProtectionError: one is not; names the component and the attribute.
+    Args:
+        components: by name; those that are no `Component` are not looked at.
     """
-    parts = {name: part for name, part in components.items() if isinstance(part, Component)}
-    shared = {name: part for name, part in parts.items() if not isinstance(part, Extension)}
-    before = {name: {key: _kept(value) for key, value in vars(part).items()} for name, part in shared.items()}
-    yield
-    for name, part in shared.items():
-        now = vars(part)
-        for key in {**before[name], **now}:
-            # What a cached property holds follows from the options, and is the same for all clients.
-            cached = isinstance(inspect.getattr_static(type(part), key, None), functools.cached_property)
-            if not cached and not (key in now and key in before[name] and _same(before[name][key], now[key])):
-                raise ProtectionError(
-                    f"component {name} keeps {key} on itself, where the other clients of its process find it; keep it "
-                    "in client.memory(self), or in client.cache where it can be made again"
-                )
+
+    def __init__(self, components: Mapping[str, Any]) -> None:
+        self._parts = {
+            name: part for name, part in components.items()
+            if isinstance(part, Component) and not isinstance(part, Extension)
+        }  # fmt: skip
+        self._found = ""
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Inside, components may run, and must be afterwards as they were, whether or not they fail.
+
+        Raises:
+            ProtectionError: one is not, or one was not before, and has the values of another client since; names the
+                component and the attribute, behind the error that ended what ran inside.
+        """
+        if self._found:  # nobody runs beside what was left
+            raise ProtectionError(self._found)
+        before = {name: {key: _kept(value) for key, value in vars(part).items()} for name, part in self._parts.items()}
+        try:
+            yield
+        except Exception as error:
+            self._compare(before)
+            if self._found:
+                raise ProtectionError(f"{describe(error)}; besides, {self._found}") from error
+            raise
+        self._compare(before)
+        if self._found:
+            raise ProtectionError(self._found)
+
+    def _compare(self, before: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, part in self._parts.items():
+            now = vars(part)
+            for key in {**before[name], **now}:
+                if key not in before[name] and _is_cached(part, key):
+                    # Made anew, of the options alone: this client may have added to what it made.
+                    del now[key]
+                    getattr(part, key)
+                elif not (key in now and key in before[name] and _same(before[name][key], now[key])):
+                    self._found = (
+                        f"component {name} keeps {key} on itself, where the other clients of its process find it; keep "
+                        "it in client.memory(self), or in client.cache where it can be made again"
+                    )
+                    return
+
+
+def _is_cached(part: Component, key: str) -> bool:
+    return isinstance(inspect.getattr_static(type(part), key, None), functools.cached_property)
 
 
 def _kept(value: Any) -> Any:

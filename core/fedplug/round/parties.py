@@ -7,7 +7,6 @@ protocol asks of them in `fedplug.round.steps`.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.client_data import client_data
 from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient, HostedKeyServer
-from fedplug.round.own_state import nothing_kept
+from fedplug.round.own_state import OwnState
 from fedplug.round.residents import Residents
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
@@ -65,8 +64,8 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
-        shares = functools.partial(nothing_kept, composition.components)
-        self._receiver = Receiver("client", components, recipe.digest, run_dir, shares)
+        around = OwnState(composition.components).unchanged
+        self._receiver = Receiver("client", components, recipe.digest, run_dir, around)
         world = World(recipe, composition, data_root) if world is None else world
         self.public, num_clients = world.public, recipe.data.clients
         self.model: Model = world.model(device)
