@@ -33,7 +33,7 @@ class Perceptron:
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
         """The module's weights, if it is a chain of `Linear` with `ReLU` between them, and does nothing besides."""
-        if type(module) is not nn.Sequential or any(_hooked(part) for part in module.modules()):
+        if type(module) is not nn.Sequential or _hooked(module):
             return None
         first, parts = next(iter(module), None), list(module)[1:]
         if type(first) is not nn.Flatten or (first.start_dim, first.end_dim) != (1, -1):
