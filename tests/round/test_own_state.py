@@ -8,9 +8,12 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
+import torch
 from fedplug import Changes, hookimpl
+from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug.round.own_state import nothing_kept
+from fedplug.api.unchangeable import unchangeable
+from fedplug.round.own_state import OwnState
 from toy_components import TOYS, recipe_of, run_protocol
 
 
@@ -68,13 +71,132 @@ def test_what_one_client_leaves_on_a_component_does_not_reach_the_next(monkeypat
 )
 def test_every_change_is_found(change: Any) -> None:
     part = Plain(None)
-    with pytest.raises(ProtectionError, match=r"component a\.plain keeps"), nothing_kept({"a.plain": part}):
+    with pytest.raises(ProtectionError, match=r"component a\.plain keeps"), OwnState({"a.plain": part}).unchanged():
         change(part)
 
 
 def test_what_is_the_same_for_all_clients_may_be_kept() -> None:
     part, holder = Plain(None), Holder(None)
-    with nothing_kept({"a.plain": part, "a.holder": holder, "fedplug": object()}):
-        assert part.primes == [2, 3, 5]
-        holder.seen += 1
-        part.table["a"] = part.table["a"]
+    state = OwnState({"a.plain": part, "a.holder": holder, "fedplug": object()})
+    for _ in range(2):
+        with state.unchanged():
+            assert part.primes == [2, 3, 5]
+            holder.seen += 1
+            part.table["a"] = part.table["a"]
+
+
+def test_what_a_client_adds_to_a_cached_property_does_not_reach_the_next() -> None:
+    part = Plain(None)
+    state = OwnState({"a.plain": part})
+    with state.unchanged():
+        part.primes.append(7)
+    assert part.primes == [2, 3, 5]  # as the next client finds it
+    with pytest.raises(ProtectionError, match="keeps primes on itself"), state.unchanged():
+        part.primes[0] = 7
+
+
+def test_what_a_failed_message_leaves_is_found_beside_its_error() -> None:
+    part = Plain(None)
+    state = OwnState({"a.plain": part})
+    with pytest.raises(KeyError), state.unchanged():
+        raise KeyError("nothing was left")
+    said = r"^a failure that looks honest; besides, component a\.plain keeps last on itself"
+    with pytest.raises(ProtectionError, match=said) as caught, state.unchanged():
+        _leave_and_fail(part)
+    assert str(caught.value.__cause__) == "a failure that looks honest"
+
+
+def test_nobody_runs_beside_what_was_left() -> None:
+    part = Plain(None)
+    state = OwnState({"a.plain": part})
+    for client in range(2):
+        with pytest.raises(ProtectionError, match="keeps last on itself"), state.unchanged():
+            part.last = client  # type: ignore[attr-defined]
+    assert vars(part)["last"] == 0
+
+
+def _leave_and_fail(part: Any) -> None:
+    part.last = 1
+    raise ProtectionError("a failure that looks honest")
+
+
+class Leaks(fedplug.Protector):
+    """Sends the values of whoever came before, from a message that failed."""
+
+    def effects(self, known: Any, ctx: Any) -> Any:
+        return (Changes(),)
+
+    @hookimpl
+    def protect(self, block: Any, client: Any, ctx: Any) -> Any:
+        if client.client_id == 0:
+            self.stolen = block.plain().copy()
+            raise ProtectionError("a failure that looks honest")
+        return block.replace(values=getattr(self, "stolen", block.plain()))
+
+
+def test_the_run_stops_where_a_failed_client_left_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS["protect"], "toy.leaks", Leaks)
+    with pytest.raises(TooFewClients, match=r"looks honest; besides, component toy.leaks keeps stolen on itself"):
+        run_protocol(recipe_of("noised", [{"use": "toy.leaks"}]))
+
+
+def _spoil(array: Any) -> None:
+    """What `torch.from_numpy(array)` allows, which no flag of numpy forbids."""
+    torch.from_numpy(array).mul_(-1)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("size", [1, 255, 5000, 235_146])
+def test_a_shared_array_that_is_written_to_is_found(size: int) -> None:
+    array = unchangeable(np.random.default_rng(0).normal(size=size).astype(np.float32))
+    state = OwnState({})
+    state.share(array)
+    with state.unchanged():
+        pass
+    said = f"changed an array of {size} float32 values.*change a copy"
+    with pytest.raises(ProtectionError, match=said), state.unchanged():
+        _spoil(array)
+    with pytest.raises(ProtectionError, match="changed an array"), state.unchanged():
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_arrays_of_a_message_that_clients_share_are_looked_at() -> None:
+    call = codec.pack({"mean": np.arange(5000, dtype=np.float32)})
+    state = OwnState({})
+    for message in (codec.frame(codec.pack([call])), codec.frame(codec.pack([call, call]))):
+        state.share(message)
+    with pytest.raises(ProtectionError, match="changed an array of 5000"), state.unchanged():
+        _spoil(codec.decode(call)["mean"])
+
+
+def test_an_array_that_nobody_holds_is_looked_at_no_longer() -> None:
+    state = OwnState({})
+    for number in range(50):
+        kept = unchangeable(np.full(1000, number))
+        state.share(kept)
+        with state.unchanged():
+            pass
+        assert len(state._shared) <= 2
+    many = [unchangeable(np.full(1000, number)) for number in range(50)]
+    for array in many:
+        state.share(array)
+    assert len(state._shared) == 16
+
+
+class Spoils(fedplug.Trainer):
+    """Writes to the model that all clients start from."""
+
+    def train(self, client: Any, ctx: Any) -> dict[str, float]:
+        if client.client_id == 0:
+            torch.from_numpy(client.start).add_(1000)
+        return {"loss": 0.0}
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_the_run_stops_where_a_client_writes_to_the_model_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS["trainer"], "toy.spoils", Spoils)
+    recipe = recipe_of("clear", [])
+    recipe["train"] = {"use": "toy.spoils"}
+    with pytest.raises(TooFewClients, match="a component changed an array of"):
+        run_protocol(recipe)

@@ -24,7 +24,7 @@ def test_a_run_notes_what_every_link_was_handed_and_gave() -> None:
     for seen in clips:
         assert float((seen.after.plain().astype(float) ** 2).sum()) <= 0.25**2
     assert list(deeds.sum_problems(world, "x.clip")) == []
-    assert list(deeds.link_problems(world, "x.clip")) == []
+    assert list(deeds.link_problems(world, "x.clip", lambda: world)) == []
 
 
 def test_a_recipe_that_no_part_of_the_kit_makes_right_says_why() -> None:

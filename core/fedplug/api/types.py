@@ -127,7 +127,7 @@ class Plan:
     @classmethod
     @functools.lru_cache(maxsize=4)
     def single(cls, zone: str, size: int, zones: tuple[str, ...]) -> Plan:
-        """The whole model in one zone; the clients of a process share it, and nobody can change it."""
+        """The whole model in one zone; the clients of a process share it, and numpy lets nobody change it."""
         labels = unchangeable(np.full(size, zones.index(zone), np.uint8))
         return cls(labels, zones, frozenset(zones))
 

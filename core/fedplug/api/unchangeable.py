@@ -1,4 +1,8 @@
-"""Arrays that nobody can change: what parties of one process may hold together."""
+"""Arrays that numpy lets nobody change: what parties of one process may hold together.
+
+Other libraries do not ask: `torch.from_numpy` gives a tensor that writes to them, with a warning. Of the models and the
+messages that clients share, `fedplug.round.own_state` finds it after the message; of other arrays nobody does.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ def is_unchangeable(array: NDArray[Any]) -> bool:
 
 
 def unchangeable(array: NDArray[Any]) -> NDArray[Any]:
-    """The array itself where nobody can change it and it is contiguous, else a copy of which both hold."""
+    """The array itself where numpy lets nobody change it and it is contiguous, else a copy of which both hold."""
     if is_unchangeable(array) and array.flags.c_contiguous:
         return array
     if not array.size:  # numpy makes no array of no bytes

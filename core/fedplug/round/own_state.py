@@ -1,4 +1,4 @@
-"""Finds components that keep something on themselves. The clients of a process share them, so that what one client
+"""Finds components that keep something on themselves, or write to what the clients of a process share. What one client
 leaves there would be in reach of the next, whose upload it could enter; and another process would not have it.
 """
 
@@ -7,40 +7,108 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import weakref
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedplug.api.base import Component
-from fedplug.api.errors import ProtectionError
+from fedplug.api.codec import Message, Packed
+from fedplug.api.errors import ProtectionError, describe
 from fedplug.api.outer_roles import Extension
 
+_MOST_SHARED = 16
+"""Arrays are looked at; those that were shared last."""
 
-@contextlib.contextmanager
-def nothing_kept(components: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, components may run, and must be afterwards as they were. Extensions look on, and may count what they see.
 
-    Seen are attributes, and what is in their lists, dictionaries, sets and arrays; not what is inside other objects.
+class OwnState:
+    """What the components of a process keep on themselves. Extensions look on, and may count what they see.
 
-    Raises:
-        ProtectionError: one is not; names the component and the attribute.
+    Seen are attributes, and what is in their lists, dictionaries, sets and arrays; not what is inside other objects. A
+    cached property follows from the options, and may appear; what is in it may not change after that.
+
+    Args:
+        components: by name; those that are no `Component` are not looked at.
     """
-    parts = {name: part for name, part in components.items() if isinstance(part, Component)}
-    shared = {name: part for name, part in parts.items() if not isinstance(part, Extension)}
-    before = {name: {key: _kept(value) for key, value in vars(part).items()} for name, part in shared.items()}
-    yield
-    for name, part in shared.items():
-        now = vars(part)
-        for key in {**before[name], **now}:
-            # What a cached property holds follows from the options, and is the same for all clients.
-            cached = isinstance(inspect.getattr_static(type(part), key, None), functools.cached_property)
-            if not cached and not (key in now and key in before[name] and _same(before[name][key], now[key])):
-                raise ProtectionError(
-                    f"component {name} keeps {key} on itself, where the other clients of its process find it; keep it "
-                    "in client.memory(self), or in client.cache where it can be made again"
+
+    def __init__(self, components: Mapping[str, Any]) -> None:
+        self._parts = {
+            name: part for name, part in components.items()
+            if isinstance(part, Component) and not isinstance(part, Extension)
+        }  # fmt: skip
+        self._found = ""
+        self._shared: OrderedDict[int, tuple[weakref.ref[NDArray[Any]], bytes]] = OrderedDict()
+
+    def share(self, held: NDArray[Any] | Message) -> None:
+        """Has an array, or those of a message that was not sent as bytes, looked at as long as somebody holds it.
+
+        Several clients of the process hold it, and numpy lets nobody write to it; `torch.from_numpy` does.
+        """
+        if isinstance(held, Packed):
+            for part in held.beside:
+                self.share(part)
+        elif isinstance(held, np.ndarray):
+            known = self._shared.get(id(held))
+            if known is None or known[0]() is not held:
+                self._shared[id(held)] = weakref.ref(held), _sums(held)
+            self._shared.move_to_end(id(held))
+            while len(self._shared) > _MOST_SHARED:
+                self._shared.popitem(last=False)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Inside, components may run, and must be afterwards as they were, whether or not they fail.
+
+        Raises:
+            ProtectionError: one is not, or one was not before, and has the values of another client since; names the
+                component and the attribute, behind the error that ended what ran inside. Or a shared array changed.
+        """
+        if self._found:  # nobody runs beside what was left
+            raise ProtectionError(self._found)
+        before = {name: {key: _kept(value) for key, value in vars(part).items()} for name, part in self._parts.items()}
+        try:
+            yield
+        except Exception as error:
+            self._compare(before)
+            if self._found:
+                raise ProtectionError(f"{describe(error)}; besides, {self._found}") from error
+            raise
+        self._compare(before)
+        if self._found:
+            raise ProtectionError(self._found)
+
+    def _compare(self, before: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, part in self._parts.items():
+            now = vars(part)
+            for key in {**before[name], **now}:
+                if key not in before[name] and _is_cached(part, key):
+                    # Made anew, of the options alone: this client may have added to what it made.
+                    del now[key]
+                    getattr(part, key)
+                elif not (key in now and key in before[name] and _same(before[name][key], now[key])):
+                    self._found = (
+                        f"component {name} keeps {key} on itself, where the other clients of its process find it; keep "
+                        "it in client.memory(self), or in client.cache where it can be made again"
+                    )
+                    return
+        for place, (array, sums) in list(self._shared.items()):
+            there = array()
+            if there is None:
+                del self._shared[place]
+            elif _sums(there) != sums:
+                self._found = (
+                    f"a component changed an array of {there.size} {there.dtype} values that the clients of its "
+                    "process share, a global model or what came in a message; change a copy, such as array.copy()"
                 )
+                return
+
+
+def _is_cached(part: Component, key: str) -> bool:
+    return isinstance(inspect.getattr_static(type(part), key, None), functools.cached_property)
 
 
 def _kept(value: Any) -> Any:
@@ -66,6 +134,14 @@ def _same(before: Any, now: Any) -> bool:
     if isinstance(now, np.ndarray):
         return isinstance(before, tuple) and before[0] is now and before[1] == _checksum(now)
     return before is now or (isinstance(now, str | int | float) and before == now)
+
+
+def _sums(array: NDArray[Any]) -> bytes:
+    """Of the array's words in 256 columns: a tenth of a checksum's time, and no accident leaves all as they are."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = data.size // 2048 * 2048
+    columns: NDArray[np.uint64] = data[:whole].view(np.uint64).reshape(-1, 256).sum(0)
+    return columns.tobytes() + data[whole:].tobytes()
 
 
 def _checksum(array: np.ndarray[Any, Any]) -> int:

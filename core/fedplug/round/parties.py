@@ -7,7 +7,6 @@ protocol asks of them in `fedplug.round.steps`.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.client_data import client_data
 from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient, HostedKeyServer
-from fedplug.round.own_state import nothing_kept
+from fedplug.round.own_state import OwnState
 from fedplug.round.residents import Residents
 from fedplug.round.state_files import file_name, holding, read_file, write_file
 from fedplug.round.steps import Steps
@@ -65,14 +64,15 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         self.steps = steps = Steps(recipe, composition)
         components = {**composition.components, steps.name: steps}
-        shares = functools.partial(nothing_kept, composition.components)
-        self._receiver = Receiver("client", components, recipe.digest, run_dir, shares)
+        self._own = OwnState(composition.components)
+        self._receiver = Receiver("client", components, recipe.digest, run_dir, self._own.unchanged)
         world = World(recipe, composition, data_root) if world is None else world
         self.public, num_clients = world.public, recipe.data.clients
         self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
+        self._own.share(initial)
         sections = recipe.sections
         self.counts = counts_operations(recipe)
         self.clients: dict[str, HostedClient] = {}
@@ -94,6 +94,7 @@ class ClientHost:
     def deliver(self, address: str, data: Message) -> Message:
         """Runs a message at one of the clients and gives its reply."""
         client = self.clients[address]
+        self._own.share(data)
         reply = self._receiver.handle(data, client, lambda round: self._at_round(client, round))
         if self._residents is not None:
             self._residents.used(client)
@@ -104,6 +105,7 @@ class ClientHost:
         last = self._last_vector
         if last is None or (vector is not last and not np.array_equal(vector, last, equal_nan=True)):
             self._last_vector = last = unchangeable(vector)  # shared, so that no client may write to it
+            self._own.share(last)
         return last
 
     def save(self, folder: Path) -> None:

@@ -39,7 +39,8 @@ def conformance(
 
     It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
     checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
-    noise lies on the stated grid, has the stated scale, and is new in every round (statistical tests, wrong once in
+    noise lies on the stated grid, has the stated scale at every scalar, shares nothing between scalars that is alike,
+    shifted or mirrored, and is new in every round, where it is secret in every run (statistical tests, wrong once in
     millions); sums of closed blocks equal sums of plain values; a plan or scores that are said to be public are the
     same for other data, in every round that starts from the same model; an update follows from data as stated; nothing
     is kept on the component, and built anew it gives the same; every answer it asks of clients is covered by a
@@ -128,9 +129,9 @@ def _in_a_round(
     part = world.protocol.composition.components[name]
     yield from deeds.sum_problems(world, name)
     if isinstance(part, Protector):
-        yield from deeds.link_problems(world, name)
+        yield from deeds.link_problems(world, name, again)
     if isinstance(part, Opener):
-        yield from deeds.opener_problems(world, name)
+        yield from deeds.opener_problems(world, name, again)
     if isinstance(part, Trainer):
         yield from outcomes.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedplug.api.errors import FedplugError
 from fedplug.api.folded import closers
 from fedplug.api.types import Block, Plan
 from fedplug.round import borders
+from fedplug.testing.noise import repeated_problem, scale_problem, shared_problems, uneven_problems
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _DEVIATIONS = 6.0
 """Standard errors by which an estimate may miss what is stated: by chance once in five hundred million tries."""
+
+
+_KNOWN = ("gaussian", "discrete_gaussian", "laplace")
+_OF_ANOTHER_RUN = "is that of another run of the same recipe", "what is said to be secret must not follow from a seed"
 
 
 def steps_of(world: World, name: str, hook: str, round: int = 0) -> list[Step]:
@@ -39,8 +44,8 @@ def steps_of(world: World, name: str, hook: str, round: int = 0) -> list[Step]:
 # -- protectors --------------------------------------------------------------------------------------------------------
 
 
-def link_problems(world: World, name: str) -> Iterator[str]:
-    """Bounds under awkward inputs, and the scale of noise."""
+def link_problems(world: World, name: str, again: Callable[[], World]) -> Iterator[str]:
+    """Bounds under awkward inputs, and the scale of noise; `again` makes the same run a second time."""
     for step in steps_of(world, name, "protect"):
         if step.effects is None:
             continue
@@ -59,7 +64,7 @@ def link_problems(world: World, name: str) -> Iterator[str]:
             except FedplugError as error:
                 yield f"given {what}: {error}"
         if noises and not closes and not step.before.sealed:
-            yield from _noise_problems(world, step, noises[-1])
+            yield from _noise_problems(world, step, noises[-1], again)
 
 
 def _within(values: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
@@ -88,78 +93,85 @@ def _protected(
         client.plan, client.update = held, update
 
 
-def _noise_problems(world: World, step: Step, noise: Noise) -> Iterator[str]:
-    """Whether the noise of two clients on the same values has the stated scale, and that of two rounds is new."""
-    if noise.scale is None or noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
+def _noise_problems(world: World, step: Step, noise: Noise, again: Callable[[], World]) -> Iterator[str]:
+    """Whether the noise of clients on the same values has the stated scale at every scalar, and is new every time."""
+    if noise.scale is None or noise.mechanism not in _KNOWN:
         return
-    size = world.protocol.layout.size
-    first, second = list(world.clients.clients.values())[:2]
-    first.scores = first.scores or {}
-    second.scores = dict(first.scores)  # so that scales that follow from scores are alike
-    zeros = np.zeros(size, np.float32)
     later = next(each for each in steps_of(world, step.link.name, "protect", 1) if each.link == step.link)
     try:
-        noise_of_first = _protected(world, step, 0, zeros).astype(np.float64)
-        apart = noise_of_first - _protected(world, step, 1, zeros)
-        again = _protected(world, later, 0, zeros, 1).astype(np.float64)
+        drawn = [_drawn(world, step, 0), _drawn(world, later, 1)]
+        fresh = None if noise.source == "reproducible" else _drawn(again(), step, 0)
     except FedplugError as error:
         yield f"given zeros: {error}"
         return
-    yield from _repeated_problem(noise_of_first, again)
-    variance = 2.0 if noise.mechanism == "laplace" else 1.0
+    yield from repeated_problem(drawn[0][0], drawn[1][0])
+    if fresh is not None:
+        yield from repeated_problem(drawn[0][0], fresh[0], *_OF_ANOTHER_RUN)
+    rows: list[NDArray[np.float64]] = []
+    for noises, each in zip(drawn, (step, later), strict=True):
+        stated = [effect for effect in each.effects or () if isinstance(effect, Noise)][-1]
+        if (stds := _stds(world, stated)) is None:
+            continue
+        for mine, other in zip(noises[::2], noises[1::2], strict=False):
+            apart = (mine - other) / math.sqrt(2)
+            if not rows:
+                yield from _stated_problems(world, stated, apart)
+            rows.append(apart / np.where(stds > 0, stds, np.inf))
+    noisy = np.array(rows)[:, np.asarray(_stds(world, noise)) > 0]
+    if noisy.size:
+        yield from uneven_problems(noisy)
+        yield from shared_problems(noisy)
+
+
+def _drawn(world: World, step: Step, round: int) -> list[NDArray[np.float64]]:
+    """What the link makes of zeros at each client of a round."""
+    clients = list(world.clients.clients.values())
+    zeros = np.zeros(world.protocol.layout.size, np.float32)
+    for client in clients[1:]:
+        client.scores = dict(clients[0].scores or {})  # so that scales that follow from scores are alike
+    return [_protected(world, step, index, zeros, round).astype(np.float64) for index in range(len(clients))]
+
+
+def _stds(world: World, noise: Noise) -> NDArray[np.float64] | None:
+    """The stated standard deviation of every scalar's noise, or None."""
+    if noise.scale is None:
+        return None
+    layers = len(world.protocol.layout.layers)
+    factor = math.sqrt(2) if noise.mechanism == "laplace" else 1.0
+    return world.protocol.layout.per_scalar(np.broadcast_to(noise.scale, layers) * factor).astype(np.float64)
+
+
+def _stated_problems(world: World, noise: Noise, found: NDArray[np.float64]) -> Iterator[str]:
+    """Whether noise has the stated scale, in each layer where they differ."""
+    stds = np.asarray(_stds(world, noise))
     layers = world.protocol.layout.per_scalar(np.arange(len(world.protocol.layout.layers)))
-    scales = noise.scale if isinstance(noise.scale, tuple) else (noise.scale,)
-    for number, scale in enumerate(scales):
-        mine = apart[layers == number] if len(scales) > 1 else apart
-        yield from _scale_problem(mine / math.sqrt(2), scale * math.sqrt(variance), noise.mechanism, len(scales) > 1)
-
-
-def _scale_problem(noise: NDArray[np.float64], std: float, mechanism: str, in_layer: bool) -> Iterator[str]:
-    found, count = math.sqrt(float(np.mean(np.square(noise)))), len(noise)
-    kurtosis = 6.0 if mechanism == "laplace" else 3.0
-    tolerance = _DEVIATIONS * math.sqrt((kurtosis - 1) / count) / 2
-    if std == 0:
-        if found:
-            yield f"it states no noise, and adds some of standard deviation {found:.4g}"
-    elif abs(found / std - 1) > tolerance:
-        where = " in a layer" if in_layer else ""
-        yield (
-            f"it states noise of standard deviation {std:.4g}{where}, and adds {found:.4g}: {found / std - 1:+.1%}, "
-            f"where chance explains {tolerance:.1%}"
-        )
-
-
-def _repeated_problem(first: NDArray[np.float64], second: NDArray[np.float64]) -> Iterator[str]:
-    """Whether the noises of two rounds are alike: the ledger adds up rounds whose noises know nothing of each other.
-
-    Each product is its own measure of what chance does, so values may have noise of different scales.
-    """
-    products, size = first * second, float(np.linalg.norm(first) * np.linalg.norm(second))
-    found, chance = float(products.sum()), _DEVIATIONS * float(np.linalg.norm(products))
-    if abs(found) > chance:
-        yield (
-            f"its noise of round 2 follows that of round 1: a correlation of {found / size:+.2f}, where chance "
-            f"explains {chance / size:.2f}; whoever has both subtracts what they share: draw it anew in each round"
-        )
+    numbers = range(len(noise.scale)) if isinstance(noise.scale, tuple) else ()
+    for mask in [layers == number for number in numbers if len(numbers) > 1] or [slice(None)]:
+        yield from scale_problem(found[mask], float(stds[mask][0]), noise.mechanism, len(numbers) > 1)
 
 
 # -- openers -----------------------------------------------------------------------------------------------------------
 
 
-def opener_problems(world: World, name: str) -> Iterator[str]:
-    """The scale of noise that is added to a sum, and whether that of two rounds is new."""
+def opener_problems(world: World, name: str, again: Callable[[], World]) -> Iterator[str]:
+    """The scale of noise that is added to a sum, at every scalar, and whether that of two rounds and runs is new."""
     for step in steps_of(world, name, "postprocess"):
         noises = [effect for effect in step.effects or () if isinstance(effect, Noise)]
         calls = [seen for seen in world.seen if seen.hook == "postprocess" and seen.link == name]
         first, second = ([seen for seen in calls if seen.round == round][:1] for round in (0, 1))
-        for seen in first if noises and isinstance(noises[-1].scale, float) else ():
-            added = _added(seen)
-            if second and second[0].after.size == seen.after.size:
-                yield from _repeated_problem(added, _added(second[0]))
-            factor = 2.0 if noises[-1].mechanism == "laplace" else 1.0
-            scale = noises[-1].scale
-            assert isinstance(scale, float)
-            yield from _scale_problem(added, scale * math.sqrt(factor), noises[-1].mechanism, False)
+        if not (first and noises and isinstance(noises[-1].scale, float)):
+            continue
+        added = [_added(seen) for seen in first + second if seen.after.size == first[0].after.size]
+        std = noises[-1].scale * (math.sqrt(2) if noises[-1].mechanism == "laplace" else 1.0)
+        yield from scale_problem(added[0], std, noises[-1].mechanism, False)
+        if len(added) < 2 or not std:
+            continue
+        yield from repeated_problem(added[0], added[1])
+        if noises[-1].source != "reproducible":
+            fresh = [seen for seen in again().seen if seen.hook == "postprocess" and seen.link == name]
+            yield from repeated_problem(added[0], _added(fresh[0]), *_OF_ANOTHER_RUN) if fresh else ()
+        yield from uneven_problems(np.array(added) / std)
+        yield from shared_problems(np.array(added) / std)
 
 
 def _added(seen: Seen) -> NDArray[np.float64]:

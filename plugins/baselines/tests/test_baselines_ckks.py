@@ -119,8 +119,13 @@ def test_it_states_its_grid_and_whose_positions_it_takes(make_client: Any) -> No
 def test_what_a_sum_cannot_hold_is_refused() -> None:
     with pytest.raises(ProtectionError, match=r"lower range or grid_bits"):
         make(range=2.0**20, grid_bits=22).agree(4)
-    with pytest.raises(ProtectionError, match=r"noise up to .* lower grid_bits or range"):
-        make(grid_bits=22, like="plato").new_keys(100_000)
+    with pytest.raises(ProtectionError, match=r"max_clients=100000 is too many: noise .* lower max_clients"):
+        make(grid_bits=22, like="plato").agree(100_000)
+    make(grid_bits=22, like="plato").agree(22)
+    for refuse in (make(grid_bits=22, like="plato").agree, make(grid_bits=22, like="plato").new_keys):
+        with pytest.raises(ProtectionError, match=r"22 is too fine.* lower grid_bits to 21, .* use std.bfv"):
+            refuse(40)
+    make(grid_bits=22, like="nvflare", key_holder="clients").agree(40)
     for wrong in ({"like": "fate"}, {"grid_bits": 0}, {"range": 2.0**21}):
         with pytest.raises(RecipeError):
             Recipe.from_plain(recipe_of("encrypted", [{"use": "baselines.ckks"} | wrong]))

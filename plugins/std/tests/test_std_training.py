@@ -290,3 +290,38 @@ def test_only_a_plain_perceptron_is_stepped_by_hand() -> None:
     ended = torch.nn.Sequential(*perceptron(), torch.nn.ReLU())
     others = [hooked, frozen, bare, twice, tied, ended, _networks.cnn((1, 8, 8), 3, 4)]
     assert [Perceptron.of(module) for module in others] == [None] * len(others)
+
+
+def _forward_patched(module: Any, part: int | None = None) -> None:
+    patched = module if part is None else module[part]
+    old = patched.forward
+    patched.forward = lambda inputs: old(inputs) / 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: module[1].weight.register_hook(lambda gradient: gradient * 0),
+        lambda module: module[3].bias.register_post_accumulate_grad_hook(lambda parameter: None),
+        lambda module: _forward_patched(module),
+        lambda module: _forward_patched(module, 3),
+        lambda module: module[1].compile(),
+        lambda module: torch.nn.modules.module.register_module_forward_hook(lambda part, given, found: found / 2),
+        lambda module: torch.nn.modules.module.register_module_forward_pre_hook(lambda part, given: None),
+        lambda module: torch.nn.modules.module.register_module_full_backward_hook(lambda part, gave, given: None),
+        lambda module: setattr(module[0], "start_dim", 2),
+    ],
+    ids=["of a parameter", "after a gradient", "forward", "forward of a part", "compiled", "of all modules",
+         "before all modules", "backward of all modules", "another flatten"],
+)  # fmt: skip
+def test_a_perceptron_that_somebody_changed_is_not_stepped_by_hand(change: Any) -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(8, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
+    )  # fmt: skip
+    assert Perceptron.of(module) is not None
+    handle = change(module)
+    try:
+        assert Perceptron.of(module) is None
+    finally:
+        if handle is not None:
+            handle.remove()

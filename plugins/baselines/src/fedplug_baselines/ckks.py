@@ -25,7 +25,7 @@ import numpy as np
 from fedplug import Field, hookimpl
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import RETAINED
-from fedplug_std import he_keys, tenseal_backend
+from fedplug_std import ckks_noise, he_keys, tenseal_backend
 from fedplug_std.ckks import MOST_STEPS, GridNumbers
 from fedplug_std.he_blocks import Encryption
 from fedplug_std.tenseal_backend import TenSeal
@@ -104,10 +104,10 @@ class Ckks(Encryption):
         return float(2.0**-self.options.grid_bits)
 
     def agree(self, max_clients: int) -> None:
-        """Checks that sums of that many clients fit; the modulus leaves 2^59 and more, so float64 decides.
+        """Checks that sums of that many clients fit; the modulus leaves 2^59 and more, so float64 and the grid decide.
 
         Raises:
-            ProtectionError: float64 cannot hold them.
+            ProtectionError: float64 cannot hold them, or the grid is too fine for the noise under one key in ten.
         """
         most, largest = max_clients * self.options.range, MOST_STEPS * 2.0**-self.options.grid_bits
         if not most < largest:
@@ -115,28 +115,30 @@ class Ckks(Encryption):
                 f"max_clients={max_clients} updates of range={self.options.range:g} sum to {most:g}, which must be "
                 f"< {largest:.3g}, 2^44 steps of the grid: float64 encodes no finer; lower range or grid_bits"
             )
+        key = None if self.symmetric else ckks_noise.poor_key(DEGREE)
+        if problem := self._problem(ckks_noise.deviations(DEGREE, max_clients, 2.0**SCALE_BITS, key), max_clients):
+            raise ProtectionError(problem)
 
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A context with new keys, and proof that rounding to the grid removes their noise.
+        """A context with new keys, of which rounding to the grid removes the noise, as with `std.ckks`.
 
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
         """
-        bits = COEFF_BITS[self.options.like]
-        context = tenseal_backend.ckks_context(DEGREE, bits, SCALE_BITS, symmetric=self.symmetric)
-        times = tenseal_backend.probe_times(max_clients)
-        signs = np.random.default_rng().choice([-1.0, 1.0], self.slots)
-        row = signs * (max_clients * self.options.range / times)
-        noise = float(np.abs(tenseal_backend.probe(context, row, max_clients) - times * row).max())
-        grid = 2.0**-self.options.grid_bits
-        terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
-        # A quarter of the grid, and of what one client counts for: the margin that `std.ckks` leaves as well.
-        if not 4 * noise < min(grid, self.codec(terms).count_unit):
-            raise ProtectionError(
-                f"a sum of max_clients={max_clients} updates of range={self.options.range:g} carries noise up to "
-                f"{noise:.2g}, which must be < a quarter of the grid {grid:.2g}; lower grid_bits or range"
-            )
-        return context, terms
+        bits, most = COEFF_BITS[self.options.like], max_clients * self.options.range
+        for _ in range(ckks_noise.KEYS_TRIED):
+            context = tenseal_backend.ckks_context(DEGREE, bits, SCALE_BITS, symmetric=self.symmetric)
+            noise = tenseal_backend.noise(context, self.slots, max_clients, most)
+            key = None if self.symmetric else tenseal_backend.key_sizes(context)
+            deviations = ckks_noise.deviations(DEGREE, max_clients, 2.0**SCALE_BITS, key, noise)
+            if not (problem := self._problem(deviations, max_clients)):
+                return context, {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+        raise ProtectionError(problem)
+
+    def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
+        """Why rounding to the grid does not remove noise that is so large in the slots of a sum."""
+        count_unit = GridNumbers(self.options.range, 2.0**-self.options.grid_bits, max_clients).count_unit
+        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, count_unit, "use std.bfv")
 
     def codec(self, terms: Terms) -> GridNumbers:
         """How values become slots, as agreed when the keys were made; tensor by tensor with `nvflare`."""

@@ -12,6 +12,12 @@ from typing import Self
 import torch
 from torch import nn
 
+_CHANGES = {
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
+    "forward", "__call__", "_call_impl", "_compiled_call_impl",
+}  # fmt: skip
+"""Attributes of an instance that change what a module does: its hooks, and methods in place of those of its class."""
+
 
 class Perceptron:
     """The weights of a module that is a multilayer perceptron; steps change them in place.
@@ -27,12 +33,12 @@ class Perceptron:
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
         """The module's weights, if it is a chain of `Linear` with `ReLU` between them, and does nothing besides."""
-        if type(module) is not nn.Sequential or any(_hooked(part) for part in module.modules()):
+        if type(module) is not nn.Sequential or _hooked(module):
             return None
-        kinds = [type(part) for part in module]
-        if kinds[:1] != [nn.Flatten]:
+        first, parts = next(iter(module), None), list(module)[1:]
+        if type(first) is not nn.Flatten or (first.start_dim, first.end_dim) != (1, -1):
             return None
-        kinds, parts = kinds[1:], list(module)[1:]
+        kinds = [type(part) for part in parts]
         if not kinds or kinds != [nn.Linear if index % 2 == 0 else nn.ReLU for index in range(len(kinds) // 2 * 2 + 1)]:
             return None
         layers = [part for part in parts if isinstance(part, nn.Linear)]
@@ -75,7 +81,9 @@ class Perceptron:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Whether somebody watches or changes what passes a module."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
+    """Whether somebody watches or changes what passes the module, its parts or all modules, or their gradients."""
+    names = (name for name in vars(torch.nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks"))
+    everywhere = [getattr(torch.nn.modules.module, name) for name in names]
+    within = [value for part in module.modules() for name, value in vars(part).items() if name in _CHANGES]
+    gradients = [(each._backward_hooks, each._post_accumulate_grad_hooks) for each in module.parameters()]
+    return any(everywhere) or any(within) or any(map(any, gradients))

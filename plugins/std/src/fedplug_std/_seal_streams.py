@@ -68,12 +68,12 @@ class MemoryFile:
 
 
 class Streams:
-    """Keys and ciphertexts of one SEAL context, as bytes."""
+    """Keys and ciphertexts of one SEAL context, as bytes. `primes` of ciphertexts; `ntt`: they travel transformed."""
 
-    def __init__(self, seal: Any, degree: int) -> None:
+    def __init__(self, seal: Any, degree: int, primes: int = 1, *, ntt: bool = False) -> None:
         self.seal, self.degree = seal, degree
         digest = struct.pack("<4Q", *seal.first_parms_id())
-        self.members = _CIPHERTEXT.pack(digest, False, 2, degree, 1, 1.0, 1)
+        self.members = _CIPHERTEXT.pack(digest, ntt, 2, degree, primes, 1.0, 1)
         with MemoryFile() as file:
             self._empty.save(file.path)
             _, _, self._major, self._minor, _, _, _ = _STREAM.unpack_from(file.read())

@@ -17,8 +17,10 @@ from fedplug.api.errors import MessageError, ProtectionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+from fedplug_std._seal_streams import Streams
+
 FRESH = 128
-"""How many ciphertexts a probe of the noise encrypts; more are simulated by doubling."""
+"""How many ciphertexts `noise` encrypts; more are simulated by doubling."""
 
 
 def ckks_context(degree: int, coeff_bits: Sequence[int], scale_bits: int, *, symmetric: bool) -> Any:
@@ -106,31 +108,52 @@ class TenSeal:
         return tuple(total.serialize() for total in totals)
 
 
-def probe_times(updates: int) -> int:
-    """How many times `probe` adds its row."""
-    fresh = min(updates, FRESH)
-    return int(fresh * 2 ** math.ceil(math.log2(updates / fresh) / 2))
+def key_sizes(context: Any) -> NDArray[np.float64]:
+    """|s(z)|^2 of the secret key in every slot, shape (N / 2,).
+
+    SEAL decrypts (0, 1): what it finds is the key itself.
+    """
+    import tenseal.sealapi as sealapi
+
+    seal = context.seal_context().data
+    parameters = seal.first_context_data().parms()
+    degree, primes = parameters.poly_modulus_degree(), len(parameters.coeff_modulus())
+    streams = Streams(seal, degree, primes, ntt=True)
+    words = np.zeros((2, primes, degree), np.uint64)
+    words[1] = 1  # one, transformed
+    ciphertext, found = streams.load(sealapi.Ciphertext(), streams.ciphertext(words.tobytes())), sealapi.Plaintext()
+    sealapi.Decryptor(seal, context.secret_key().data).decrypt(ciphertext, found)
+    sizes: NDArray[np.float64] = np.abs(np.array(sealapi.CKKSEncoder(seal).decode_complex(found))) ** 2
+    return sizes
 
 
-def probe(context: Any, row: NDArray[Any], updates: int) -> NDArray[Any]:
-    """Decrypts a sum as noisy as one of `updates` fresh encryptions.
+def noise(context: Any, slots: int, updates: int, most: float) -> float:
+    """Standard deviation of a coefficient's noise of one fresh encryption, as found in a sum of `updates`.
 
     Beyond `FRESH` encryptions the sum is doubled instead: noise of independent encryptions grows with the square root
     of their number, so doubling once stands for four times as many.
 
-    Returns:
-        The decrypted slots, which should be `row` times `probe_times(updates)`.
+    Args:
+        context: with a secret key.
+        slots: N / 2.
+        updates: in the sum.
+        most: the largest value of the sum. What encoding in float64 loses of it counts as noise.
     """
     import tenseal as ts
 
-    times = min(updates, FRESH)
+    fresh = min(updates, FRESH)
+    doublings = math.ceil(math.log2(updates / fresh) / 2)
+    times = fresh * 2**doublings
+    # Of random signs: a row of equal values is one coefficient, and shows nothing of the encoding's rounding.
+    row = np.random.default_rng().choice([-1.0, 1.0], slots) * (most / times)
     total = ts.ckks_vector(context, row)
-    for _ in range(times - 1):
+    for _ in range(fresh - 1):
         total.add_(ts.ckks_vector(context, row))
-    while times < probe_times(updates):
+    for _ in range(doublings):
         total.add_(total.copy())
-        times *= 2
-    return np.array(total.decrypt())
+    variance = float(np.mean((np.array(total.decrypt()) - times * row) ** 2))
+    # Four deviations of what one row says of it, since slots differ.
+    return 1.07 * math.sqrt(variance / (fresh * 4**doublings * slots)) * float(context.global_scale)
 
 
 def _load(context: Any, data: bytes, slots: int, where: str) -> Any:
