@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from faulty_clients import OWN, PLAIN, PUSH, tampered, with_block
 from fedplug import Block, Context, hookimpl
+from fedplug.api import codec
+from fedplug.api.errors import ProtectionError
 from fedplug.engines.base import Engine
 from fedplug.round import arrivals
 from fedplug.round.arrivals import Arrivals, joins
@@ -110,6 +113,43 @@ def test_an_upload_that_spoils_a_piece_costs_its_client_the_round_alone(fault: s
     assert outcome.rows[0].clients.answered == CLIENTS - 1
     assert list(outcome.rows[0].clients.dropped) == [1]
     assert np.allclose(outcome.vector, mean_without(plain, 1), atol=1e-7)
+
+
+@pytest.mark.usefixtures("_pieces_of_two")
+def test_positions_where_a_zone_is_shared_cost_their_senders_the_round() -> None:
+    def scattered(protocol: Protocol, engine: Engine) -> None:
+        exchange = engine.exchange
+
+        def edited(messages: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+            for address, answer in exchange(messages):
+                if protocol.office.phase == "upload" and address in ("client:1", "client:4"):
+                    change = with_block(lambda b: b.replace(positions=np.arange(SIZE, dtype=np.uint32)))
+                    answer = codec.frame(codec.encode(change(codec.decode(codec.unframe(answer)))))
+                yield address, answer
+
+        engine.exchange = edited  # type: ignore[method-assign]
+
+    outcome = run_protocol({**many(PLAIN), "rounds": 1}, prepare=scattered)
+    assert sorted(outcome.rows[0].clients.dropped) == [1, 4]
+    assert "has positions of its own" in outcome.rows[0].clients.dropped[1]
+
+
+@pytest.mark.usefixtures("_pieces_of_two")
+def test_what_an_aggregator_says_of_a_shape_of_a_few_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked to add up the few before anybody knows that they are few."""
+    aggregate = Mean.aggregate
+
+    @functools.wraps(aggregate)
+    def strict(self: Mean, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        if any(block.size != SIZE for block in blocks.values()):
+            raise ProtectionError("it adds whole models only")
+        return aggregate(self, blocks, weights, ctx)
+
+    monkeypatch.setattr(Mean, "aggregate", strict)
+    outcome = tampered({**many(PLAIN), "rounds": 1}, with_block(FAULTS["short"]))
+    assert list(outcome.rows[0].clients.dropped) == [1]
+    with pytest.raises(ProtectionError, match="it adds whole models only"):  # one of two is no few
+        tampered({**many(PLAIN), "rounds": 1, "data": PLAIN["data"] | {"clients": 2}}, with_block(FAULTS["short"]))
 
 
 class Largest(Mean):

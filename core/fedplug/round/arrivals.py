@@ -82,6 +82,8 @@ class Arrivals:
         """One client's reply as it arrived; who sends what cannot be used is dropped."""
         try:
             upload = self.rules.read(reply, self.server.weights[client_id], self.stated)
+            if not self.together:
+                _require_shared(upload)
         except MessageError as error:
             self.office.drop(client_id, f"its reply cannot be used: {error}")
             return
@@ -156,10 +158,17 @@ class Arrivals:
 
 @dataclasses.dataclass(eq=False)
 class _Part:
-    """The sums of those uploads of a group that have one shape, as far as they were added up."""
+    """The sums of those uploads of a group that have one shape, as far as they were added up.
+
+    Attributes:
+        clients: whose uploads they are.
+        sums: by zone.
+        problem: why they cannot be added up, though none of them alone is to blame.
+    """
 
     clients: list[int]
     sums: dict[str, Block]
+    problem: FedplugError | None = None
 
 
 class _Group:
@@ -194,6 +203,8 @@ class _Group:
             self._leave_out_odd()
         sums: dict[str, Block] = {}
         for part in sorted(self._parts.values(), key=lambda part: part.clients[0]):
+            if part.problem is not None:
+                raise part.problem
             for zone, block in part.sums.items():
                 if zone in sums and sums[zone].size != block.size:
                     raise ProtectionError(
@@ -222,12 +233,17 @@ class _Group:
             shape: Hashable = None if self.round.together else tuple(sorted(shapes.items()))
             alike.setdefault(shape, {})[client_id] = uploads.pop(client_id)
         for shape, some in alike.items():
-            sums = self.round.add(self.name, some, float(np.finfo(np.float32).max) / len(self._here))
-            if some:
-                part = self._parts.setdefault(shape, _Part([], {}))
+            part, sums = self._parts.get(shape, _Part([], {})), {}
+            try:
+                sums = self.round.add(self.name, some, float(np.finfo(np.float32).max) / len(self._here))
                 part.clients += some
                 some.clear()  # uploads may be large, and so is what joining takes
                 self._join(part.sums, sums)
+            except FedplugError as error:  # of a shape that may turn out to be that of a few
+                part.clients += some
+                part.problem = error
+            if part.clients:
+                self._parts[shape] = part
 
     def _join(self, sums: dict[str, Block], more: Mapping[str, Block]) -> None:
         """Adds sums of other clients to those by zone."""
@@ -242,6 +258,18 @@ def joins(composition: Composition, ctx: Context) -> bool:
     closing = [ctx.component(name) for zone in composition.links for name in closers(ctx.steps(zone))]
     joining = all(isinstance(component, Sealer) and component.joins for component in closing)
     return wants.pieces and not wants.positions and joining and not own & set(composition.links)
+
+
+def _require_shared(upload: Upload) -> None:
+    """Refuses positions of a client's own, where all have the same.
+
+    Raises:
+        MessageError: there are some; names the zone.
+    """
+    for zone, block in upload.blocks.items():
+        if block.positions is not None:
+            rule = "the zone lies in the same place at all clients"
+            raise MessageError(f"its {zone} block has positions of its own, and {rule}")
 
 
 def _largest(block: Block) -> float:
