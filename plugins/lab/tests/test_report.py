@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import subprocess
@@ -11,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import row_toys
 from fedplug.api.effects import Reveals
@@ -19,7 +21,7 @@ from fedplug.api.releases import Release
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
 from fedplug.runs.summary import Distribution
-from fedplug_lab.canvas import ZONE_COLOURS
+from fedplug_lab.canvas import ZONE_COLOURS, thinned
 from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
 from fedplug_lab.report import write_report
@@ -276,6 +278,22 @@ def test_any_number_of_rounds(tmp_path: Path, rounds: int) -> None:
     assert Page(text).count("svg") == (8 if rounds > 1 else 7), "one round has no mask churn"
     assert len(text) < 400_000
     assert f">{rounds}<" in text
+
+
+def test_a_long_run_is_no_long_page(tmp_path: Path) -> None:
+    """First, last and best round stay, and so do peaks; the page says where the others are."""
+    rows = [dataclasses.replace(a_row(i), accuracy=0.987 if i == 1234 else 0.5) for i in range(1, 5001)]
+    rows[77] = dataclasses.replace(rows[77], accuracy=0.012)
+    text = written(tmp_path, rows, recipe={"rounds": 5000})
+    assert len(text) < 1_000_000
+    assert "Of 5000 rounds some; metrics.jsonl has all." in text
+    assert all(f">{number}<" in text for number in (1, 1234, 5000))
+    kept = thinned(np.array([row.accuracy for row in rows], np.float64))
+    assert len(kept) < 1000
+    assert {0, 77, 1233, 4999} <= set(kept.tolist())
+    gap = np.ones(5000)
+    gap[[100, 2500]] = np.nan
+    assert {100, 2500} <= set(thinned(gap).tolist())
 
 
 def test_partition_picture_holds_every_count_and_many_clients() -> None:

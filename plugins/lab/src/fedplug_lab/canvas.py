@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +32,7 @@ _SPARE_COLOURS = ("#8c6bb1", "#c0785a", "#4aa3a2", "#b5892e", "#7a9e5f", "#c2557
 GLOBAL_COLOUR, TRAIN_COLOUR, PERSONAL_COLOUR = "#8661c1", "#c2557f", "#2f9e77"
 """The global model's curves; training, which happens before there is one; the clients' own models."""
 HALF, WIDE = 5.0, 10.2  # inches; a figure fills one column of the page, or both
+_MOST_POINTS = 800  # of a curve: a page is hardly wider than that many pixels
 _MANY_ROUNDS = 40  # beyond this many, bars become a filled outline: one path instead of thousands
 
 
@@ -86,11 +88,32 @@ def last_of(curve: Curve) -> str:
     return number(known[-1] if known.size else None)
 
 
+def thinned(*curves: Curve) -> NDArray[np.int64]:
+    """Which rounds of curves to draw, ascending: of many, those at which one of them is lowest or highest in its part.
+
+    Peaks and gaps stay, and so do the first and the last round.
+    """
+    count = len(curves[0])
+    if count <= _MOST_POINTS:
+        return np.arange(count)
+    edges = np.linspace(0, count, _MOST_POINTS // 4 + 1).astype(np.int64)
+    kept = {0, count - 1}
+    for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        for curve in curves:
+            part = curve[start:stop]
+            known = np.isfinite(part)
+            kept |= {start + int(np.argmin(known))} if not known.all() else set()
+            if known.any():
+                kept |= {start + int(np.nanargmin(part)), start + int(np.nanargmax(part))}
+    return np.array(sorted(kept))
+
+
 def draw_line(
     panel: Panel, x: Curve, y: Curve, colour: str, *, dashed: bool = False, thin: bool = False
 ) -> None:
     """Draws a curve, with gaps where it is NaN."""
-    panel.line(x, y, colour, 1.1 if thin else 1.8, dashed)
+    few = thinned(y)
+    panel.line(x[few], y[few], colour, 1.1 if thin else 1.8, dashed)
     # Dots where there are few points, and always for points without a neighbour, which no line would show.
     known = np.isfinite(y)
     padded = np.pad(known, 1)
@@ -104,7 +127,8 @@ def draw_band(panel: Panel, x: Curve, low: Curve, high: Curve, colour: str = GLO
     if len(x) == 1:
         panel.bars(x, low, high, 0.12, colour, 0.22)
     else:
-        panel.area(x, low, high, colour, 0.22)
+        few = thinned(low, high)
+        panel.area(x[few], low[few], high[few], colour, 0.22)
 
 
 def draw_groups(panel: Panel, rows: Rows, read: Callable[[GroupResult], float]) -> bool:
@@ -131,7 +155,11 @@ def draw_stack(
         if len(x) <= _MANY_ROUNDS:
             panel.bars(x, base, base + values, 0.8 if len(x) > 3 else 0.4, colour)
         else:
-            panel.steps(np.append(x - 0.5, x[-1] + 0.5), base, base + values, colour)
+            # Of more rounds than the picture has room for, neighbours share a step of their mean height.
+            starts = np.arange(0, len(x), math.ceil(len(x) / _MOST_POINTS))
+            counts = np.diff(np.append(starts, len(x)))
+            low, high = (np.add.reduceat(part, starts) / counts for part in (base, base + values))
+            panel.steps(np.append(x[starts] - 0.5, x[-1] + 0.5), low, high, colour)
         base = base + values
         legend.append((name, colour, "area"))
     return tuple(legend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fedplug.api import units
@@ -10,6 +11,23 @@ from fedplug.api.rows import Row, Sent
 from fedplug_lab.canvas import curves_of
 from fedplug_lab.figures import DIRECTIONS, zone_shares
 from fedplug_lab.tables import table, text, zone_label
+
+_MOST_ROWS = 200
+"""Of a table; nobody reads more."""
+
+
+def _shown(rows: Sequence[Row]) -> list[int]:
+    """Which rounds have a row of their own: of many, the first, the last, the best one and some at equal distances."""
+    if len(rows) <= _MOST_ROWS:
+        return list(range(len(rows)))
+    step = math.ceil(len(rows) / (_MOST_ROWS - 2))
+
+    def accuracy(i: int) -> float:
+        known = rows[i].accuracy
+        return -math.inf if known is None or math.isnan(known) else known
+
+    best = max(range(len(rows)), key=accuracy)
+    return sorted({*range(0, len(rows), step), best, len(rows) - 1})
 
 
 def rounds_tables(rows: Sequence[Row]) -> str:
@@ -41,8 +59,9 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     filled = {title: [cell(row) for row in rows] for title, cell in columns}
     # A column that says nothing in any round (no key server, no noise) only takes room.
     filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
-    body = [[str(row.round), *(text(cells[i]) for cells in filled.values())] for i, row in enumerate(rows)]
-    caption = "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
+    body = [[str(rows[i].round), *(text(cells[i]) for cells in filled.values())] for i in _shown(rows)]
+    caption = f"Of {len(rows)} rounds some; metrics.jsonl has all. " if len(body) < len(rows) else ""
+    caption += "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
     if "personal models" in filled or "personal, public set" in filled:
         caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
     parts = [table(caption, ["round", *filled], body, numeric=True)]
@@ -50,7 +69,10 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     dropped = [
         [str(row.round), str(client), text(reason)] for row in rows for client, reason in row.clients.dropped.items()
     ]
-    parts.append(table("Clients that dropped out of a round.", ["round", "client", "reason"], dropped))
+    caption = "Clients that dropped out of a round."
+    if len(dropped) > _MOST_ROWS:
+        caption += f" The first {_MOST_ROWS} of {len(dropped)}; metrics.jsonl has all."
+    parts.append(table(caption, ["round", "client", "reason"], dropped[:_MOST_ROWS]))
     logged = curves_of(rows, lambda row: row.log)
     body = [[text(name), *(text(f(units.finite(of))) for f in _STATISTICS.values())] for name, of in logged.items()]
     caption = "Numbers that components logged, over the rounds."
