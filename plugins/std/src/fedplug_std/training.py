@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-# A client keeps its standardised inputs between rounds where they take at most this much memory.
-_CACHE_BYTES = 64 << 20
+_CACHE_BYTES = 1 << 30
+"""Clients keep their standardised inputs between rounds where those of all of them take at most this much memory."""
 
 
 class Sgd(fedplug.Trainer):
@@ -184,7 +184,7 @@ class Sgd(fedplug.Trainer):
         order = rng.permutation(len(train))
         labels = as_tensor(train.answers[order]).to(model.device)
         slices = batch_slices(len(train), self.options.batch_size, merge_single=_has_batch_norm(model.module))
-        if train.inputs.size * 4 > _CACHE_BYTES:
+        if train.inputs.size * 4 * client.ctx.num_clients > _CACHE_BYTES:
             for part in slices:
                 yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), labels[part]
             return
