@@ -87,13 +87,11 @@ def compare(
         Path | None, typer.Option(help="Folder of runs: those below it are used, new ones and the page go there.")
     ] = None,
     data: Data = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all recipes, say what is missing; run none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what is missing; run none.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
-    settings = settings_of(
-        engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet
-    )  # fmt: skip
+    settings = settings_of(engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet)
     from fedplug_lab import compare as comparing
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")

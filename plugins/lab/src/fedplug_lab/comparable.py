@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from fedplug_lab.compared import Compared, OneRun
@@ -24,7 +25,7 @@ def warnings(everyone: Sequence[Compared]) -> list[str]:
     attacked = [each for each in everyone if attacks_on(each)]
     if len({frozenset(attacks_on(each)) for each in attacked}) > 1 or 0 < len(attacked) < len(everyone):
         counts = ", ".join(f"{len(attacks_on(each))} on {each.name}" for each in everyone)
-        said.append(f"attacks: not the same ones were made ({counts}); the best of fewer attacks is no better protection")
+        said.append(f"attacks: not the same ones were made ({counts}); fewer attacks protect nobody better")
     return [*said, *_at_once(everyone)]
 
 
@@ -137,5 +138,5 @@ def _at_once(everyone: Sequence[Compared]) -> list[str]:
             if ended > began and not run.summary.resumed:
                 spans.append((began, ended))
     spans.sort()
-    over = sum(later[0] < earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
-    return [f"{over + 1} of the runs shared the machine with another. Seconds do not compare."] if over else []
+    over = sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
+    return ["machine: some of the runs went on at the same time. Seconds do not compare."] if over else []

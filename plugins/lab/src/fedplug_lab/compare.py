@@ -6,7 +6,9 @@ below the folder of runs that are complete and of the same recipe and seed are u
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,13 +89,16 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
             print(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){where}")
         return 0
     resolve_device(settings.device)
-    for note in shelf.notes:
-        print(f"note: {note}")
     with at_work(settings.output / f"compare-{contest.title}", "compare"):
-        runner = Runner(runs, shelf, settings, catalog, asked.jobs)
-        if not runner.run():
-            print(f"Interrupted; {len(runner.lines())} of {len(runs)} runs are complete. The same command goes on.")
-            return INTERRUPTED
+        # Whoever asks for a format wants nothing else on the standard output.
+        with contextlib.redirect_stdout(sys.stderr if asked.format else sys.stdout):
+            for note in shelf.notes:
+                print(f"note: {note}")
+            runner = Runner(runs, shelf, settings, catalog, asked.jobs)
+            if not runner.run():
+                done = sum(map(shelf.is_done, runs))
+                print(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
+                return INTERRUPTED
         everyone = of_combinations(runs, shelf.found)
         code = runner.tell_failures()
         if len(everyone) < 2 or contest.baseline not in ("", *(each.name for each in everyone)):

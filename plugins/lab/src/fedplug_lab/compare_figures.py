@@ -118,9 +118,9 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
     for panel, price in zip(drawing.panels, prices, strict=True):
         said.append(_draw_front(panel, price, everyone, shown))
     drawing.panels[0].y_label = "accuracy"
-    legend = [*_legend(everyone, "area"), ("the front: nobody is better in both", MUTED, "dash")]
-    note = ("Up and to the left is better. Bars are standard deviations over seeds. Where a ledger states no epsilon for "
-            "a view, the point stands at `none`: no guarantee.")  # fmt: skip
+    legend = [*_legend(everyone, "area"), ("with a rim: nobody is better in both", tint(MUTED), "area")]
+    note = ("Up and to the left is better. Bars are standard deviations over seeds. Where a ledger states no epsilon "
+            "for a view, the point stands at `none`: no guarantee.")  # fmt: skip
     alt = " ".join(said)
     return Chart("front", "What accuracy costs", note, alt, tuple(legend), drawing.svg("front", alt), True)
 
@@ -138,6 +138,9 @@ def _draw_front(panel: Panel, price: Price, everyone: Sequence[Compared], shown:
     missing = price.nothing != "" and len(known) < len(paid)
     places = {name: (value if value is not None and math.isfinite(value) else end) for name, value in paid.items()
               if value in known or price.nothing}  # fmt: skip
+    front = front_of({name: (math.inf if missing and place == end else place, shown[name])
+                      for name, place in places.items()})  # fmt: skip
+    panel.dots([places[name] for name in front], [shown[name] for name in front], MUTED, 13.0, 0.45)
     for place, each in enumerate(everyone):
         if each.name not in places:
             continue
@@ -148,10 +151,6 @@ def _draw_front(panel: Panel, price: Price, everyone: Sequence[Compared], shown:
             ends = [found.mean - found.deviation, found.mean + found.deviation]
             panel.line([x, x], ends, colour, 1.2)
         panel.dots([x], [found.mean], colour, 8.0)
-    front = front_of({name: (math.inf if place == end and missing else place, shown[name])
-                      for name, place in places.items()})  # fmt: skip
-    drawn = [name for name in front if not (missing and places[name] == end)]
-    panel.line([places[name] for name in drawn], [shown[name] for name in drawn], MUTED, 1.0, dashed=True, opacity=0.8)
     panel.x.most = 4
     if logarithmic:
         log_axis(panel.x, low, end if missing else high)
@@ -255,9 +254,9 @@ def _bars(
 ) -> Chart | None:  # fmt: skip
     """A bar for each protocol, stacked by what `read` names."""
     parts = [[read(run) for run in each.runs] for each in everyone]
-    names = list(dict.fromkeys(name for runs in parts for run in runs for name in run))
+    kinds = dict.fromkeys(kind for runs in parts for run in runs for kind in run)
     stack = {
-        name: np.array([np.mean([run.get(name, 0.0) for run in runs]) for runs in parts], np.float64) for name in names
+        kind: np.array([np.mean([run.get(kind, 0.0) for run in runs]) for runs in parts], np.float64) for kind in kinds
     }
     total = np.sum(list(stack.values()), axis=0) if stack else np.zeros(1)
     if not np.any(total):
@@ -270,5 +269,5 @@ def _bars(
     names = [each.name[:24] for each in everyone]
     panel.x.ticks = [(place + 1.0, name) for place, name in enumerate(names)]
     panel.x.turned = len(names) * max(map(len, names)) > 50
-    said = ", ".join(f"{each.name} {units.number(value, 1)} {unit}" for each, value in zip(everyone, total, strict=True))
+    said = ", ".join(f"{name} {units.number(value, 1)} {unit}" for name, value in zip(names, total, strict=True))
     return Chart(key, title, note, f"In all: {said}.", legend, drawing.svg(key, f"In all: {said}."))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedplug.api.record import json_ready
+from fedplug.api.plain import json_ready
 
 from fedplug_lab.compare_table import Column, reasons, verdicts_of
 from fedplug_lab.compared import Compared
@@ -18,7 +18,7 @@ from fedplug_lab.leakage import leaks_of
 
 
 def print_table(table: Sequence[Column]) -> None:
-    """The brief columns, as a terminal shows them: one below the other where they are too many to stand side by side."""
+    """The brief columns, as a terminal shows them: a row each, so that many fit."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -42,8 +42,9 @@ def to_csv(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping
         for place in range(len(everyone))
     ]  # fmt: skip
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), restval="",
-                            lineterminator="\n")  # fmt: skip
+    ends = [(column.key, end) for column in table for cell in column.cells for end in cell.values]
+    names = dict.fromkeys("_".join(filter(None, pair)) for pair in ends)
+    writer = csv.DictWriter(text, list(names), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -65,14 +65,9 @@ def _numbers(table: Sequence[Column]) -> str:
     shown = [column for column in table[1:] if column.key != "verdict"]
     heads = [cell.text for cell in table[0].cells]
     body = [[text(column.title), *map(_cell, column.cells)] for column in shown]
-    gaps = "".join(f"<li>{text(reason)}</li>" for reason in reasons(shown_with_names(table, shown)))
+    gaps = "".join(f"<li>{text(reason)}</li>" for reason in reasons([table[0], *shown]))
     why = f"<details><summary>Why there are dashes</summary><ul>{gaps}</ul></details>" if gaps else ""
     return html_table(_ON_TABLE, ["", *heads], body, numeric=1) + why
-
-
-def shown_with_names(table: Sequence[Column], shown: Sequence[Column]) -> list[Column]:
-    """The columns, behind the one with the names."""
-    return [table[0], *shown]
 
 
 def _cell(cell: Cell) -> str:
@@ -114,7 +109,7 @@ def _runs(here: Path, everyone: Sequence[Compared], about: Mapping[str, Any]) ->
             if report.is_file():
                 link = f'<a href="{text(os.path.relpath(report, here))}">{link}</a>'
             body.append([
-                _named(place, each.name), str(run.seed), link, f"<code>{run.summary.digest[:12]}</code>",
+                _named(place, each.name), str(run.seed), link, f"<code>{text(run.summary.digest[:12])}</code>",
                 units.number(run.result.accuracy), units.number(run.result.epsilon),
                 f"{text(run.summary.engine)}, {text(run.summary.device)}",
             ])  # fmt: skip

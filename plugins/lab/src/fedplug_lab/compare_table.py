@@ -206,7 +206,11 @@ def _leakage(everyone: Sequence[Compared]) -> list[Column]:
         if leak else Cell(units.NOTHING, {}, "no attack was made on it that applied, which proves nothing")
         for leak in found
     ]  # fmt: skip
-    return [Column("leakage", "best attack succeeded", cells)]
+    numbers = [
+        Cell(f"{leak.metric} {leak.value:.3g}" + (f" ({leak.guessed_by} {leak.guess:.3g})" if leak.guess else ""), {})
+        if leak and leak.value is not None else Cell(units.NOTHING, {}) for leak in found
+    ]  # fmt: skip
+    return [Column("leakage", "best attack succeeded", cells), Column("leaked", "it reached (trivial guess)", numbers)]
 
 
 def _volumes(everyone: Sequence[Compared]) -> list[Column]:

@@ -156,7 +156,7 @@ class _Reader:
     def seeds(self, data: Mapping[str, Any]) -> tuple[int, ...]:
         found = data.get("seeds", [])
         if not isinstance(found, list) or any(type(seed) is not int or seed < 0 for seed in found):
-            self.source.complain(("seeds",), f"seeds must be a list of whole numbers >= 0, such as [1, 2], not {found!r}")
+            self.source.complain(("seeds",), f"seeds={found!r} must be a list of whole numbers >= 0, such as [1, 2]")
             return ()
         if len({*found}) < len(found):
             self.source.complain(("seeds",), "a seed is given twice; it would run twice alike")

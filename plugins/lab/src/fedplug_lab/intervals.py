@@ -80,7 +80,7 @@ def student_t(level: float, freedom: int) -> float:
 
 
 def _within(angle: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) * tan(angle)): Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4."""
+    """P(|T| < sqrt(freedom) * tan(angle)): Abramowitz & Stegun, Handbook of Math. Functions, 26.7.3 and 26.7.4."""
     odd = freedom % 2
     term = math.cos(angle) if odd else 1.0
     total = 0.0

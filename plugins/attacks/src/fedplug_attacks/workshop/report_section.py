@@ -426,16 +426,19 @@ class Attacks(Section):
 
     def leaks(self, record: Mapping[str, Any]) -> list[Leak]:
         """Each attack by each adversary, in its stronger form, beside the best trivial guess."""
+        found = []
         for name, entry in record.items():
-            metric, low = str(entry["headline"]), entry["better"] == "low"
+            metric, low = str(entry["headline"]), entry.get("better") == "low"
             outcome = units.mapping(entry, str(entry.get("stronger", "adaptive")))
-            reached = {guess: value for guess in units.mapping(entry, "guess")
-                       if math.isfinite(value := units.read(entry, "guess", guess, metric))}  # fmt: skip
+            reached = trivial_guesses({"baselines": entry["guess"]}, metric)
             best = (min if low else max)(reached, key=lambda guess: reached[guess], default="")
-            yield Leak(
-                name, metric_title(metric), outcome.get(metric), reached.get(best), best, low,
-                outcome.get("succeeded"), int(outcome.get("applicable", 0)),
+            found.append(
+                Leak(
+                    name, metric_title(metric), outcome.get(metric), reached.get(best), best, low,
+                    outcome.get("succeeded"), int(outcome.get("applicable", 0)),
+                )
             )  # fmt: skip
+        return found
 
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
         """Whether the recipe has attacks that were not made, or not to their end."""
