@@ -80,8 +80,9 @@ def test_a_difference_is_taken_seed_by_seed() -> None:
     assert (found.mean, found.low, found.high) == pytest.approx((-0.1, -0.1 - reach, -0.1 + reach))
 
 
-def test_with_one_seed_or_none_no_interval_is_claimed() -> None:
+def test_with_one_seed_or_equal_differences_no_interval_is_claimed() -> None:
     assert paired({1: 0.5, 2: None}, {1: 0.25, 2: 0.5}) == Difference(0.25, None, None, 1)
+    assert paired({1: 0.3, 2: 0.4}, {1: 0.1, 2: 0.2}) == Difference(pytest.approx(0.2), None, None, 2), "all alike"
     assert paired({1: math.nan}, {1: 0.5}) == Difference(None, None, None, 0)
     assert paired({1: 0.5}, {2: 0.5}) == Difference(None, None, None, 0)
     assert spread_of([None, math.nan]) is None
@@ -370,7 +371,7 @@ def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_
     assert texts(everyone, "epsilon_aggregator") == ["4.000", "–"]
     assert texts(everyone, "epsilon_released_model") == ["–", "–"]
     assert texts(everyone, "verdict") == [VERDICT, VERDICT]
-    assert texts(everyone, "difference") == ["baseline", "+0.000 [+0.000, +0.000] n=2"]
+    assert texts(everyone, "difference") == ["baseline", "+0.000 n=2"]
     said = reasons(columns(everyone, one))
     assert "epsilon, two: its ledger prices nothing, since no zone has noise that counts" in said
     assert "ε model, one: bare" in said

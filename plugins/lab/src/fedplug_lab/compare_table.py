@@ -150,6 +150,8 @@ def _no_interval(found: Difference) -> str:
         return ""
     if found.mean is None:
         return "no seed has an accuracy for both"
+    if found.count > 1:
+        return "all differences are alike, from which no interval can be claimed"
     return f"one seed in common, so that no {LEVEL:.0%} interval is claimed"
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from fedplug.api import units
 
 LEVEL = 0.95
+_ALIKE = 1e-12  # few test examples make equal differences likely, of which t would make an interval without width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ def spread_of(values: Sequence[float | None]) -> Spread | None:
 
 
 def paired(one: Mapping[int, float | None], other: Mapping[int, float | None]) -> Difference:
-    """One minus the other, by seed. With one seed there is a difference, and no interval."""
+    """One minus the other, by seed. With one seed, or where all differences are alike, no interval is claimed."""
     differences = units.finite(
         None if (a := one[seed]) is None or (b := other[seed]) is None else a - b for seed in one if seed in other
     )
@@ -59,8 +60,8 @@ def paired(one: Mapping[int, float | None], other: Mapping[int, float | None]) -
         return Difference(None, None, None, 0)
     found = spread_of(differences)
     assert found is not None
-    if found.deviation is None:
-        return Difference(found.mean, None, None, 1)
+    if not found.deviation or found.deviation < _ALIKE:
+        return Difference(found.mean, None, None, found.count)
     reach = student_t(LEVEL, found.count - 1) * found.deviation / math.sqrt(found.count)
     return Difference(found.mean, found.mean - reach, found.mean + reach, found.count)
 
