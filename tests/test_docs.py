@@ -4,7 +4,7 @@ Comments above a fenced block say what to do with it:
 
     <!-- file: NAME -->     the block is a file that the commands of this page can use
     <!-- wrong -->          a recipe with mistakes, on purpose
-    <!-- grid -->           the grid of a sweep, no recipe
+    <!-- grid -->           the grid of a sweep, or a comparison, no recipe
     <!-- exit: 1 -->        the exit code of the block's commands; else 0
     <!-- set: rounds=1 -->  added to a `fedplug run`, to save time
     <!-- exact: epsilon --> lines of a run that begin with this word are compared digit for digit
@@ -86,7 +86,7 @@ CONSOLES = [block for block in BLOCKS if block.language == "console"]
 
 def params(blocks: list[Fenced]) -> Any:
     # Attacks and sweeps have tests of their own.
-    costly = re.compile(r"fedplug run recipes/leakage|fedplug sweep (?!.*--dry-run)")
+    costly = re.compile(r"fedplug run recipes/leakage|fedplug (?:sweep|compare) (?!.*--dry-run)")
     slow = [block for block in blocks if costly.search(block.text)]
     return [pytest.param(block, id=block.id, marks=pytest.mark.slow if block in slow else ()) for block in blocks]
 
@@ -230,7 +230,7 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
             why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
             assert not why, why
             continue
-        running = command.startswith(("fedplug run ", "fedplug resume ", "fedplug attack "))
+        running = command.startswith(("fedplug run ", "fedplug resume ", "fedplug attack ", "fedplug compare "))
         if extra := block.directives.get("set"):
             command += f" --set {shlex.quote(extra)}"
         if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):

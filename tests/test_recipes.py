@@ -19,6 +19,7 @@ from fedplug.runs import run as run_command
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
+from fedplug_lab.contest import read_contest, runs_of
 from fedplug_lab.grid import combinations, read_grid
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +29,8 @@ SMALL = sorted((PAPER / "fashion-mnist").glob("*.yaml"))
 FOLDERS = ("recipes", "plugins/*/recipes", "plugins-contrib/*/recipes")
 FILES = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.yaml"))
 GRIDS = [path for path in FILES if path.name.endswith(".grid.yaml")]
-ALL = [path for path in FILES if path not in GRIDS]
+COMPARISONS = [path for path in FILES if path.parent.name == "comparisons"]
+ALL = [path for path in FILES if path not in (*GRIDS, *COMPARISONS)]
 BASELINES = sorted((ROOT / "recipes/baselines").glob("*.yaml"))
 SHIELD = sorted((ROOT / "recipes/paper/selectiveshield").glob("*[a-z].yaml"))
 FAS = [path for path in sorted((ROOT / "recipes/paper/fas").glob("*.yaml")) if path not in GRIDS]
@@ -81,7 +83,16 @@ def test_every_combination_of_a_grid_is_right(path: Path) -> None:
     assert len({one.recipe.digest for one in found}) == len(found) in (2, 6, 12, 14, 15, 18, 22, 27, 36, 48)
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids)
+@pytest.mark.parametrize("path", COMPARISONS, ids=ids)
+def test_every_comparison_asks_a_question_of_recipes_that_are_right(path: Path) -> None:
+    contest = read_contest(path)
+    runs = runs_of(contest, (), Catalog.discover())
+    assert contest.question.endswith("?")
+    assert contest.baseline in {one.case for one in runs}
+    assert len(runs) == len(contest.entries) * max(1, len(contest.seeds))
+
+
+@pytest.mark.parametrize("path", [*ALL, *COMPARISONS], ids=ids)
 def test_begins_with_what_it_shows(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert not [line for line in lines if len(line) > 120]

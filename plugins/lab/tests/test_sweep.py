@@ -22,6 +22,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug.runs.summary import Distribution, Summary
+from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
 from fedplug_lab.records import Line, Records, Result, Spread, Volume, at_work, result_of
@@ -322,7 +323,7 @@ def test_ctrl_c_between_two_runs(
     def stop(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweeps, "start", stop)
+    monkeypatch.setattr(jobs, "start", stop)
     assert sweeps.sweep(recipe, grid_of(tmp_path, GRID), settings, catalog=catalog) == 130
 
 
@@ -342,7 +343,7 @@ def test_what_would_stop_every_run_stops_the_sweep(
 
 
 def test_only_one_sweep_works_in_a_folder(tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog) -> None:
-    with at_work(settings.output), pytest.raises(SetupError, match="another fedplug sweep is at work"):
+    with at_work(settings.output, "sweep"), pytest.raises(SetupError, match="another fedplug sweep is at work"):
         sweeps.sweep(recipe, grid_of(tmp_path, GRID), settings, catalog=catalog)
 
 

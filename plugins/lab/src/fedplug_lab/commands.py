@@ -1,4 +1,4 @@
-"""The commands `fedplug sweep` and `fedplug report`. Everything heavy is imported inside them."""
+"""The commands `fedplug sweep`, `fedplug compare` and `fedplug report`. Everything heavy is imported inside them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedplug.cli.options import (
 from typer.core import TyperCommand
 
 
-class _Sweep(TyperCommand):
+class _WithSeeds(TyperCommand):
     """Lets `--seeds 1 2 3` stand for `--seeds 1 --seeds 2 --seeds 3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -32,7 +32,10 @@ class _Sweep(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-@command(cls=_Sweep, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
+Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a time; their seconds suffer.")]
+
+
+@command(cls=_WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
 def sweep(
     recipe: RecipeFile,
     grid: Annotated[
@@ -45,6 +48,7 @@ def sweep(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    jobs: Jobs = 1,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the sweep; default: sweep-RECIPE-GRID in the folder of runs.")
     ] = None,
@@ -57,7 +61,41 @@ def sweep(
     from fedplug_lab import sweep as sweeps
 
     folder = output or settings.output / f"sweep-{recipe.stem}-{grid.stem}"
-    raise typer.Exit(sweeps.sweep(recipe, grid, settings.replace({"output": folder}), sets or [], seeds or [], dry_run))
+    settings = settings.replace({"output": folder})
+    raise typer.Exit(sweeps.sweep(recipe, grid, settings, sets or [], seeds or [], dry_run, jobs=jobs))
+
+
+@command(cls=_WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
+def compare(
+    what: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False),
+    ],
+    seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
+    sets: Sets = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The one that the others are set against; default: the first.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="Print the table, and nothing else, as csv, json, latex or markdown.")
+    ] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    jobs: Jobs = 1,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of runs: those below it are used, new ones and the page go there.")
+    ] = None,
+    data: Data = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what is missing; run none.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
+    settings = settings_of(engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet)
+    from fedplug_lab import compare as comparing
+
+    asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")
+    raise typer.Exit(comparing.compare(what, settings, asked))
 
 
 @command(epilog="Example: fedplug report runs/fedavg-20260101-120000")

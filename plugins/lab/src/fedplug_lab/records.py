@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,8 @@ class Line(Record):
 
 
 @contextlib.contextmanager
-def at_work(folder: Path) -> Iterator[None]:
-    """Inside, this process alone runs what the folder of a sweep lacks.
+def at_work(folder: Path, command: str) -> Iterator[None]:
+    """Inside, this process alone runs what the folder of a sweep or comparison lacks.
 
     Raises:
         SetupError: another process is at it, or the folder cannot be made.
@@ -110,7 +110,7 @@ def at_work(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
-    with (folder / "sweep.lock").open("w", encoding="utf-8") as lock:
+    with (folder / f"{command}.lock").open("w", encoding="utf-8") as lock:
         try:
             import fcntl
 
@@ -119,7 +119,7 @@ def at_work(folder: Path) -> Iterator[None]:
             pass
         except OSError as error:
             remedy = "wait for it, or take another --output"
-            raise SetupError(f"another fedplug sweep is at work in {folder}; {remedy}") from error
+            raise SetupError(f"another fedplug {command} is at work in {folder}; {remedy}") from error
         yield
 
 
@@ -164,14 +164,20 @@ class Records:
     def unfinished(self, catalog: Catalog) -> dict[str, Path]:
         """Run folders without a line that have a checkpoint, by digest: of runs that were cut off."""
         known = {line.run for line in self.lines}
-        found = {}
-        for file in sorted(self.folder.glob("*/recipe.yaml")):
-            if file.parent.name not in known and Checkpoints(file.parent).rounds():
-                try:
-                    found[load_recipe(file, (), catalog).digest] = file.parent
-                except RecipeError:
-                    continue  # of a plugin that has changed since: it is run anew
-        return found
+        folders = [file.parent for file in sorted(self.folder.glob("*/recipe.yaml"))]
+        return resumable([folder for folder in folders if folder.name not in known], catalog)
+
+
+def resumable(folders: Sequence[Path], catalog: Catalog) -> dict[str, Path]:
+    """Those of the run folders that have a checkpoint, by digest of their recipe."""
+    found = {}
+    for folder in folders:
+        if Checkpoints(folder).rounds():
+            try:
+                found[load_recipe(folder / "recipe.yaml", (), catalog).digest] = folder
+            except RecipeError:
+                continue  # of a plugin that has changed since: it is run anew
+    return found
 
 
 def result_of(run_dir: Path) -> Result:

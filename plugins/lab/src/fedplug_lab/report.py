@@ -7,9 +7,7 @@ that came from a recipe, a plugin or the ledger is escaped.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,13 @@ from fedplug.api.rows import Row
 from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
 from fedplug.runs.summary import Summary
 
-from fedplug_lab.canvas import Chart
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug_lab.figures import charts
+from fedplug_lab.page import figures, write_page
 from fedplug_lab.rounds import rounds_tables
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.tables import render, table, text, title_of
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # In this order; what the ledger holds besides follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
     "epsilon": "Epsilon of the zones with noise, for both adjacencies.",
@@ -64,7 +61,7 @@ def write_report(
     added = [(section.key, section.title, section.html(Path(run_dir))) for section in sections_of_plugins()]
     headlines = [found for section in sections_of_plugins() if (found := section.headline(Path(run_dir)))]
     sections = [
-        ("figures", "Figures", _figures(charts(rows, summary.class_distribution))),
+        ("figures", "Figures", figures(charts(rows, summary.class_distribution))),
         ("pictures", "Pictures of components", _pictures(pictures or {})),
         ("protocol", "Protocol", _protocol(summary)),
         ("rounds", "Rounds", rounds_tables(rows)),
@@ -74,30 +71,15 @@ def write_report(
         ("ledger", "Privacy ledger", _ledger(ledger)),
         ("run", "What ran", _what_ran(summary)),
     ]
-    links = "".join(f'<a href="#{key}">{text(title)}</a>' for key, title, body in sections if body)
-    page = [
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        f"<title>{text(summary.name)} · fedplug report</title>",
-        f"<style>{files('fedplug_lab').joinpath('report.css').read_text('utf-8')}</style>\n</head>\n<body>\n<header>",
-        f'<p class="eyebrow">fedplug report</p><h1>{text(summary.name)}</h1>{_byline(summary, rows)}',
-        f'<nav aria-label="Sections">{links}</nav></header>\n<main>',
+    top = [
         _banner(rows, planned),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
         f"<p>{text(ledger.get('verdict') or 'No verdict: the ledger of this run holds none.')}</p>",
         *(f"<p><strong>{text(label)}:</strong> {text(sentence)}</p>" for label, sentence in headlines),
         "</section>",
         _key_numbers(rows, planned, summary.resumed),
-        *(f'<section id="{key}"><h2>{text(title)}</h2>\n{body}</section>' for key, title, body in sections if body),
-        "</main>\n<footer>Written by fedplug. This file is complete in itself: it loads nothing and runs no script."
-        "</footer>\n</body>\n</html>\n",
     ]
-    path = Path(run_dir) / "report.html"
-    draft = path.with_suffix(".html.new")
-    draft.write_text("\n".join(page), encoding="utf-8", errors="replace")
-    os.replace(draft, path)
-    return path
+    return write_page(Path(run_dir) / "report.html", "report", summary.name, _byline(summary, rows), top, sections)
 
 
 def rewrite_report(run_dir: Path) -> Path:
@@ -169,24 +151,10 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
 # ---- sections
 
 
-def _figures(drawn: Sequence[Chart]) -> str:
-    return f'<div class="figures">{"".join(map(_figure, drawn))}</div>' if drawn else ""
-
-
 def _pictures(pictures: Mapping[str, Mapping[str, Any]]) -> str:
     more = len(pictures) - DRAWN
     rest = f"<p>{more} more pictures are in figures.json.</p>" if more > 0 else ""
-    return _figures(picture_charts(pictures)) + rest
-
-
-def _figure(chart: Chart) -> str:
-    keys = "".join(
-        f'<li><span class="key {kind}" style="--c:{colour}"></span>{text(label)}</li>'
-        for label, colour, kind in chart.legend
-    )
-    return (f'<figure id="figure-{chart.key}"{" class=wide" if chart.wide else ""}><h3>{text(chart.title)}</h3>'
-            f'<ul class="legend">{keys}</ul>{chart.svg}'
-            f"<figcaption>{text(chart.alt)} {text(chart.note)}</figcaption></figure>\n")  # fmt: skip
+    return figures(picture_charts(pictures)) + rest
 
 
 def _protocol(summary: Summary) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,31 @@ GROUP = "fedplug_lab.section"
 
 Column = tuple[str, Callable[["Result"], float | None], Callable[[float], str]]
 """Title, the number of a run, and the number as text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """What one attack by one adversary took from a run, in the form that took more.
+
+    Attributes:
+        attack: its name, with its adversary.
+        metric: what it is judged by.
+        value: that number, the mean over the targets; None where it applied to none.
+        guess: what the best trivial guess reaches, in the same number; None where there is none.
+        guessed_by: which guess that is.
+        lower_is_worse: whether a low number means that more leaked.
+        succeeded: the share of successes among the targets that it applied to; None where it applied to none.
+        targets: how many it applied to.
+    """
+
+    attack: str
+    metric: str
+    value: float | None
+    guess: float | None
+    guessed_by: str
+    lower_is_worse: bool
+    succeeded: float | None
+    targets: int
 
 
 class Section:
@@ -42,6 +68,14 @@ class Section:
     def record(self, run_dir: Path) -> dict[str, Any]:
         """What the line of a sweep keeps of a run in `Result.added[key]`, as plain data; empty for nothing."""
         return {}
+
+    def leaks(self, record: Mapping[str, Any]) -> Sequence[Leak]:
+        """What leaked from a run, from what `record` kept of it."""
+        return ()
+
+    def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
+        """Whether the recipe wants something done with the run that is not there yet."""
+        return False
 
     def columns(self, results: Sequence[Result]) -> Iterable[Column]:
         """Columns of the table of a sweep, made from what `record` kept of each run that did not fail."""

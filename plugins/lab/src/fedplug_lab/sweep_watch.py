@@ -12,7 +12,40 @@ from fedplug.api.rows import Row
 from fedplug.console.display import say
 
 
-class SweepWatch:
+class Notes:
+    """Hears a run that nobody watches, and keeps what was to be said.
+
+    Attributes:
+        noted: the notes.
+    """
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        """The plan is in the run's report."""
+
+    def phase(self, round: int, phase: str, done: int, total: int) -> None:
+        """Nobody looks."""
+
+    def round_done(self, row: Row) -> None:
+        """Rows are in the run's folder."""
+
+    def note(self, text: str) -> None:
+        """Kept, to be said with the result."""
+        self.noted.append(text)
+
+    def finish(self, rows: Any, verdict: str, pages: Any, run_dir: Path) -> None:
+        """The sweep prints the result itself."""
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        """The sweep says how to go on."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SweepWatch(Notes):
     """What a person sees of one run of a sweep: a line that says how it goes, and in the end how it went.
 
     Args:
@@ -23,15 +56,13 @@ class SweepWatch:
     """
 
     def __init__(self, stream: TextIO, title: str, rounds: int, quiet: bool) -> None:
+        super().__init__()
         self._stream, self._title, self._rounds, self._quiet = stream, title, rounds, quiet
         self._live = stream.isatty() and not quiet
         self._drawn = 0.0
         self._open = False  # the title stands in the last line, without an end
         if not quiet:
             self._show_title()
-
-    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        """The plan is in the run's report."""
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
         """In a terminal, the title's line says where the run is; a few times a second at most."""
@@ -40,9 +71,6 @@ class SweepWatch:
             text = f"{self._title}  round {round} of {self._rounds}, {phase}"
             self._print(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", end="")
 
-    def round_done(self, row: Row) -> None:
-        """Rows are in the run's folder."""
-
     def note(self, text: str) -> None:
         """Below the title, which is then repeated with the result."""
         if self._live:
@@ -50,15 +78,6 @@ class SweepWatch:
         else:
             self._print(f"\n  note: {text}" if self._open else f"{self._title}  note: {text}")
         self._open = False
-
-    def finish(self, rows: Any, verdict: str, pages: Any, run_dir: Path) -> None:
-        """The sweep prints the result itself."""
-
-    def interrupted(self, round: int, run_dir: Path) -> None:
-        """The sweep says how to go on."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def result(self, text: str, always: bool = False) -> None:
         """Ends the line with what came of the run."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug_lab.records import Result
-from fedplug_lab.sections import Column, Section
+from fedplug_lab.sections import Column, Leak, Section
 from fedplug_lab.tables import render, table, text
 
 from fedplug_attacks.workshop.display import is_stronger, summary_rows, tried
@@ -412,7 +412,10 @@ class Attacks(Section):
             size = row.get("probe_batch_size")
             when = f" round {row['round']}" if several else ""
             name = f"{row['attack']} {row['adversary']}{when}" + (f" probe {size}" if size else "")
-            entry = found.setdefault(name, {"headline": row["headline_metric"][0], "guess": row["baselines"]})
+            metric, better = row["headline_metric"]
+            entry = found.setdefault(name, {"headline": metric, "better": better, "guess": row["baselines"]})
+            if row["headline"]:
+                entry["stronger"] = row["form"]
             tried = row["targets"] - row["not_applicable"]
             entry[row["form"]] = {
                 **{metric: mean for metric, (mean, _) in row["metrics"].items()},
@@ -420,6 +423,26 @@ class Attacks(Section):
                 "succeeded": row["succeeded"] / tried if tried else None, "seconds": row["seconds"],
             }  # fmt: skip
         return found
+
+    def leaks(self, record: Mapping[str, Any]) -> list[Leak]:
+        """Each attack by each adversary, in its stronger form, beside the best trivial guess."""
+        found = []
+        for name, entry in record.items():
+            metric, low = str(entry["headline"]), entry.get("better") == "low"
+            outcome = units.mapping(entry, str(entry.get("stronger", "adaptive")))
+            reached = trivial_guesses({"baselines": entry["guess"]}, metric)
+            best = (min if low else max)(reached, key=lambda guess: reached[guess], default="")
+            found.append(
+                Leak(
+                    name, metric_title(metric), outcome.get(metric), reached.get(best), best, low,
+                    outcome.get("succeeded"), int(outcome.get("applicable", 0)),
+                )
+            )  # fmt: skip
+        return found
+
+    def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
+        """Whether the recipe has attacks that were not made, or not to their end."""
+        return bool(units.mapping(recipe, "attack").get("attacks")) and not (run_dir / "attacks" / SUMMARY).is_file()
 
     def columns(self, results: Sequence[Result]) -> Iterator[Column]:
         """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""

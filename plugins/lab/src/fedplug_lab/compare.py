@@ -1,0 +1,177 @@
+"""`fedplug compare`: runs what is not there yet, and sets the runs side by side in a table and a page.
+
+A comparison leaves a folder with `compare.html` and its table as CSV, JSON, LaTeX and Markdown beside the runs. Runs
+below the folder of runs that are complete and of the same recipe and seed are used, those that were cut off go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import SetupError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.option_errors import closest
+from fedplug.runs.execution import INTERRUPTED, Execution
+from fedplug.runs.folder import write_text
+from fedplug.runs.machine import command_line, resolve_device
+from fedplug.runs.settings import Settings
+
+from fedplug_lab.comparable import warnings
+from fedplug_lab.compare_formats import FORMATS, print_table
+from fedplug_lab.compare_page import write_compare_page
+from fedplug_lab.compare_table import columns, reasons, verdicts_of
+from fedplug_lab.compared import Compared, Shelf, of_combinations, of_folders
+from fedplug_lab.contest import Contest, is_comparison, of_recipes, read_contest, runs_of
+from fedplug_lab.records import at_work
+from fedplug_lab.runner import Runner
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command line asks for besides what to compare.
+
+    Attributes:
+        baseline: the name of the one that the others are set against; empty for that of the file, or the first.
+        seeds: of all recipes; those of the file, or the recipes' own, if empty.
+        sets: `path=value` for every recipe.
+        jobs: how many run at a time.
+        dry_run: only checks, and says what is missing.
+        format: print the table as `csv`, `json`, `latex` or `markdown`; empty: for people.
+    """
+
+    baseline: str = ""
+    seeds: Sequence[int] = ()
+    sets: Sequence[str] = ()
+    jobs: int = 1
+    dry_run: bool = False
+    format: str = ""
+
+
+def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Catalog | None = None) -> int:
+    """Compares recipes, the recipes of one comparison file, or runs that are there; gives the exit code.
+
+    Args:
+        what: recipes, one comparison file, or run folders.
+        settings: of this machine; `output` is where runs are looked for and made.
+        asked: the rest of the command line.
+        catalog: the components on offer; those installed if None.
+
+    Raises:
+        RecipeError: a comparison file, or any recipe, is wrong; nothing has run.
+        CheckpointError: a folder holds no run that can be read.
+        SetupError: what is given does not go together, or this machine lacks something; nothing has run.
+    """
+    if asked.format and asked.format not in FORMATS:
+        raise SetupError(f"--format {asked.format}: {closest(asked.format, FORMATS)}")
+    settings = settings.replace({"quiet": True}) if asked.format else settings
+    folders = [path for path in what if path.is_dir()]
+    if folders:
+        return _of_runs(folders, what, settings, asked)
+    contest = _contest(what)
+    seeds = tuple(asked.seeds) or contest.seeds
+    if len({*seeds}) < len(seeds):
+        raise SetupError("--seeds: a seed is given twice; it would run twice alike")
+    contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
+    catalog = catalog or Catalog.discover()
+    runs = runs_of(contest, asked.sets, catalog)
+    names = list(dict.fromkeys(one.case for one in runs))
+    _require_baseline(contest.baseline, names)
+    Execution(runs[0].recipe, settings.output, settings, catalog)  # what would stop every run is found before the first
+    shelf = Shelf(settings.output, [one.recipe.digest for one in runs])
+    if asked.dry_run:
+        for number, one in enumerate(runs, 1):
+            where = f"  there: {shelf.found[one.recipe.digest]}" if shelf.is_done(one) else ""
+            print(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){where}")
+        return 0
+    resolve_device(settings.device)
+    with at_work(settings.output / f"compare-{contest.title}", "compare"):
+        # Whoever asks for a format wants nothing else on the standard output.
+        with contextlib.redirect_stdout(sys.stderr if asked.format else sys.stdout):
+            for note in shelf.notes:
+                print(f"note: {note}")
+            runner = Runner(runs, shelf, settings, catalog, asked.jobs)
+            if not runner.run():
+                done = sum(map(shelf.is_done, runs))
+                print(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
+                return INTERRUPTED
+        everyone = of_combinations(runs, shelf.found)
+        code = runner.tell_failures()
+        if len(everyone) < 2 or contest.baseline not in ("", *(each.name for each in everyone)):
+            raise SetupError("there is nothing to compare: of all but one recipe, or of the baseline, no run succeeded")
+        _show(contest, everyone, settings, asked)
+    return code
+
+
+def _contest(what: Sequence[Path]) -> Contest:
+    """What the arguments say.
+
+    Raises:
+        RecipeError: a comparison file is wrong.
+        SetupError: a comparison file beside something else, or one recipe alone.
+    """
+    files = [path for path in what if is_comparison(path)]
+    if len(files) == len(what) == 1:
+        return read_contest(files[0])
+    if files:
+        raise SetupError(f"{files[0]} is a comparison of its own; give it alone, or recipes without it")
+    if len(what) < 2:
+        raise SetupError(f"{what[0]} alone cannot be compared; name two recipes or more, or a comparison file")
+    return of_recipes(what)
+
+
+def _of_runs(folders: Sequence[Path], what: Sequence[Path], settings: Settings, asked: Asked) -> int:
+    """Compares runs that are there."""
+    if others := [path for path in what if path not in folders]:
+        raise SetupError(f"{others[0]} is no folder, and the others are: compare recipes, or runs, not both")
+    given = {"--seeds": asked.seeds, "--set": asked.sets, "--dry-run": asked.dry_run}
+    if ignored := [name for name, value in given.items() if value]:
+        raise SetupError(f"{ignored[0]} changes nothing about runs that are there; leave it out")
+    everyone = of_folders(folders)
+    if len(everyone) < 2:
+        raise SetupError(f"all of these runs are of one protocol, {everyone[0].name}; name runs of two or more")
+    names = [each.name for each in everyone]
+    _require_baseline(asked.baseline, names)
+    title = "-".join(dict.fromkeys(each.one.summary.name for each in everyone))[:60]
+    contest = Contest(f"runs-{title}", "", asked.baseline, (), ())
+    with at_work(settings.output / f"compare-{contest.title}", "compare"):
+        _show(contest, everyone, settings, asked)
+    return 0
+
+
+def _require_baseline(name: str, names: Sequence[str]) -> None:
+    if name and name not in names:
+        raise SetupError(f"the baseline {name!r} is not among what is compared; {closest(name, names)}")
+
+
+def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, asked: Asked) -> None:
+    """Prints the table and writes the files."""
+    baseline = next((each for each in everyone if each.name == contest.baseline), everyone[0])
+    table, warned = columns(everyone, baseline), warnings(everyone)
+    about: Mapping[str, Any] = {
+        "title": contest.title, "question": contest.question, "baseline": baseline.name, "warnings": warned,
+        "command": command_line(),
+    }  # fmt: skip
+    folder = settings.output / f"compare-{contest.title}"
+    for file, write in FORMATS.values():
+        write_text(folder / file, write(table, everyone, about))
+    page = write_compare_page(folder / "compare.html", everyone, table, about)
+    if asked.format:
+        print(FORMATS[asked.format][1](table, everyone, about), end="")
+        return
+    if contest.question:
+        print(contest.question)
+    print_table(table)
+    for each in everyone:
+        for verdict in verdicts_of(each):
+            print(f"{each.name}: {verdict}")
+    for warning in warned:
+        print(f"not comparable: {warning}")
+    if not settings.quiet:
+        for reason in reasons([column for column in table if column.brief]):
+            print(f"no number: {reason}")
+    print(f"page: {page}")

@@ -1,0 +1,215 @@
+"""What is compared: names, and the finished runs of each, read from their folders."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import CheckpointError
+from fedplug.api.rows import Row
+from fedplug.recipe.catalog import Catalog
+from fedplug.runs.files import read_ledger, read_rows, read_summary
+from fedplug.runs.summary import Summary
+
+from fedplug_lab.grid import SEED, Combination, short_names
+from fedplug_lab.records import Line, Result, result_of, resumable
+from fedplug_lab.sections import sections_of_plugins
+
+_APART = ("name", "description", SEED)  # of runs that differ in nothing else, the protocol is the same
+_DIFFERENCES = 3  # so many are in a name
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OneRun:
+    """A run that is compared, as its folder has it."""
+
+    folder: Path
+    rows: Sequence[Row]
+    ledger: Mapping[str, Any]
+    summary: Summary
+    result: Result
+
+    @property
+    def seed(self) -> int:
+        """That of its recipe."""
+        return int(self.summary.recipe[SEED])
+
+    @property
+    def planned(self) -> int:
+        """How many rounds its recipe has."""
+        return int(self.summary.recipe["rounds"])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compared:
+    """One of those that are compared: its name, and its runs, at least one, by seed."""
+
+    name: str
+    runs: Sequence[OneRun]
+
+    @property
+    def by_seed(self) -> dict[int, OneRun]:
+        """Its runs."""
+        return {run.seed: run for run in self.runs}
+
+    @property
+    def one(self) -> OneRun:
+        """Its first run, for what all of them have in common."""
+        return self.runs[0]
+
+
+def open_run(folder: Path) -> OneRun:
+    """Reads what a run left behind.
+
+    Raises:
+        CheckpointError: it is no run folder, or a file in it is missing or damaged.
+    """
+    if not (folder / "recipe.yaml").is_file():
+        inside = sorted(file.parent.name for file in folder.glob("*/recipe.yaml"))
+        more = f"; there are runs in it, such as {folder / inside[0]}" if inside else ""
+        raise CheckpointError(f"{folder} is no run folder: it has no recipe.yaml{more}")
+    rows = read_rows(folder)
+    if not rows:
+        raise CheckpointError(f"{folder} has no finished round; go on with it first: fedplug resume {folder}")
+    summary = read_summary(folder)
+    if not {SEED, "rounds", "data"} <= summary.recipe.keys():
+        raise CheckpointError(f"{folder / 'summary.json'} holds no whole recipe; put it back as the run wrote it")
+    return OneRun(folder, rows, read_ledger(folder), summary, result_of(folder))
+
+
+def of_folders(folders: Sequence[Path]) -> list[Compared]:
+    """Runs that are there, those of one protocol together: they differ in their seeds alone.
+
+    Several protocols of one name are told apart by what they set otherwise.
+
+    Raises:
+        CheckpointError: holds what is wrong with each folder; or two runs are of one recipe and seed.
+    """
+    opened: list[OneRun] = []
+    problems: list[str] = []
+    for folder in folders:
+        try:
+            opened.append(open_run(folder))
+        except CheckpointError as error:
+            problems.append(str(error))
+    known: dict[str, Path] = {}
+    for run in opened:
+        if (other := known.setdefault(run.summary.digest, run.folder)) is not run.folder:
+            problems.append(f"{run.folder} and {other} are of one recipe and seed; name one of them")
+    if problems:
+        raise CheckpointError("\n".join(problems))
+    groups: dict[str, list[OneRun]] = {}
+    for run in opened:
+        plain = {key: value for key, value in run.summary.recipe.items() if key not in _APART}
+        groups.setdefault(run.summary.name + json.dumps(plain, sort_keys=True), []).append(run)
+    return [Compared(name, runs) for name, runs in zip(_names([*groups.values()]), groups.values(), strict=True)]
+
+
+def of_combinations(runs: Sequence[Combination], found: Mapping[str, Path]) -> list[Compared]:
+    """The runs of each recipe that are there, by digest; a recipe without any is left out."""
+    groups: dict[str, list[OneRun]] = {}
+    for one in runs:
+        if folder := found.get(one.recipe.digest):
+            groups.setdefault(one.case, []).append(open_run(folder))
+    return [Compared(name, members) for name, members in groups.items()]
+
+
+def _names(groups: Sequence[Sequence[OneRun]]) -> list[str]:
+    """A name of its own for each group."""
+    names = [group[0].summary.name for group in groups]
+    flat = [dict(_flat(group[0].summary.recipe)) for group in groups]
+    made = []
+    for name, own in zip(names, flat, strict=True):
+        alike = [other for other, its in zip(flat, names, strict=True) if its == name]
+        differing = [path for path in dict.fromkeys(path for other in alike for path in other)
+                     if path not in _APART and len({repr(other.get(path)) for other in alike}) > 1]  # fmt: skip
+        short = short_names(differing)
+        made.append(" ".join([name, *(f"{short[path]}={own.get(path)}" for path in differing[:_DIFFERENCES])]))
+    return [name if made.count(name) == 1 else f"{name} ({group[0].folder.name})"
+            for name, group in zip(made, groups, strict=True)]  # fmt: skip
+
+
+def _flat(data: Any, before: str = "") -> list[tuple[str, Any]]:
+    if isinstance(data, Mapping | list) and data:
+        items = data.items() if isinstance(data, Mapping) else enumerate(data)
+        return [pair for key, value in items for pair in _flat(value, f"{before}{key}.")]
+    return [(before[:-1], data)]
+
+
+class Shelf:
+    """The runs below a folder: those that are complete count, those that were cut off go on.
+
+    Args:
+        folder: with run folders in it, or in folders in it; need not exist.
+        wanted: digests of the recipes of which runs are looked for.
+
+    Attributes:
+        found: folders of complete runs, by digest; of several the last one.
+        notes: of runs that would have counted, why they do not.
+    """
+
+    def __init__(self, folder: Path, wanted: Sequence[str]) -> None:
+        self.folder, self.found, self.notes = folder, dict[str, Path](), list[str]()
+        self._lines: dict[str, Line] = {}
+        self._others: list[Path] = []
+        files = [file for pattern in ("*/recipe.yaml", "*/*/recipe.yaml") for file in folder.glob(pattern)]
+        for file in sorted(files, key=lambda file: _started(file.parent)):
+            self._look(file.parent, {*wanted})
+
+    def _look(self, folder: Path, wanted: set[str]) -> None:
+        digest = _digest(folder)
+        if digest is not None and digest not in wanted:
+            return
+        try:
+            if digest is not None and is_whole(run := open_run(folder)):
+                self.found[digest] = folder
+                name, relative = run.summary.name, str(folder.relative_to(self.folder))
+                self._lines[digest] = Line(digest, name, {}, run.seed, relative, run.summary.resumed, run.result)
+                return
+        except CheckpointError as error:
+            self.notes.append(f"not used: {error}")
+        self._others.append(folder)
+
+    def is_done(self, one: Combination) -> bool:
+        """Whether there is a complete run of it."""
+        return one.recipe.digest in self.found
+
+    def of(self, one: Combination) -> Line | None:
+        """What is known of it."""
+        return self._lines.get(one.recipe.digest)
+
+    def add(self, line: Line) -> None:
+        """Takes note of a run; its folder is the record."""
+        self._lines[line.digest] = line
+        if line.result is not None:
+            self.found[line.digest] = self.folder / line.run
+
+    def unfinished(self, catalog: Catalog) -> dict[str, Path]:
+        """Folders of runs that were cut off, by digest."""
+        return resumable(self._others, catalog)
+
+
+def is_whole(run: OneRun) -> bool:
+    """Whether a run has all rounds, and all that its recipe wants done with it afterwards."""
+    recipe = run.summary.recipe
+    return len(run.rows) == run.planned and not any(
+        section.is_awaited(run.folder, recipe) for section in sections_of_plugins()
+    )
+
+
+def _digest(folder: Path) -> str | None:
+    """Of a run's recipe, as it wrote it at its end; None where it did not come that far."""
+    try:
+        return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["digest"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _started(folder: Path) -> tuple[str, str]:
+    """When a run began, as the name of its folder says, for sorting."""
+    stamp = re.search(r"\d{8}-\d{6}(-\d+)?$", folder.name)
+    return stamp[0] if stamp else "", str(folder)

@@ -1,0 +1,64 @@
+"""What the pages of this plugin have in common: one HTML file that loads nothing, and figures with their captions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from fedplug_lab.canvas import Chart
+from fedplug_lab.tables import text
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def write_page(
+    path: Path, kind: str, name: str, byline: str, top: Sequence[str], sections: Sequence[tuple[str, str, str]]
+) -> Path:
+    """Writes a page, whole or not at all.
+
+    Args:
+        path: of the file.
+        kind: what kind of page it is, such as `report`.
+        name: its heading.
+        byline: below the heading, as HTML.
+        top: before the sections, as HTML.
+        sections: id, heading and HTML of each; one without HTML is left out.
+
+    Returns:
+        The path.
+    """
+    links = "".join(f'<a href="#{key}">{text(title)}</a>' for key, title, body in sections if body)
+    page = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        f"<title>{text(name)} · fedplug {kind}</title>",
+        f"<style>{files('fedplug_lab').joinpath('report.css').read_text('utf-8')}</style>\n</head>\n<body>\n<header>",
+        f'<p class="eyebrow">fedplug {kind}</p><h1>{text(name)}</h1>{byline}',
+        f'<nav aria-label="Sections">{links}</nav></header>\n<main>',
+        *top,
+        *(f'<section id="{key}"><h2>{text(title)}</h2>\n{body}</section>' for key, title, body in sections if body),
+        "</main>\n<footer>Written by fedplug. This file is complete in itself: it loads nothing and runs no script."
+        "</footer>\n</body>\n</html>\n",
+    ]
+    draft = path.with_suffix(".html.new")
+    draft.write_text("\n".join(page), encoding="utf-8", errors="replace")
+    os.replace(draft, path)
+    return path
+
+
+def figures(drawn: Sequence[Chart]) -> str:
+    """The figures, two in a row."""
+    return f'<div class="figures">{"".join(map(_figure, drawn))}</div>' if drawn else ""
+
+
+def _figure(chart: Chart) -> str:
+    keys = "".join(
+        f'<li><span class="key {kind}" style="--c:{colour}"></span>{text(label)}</li>'
+        for label, colour, kind in chart.legend
+    )
+    return (f'<figure id="figure-{chart.key}"{" class=wide" if chart.wide else ""}><h3>{text(chart.title)}</h3>'
+            f'<ul class="legend">{keys}</ul>{chart.svg}'
+            f"<figcaption>{text(chart.alt)} {text(chart.note)}</figcaption></figure>\n")  # fmt: skip

@@ -1,0 +1,489 @@
+"""`fedplug compare`: which runs it makes and uses, what its numbers mean, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import CheckpointError, RecipeError, SetupError
+from fedplug.cli.main import main
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.round.protocol import Protocol
+from fedplug.runs.settings import Settings
+from fedplug_lab.comparable import warnings
+from fedplug_lab.compare import Asked, compare
+from fedplug_lab.compare_figures import charts, front_of
+from fedplug_lab.compare_formats import to_csv, to_json, to_latex, to_markdown
+from fedplug_lab.compare_page import write_compare_page
+from fedplug_lab.compare_table import columns, reasons
+from fedplug_lab.compared import Compared, OneRun, Shelf, of_folders
+from fedplug_lab.contest import is_comparison, read_contest, runs_of
+from fedplug_lab.intervals import Difference, paired, spread_of, student_t
+from fedplug_lab.leakage import leakage_table, worst_of
+from fedplug_lab.records import result_of
+from row_toys import a_row, a_summary
+from toy_components import recipe_of, toy_catalog
+
+VERDICT = "NO DP: <b>all</b> of it | 100% of coordinates_released"
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return toy_catalog()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(output=tmp_path / "runs", device="cpu")
+
+
+@pytest.fixture
+def recipes(tmp_path: Path) -> list[Path]:
+    """Two protocols with a push in place of training."""
+    files = []
+    for name, scale in (("small", 0.01), ("large", 0.5)):
+        files.append(tmp_path / f"{name}.yaml")
+        plain = recipe_of(name=name, rounds=2, train={"use": "toy.push", "scale": scale})
+        files[-1].write_text(yaml_source.dump(plain), encoding="utf-8")
+    return files
+
+
+def compared_json(settings: Settings, title: str = "small-large") -> dict[str, Any]:
+    return dict(json.loads((settings.output / f"compare-{title}/compare.json").read_text()))
+
+
+# ---- intervals
+
+
+def test_student_t_is_that_of_tables() -> None:
+    known = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 10: 2.2281, 30: 2.0423, 120: 1.9799}
+    assert {n: round(student_t(0.95, n), 4) for n in known} == known
+    assert student_t(0.99, 4) == pytest.approx(4.6041, abs=1e-4)
+
+
+def test_a_difference_is_taken_seed_by_seed() -> None:
+    # Differences -0.1, 0.0, -0.2: mean -0.1, deviation 0.1, t(2) = 4.3027.
+    found = paired({1: 0.4, 2: 0.6, 3: 0.5, 9: 0.9}, {1: 0.5, 2: 0.6, 3: 0.7, 8: 0.1})
+    reach = 4.302652729749 * 0.1 / math.sqrt(3)
+    assert found.count == 3
+    assert (found.mean, found.low, found.high) == pytest.approx((-0.1, -0.1 - reach, -0.1 + reach))
+
+
+def test_with_one_seed_or_equal_differences_no_interval_is_claimed() -> None:
+    assert paired({1: 0.5, 2: None}, {1: 0.25, 2: 0.5}) == Difference(0.25, None, None, 1)
+    assert paired({1: 0.3, 2: 0.4}, {1: 0.1, 2: 0.2}) == Difference(pytest.approx(0.2), None, None, 2), "all alike"
+    assert paired({1: math.nan}, {1: 0.5}) == Difference(None, None, None, 0)
+    assert paired({1: 0.5}, {2: 0.5}) == Difference(None, None, None, 0)
+    assert spread_of([None, math.nan]) is None
+
+
+# ---- running
+
+
+def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
+    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    assert compare(recipes, settings, Asked(seeds=[1, 2]), catalog) == 0
+    shown = capsys.readouterr().out
+    assert [line.split(":")[0] for line in shown.splitlines()[:4]] == [
+        "1/4 small seed=1", "2/4 small seed=2", "3/4 large seed=1", "4/4 large seed=2"
+    ]  # fmt: skip
+    folder = settings.output / "compare-small-large"
+    assert {file.suffix for file in folder.iterdir()} == {".html", ".csv", ".json", ".tex", ".md", ".lock"}
+    found = compared_json(settings)
+    small, large = found["protocols"]
+    for each in (small, large):
+        accuracies = [run["accuracy"] for run in each["runs"]]
+        assert each["numbers"]["accuracy"]["mean"] == pytest.approx(sum(accuracies) / 2)
+        (run_dir,) = {Path(run["folder"]) for run in each["runs"] if run["seed"] == 1}
+        assert each["verdicts"] == [json.loads((run_dir / "ledger.json").read_text())["verdict"]]
+        assert f"{each['name']}: {each['verdicts'][0]}" in shown
+    gaps = [b["accuracy"] - s["accuracy"] for b, s in zip(large["runs"], small["runs"], strict=True)]
+    mean, reach = sum(gaps) / 2, 12.7062 * abs(gaps[0] - gaps[1]) / 2
+    against = large["numbers"]["difference"]
+    assert (against["mean"], against["low"], against["high"], against["n"]) == pytest.approx(
+        (mean, mean - reach, mean + reach, 2), rel=1e-4
+    )
+    # All is there now; nothing is run again, also with another baseline.
+    monkeypatch.setattr(Protocol, "round", lambda *_: pytest.fail("a run that is there was run again"))
+    assert compare(recipes[::-1], settings, Asked(seeds=[2, 1], baseline="small"), catalog) == 0
+    assert "4 of 4 are done already" in capsys.readouterr().out
+    assert compared_json(settings, "large-small")["baseline"] == "small"
+    assert compare(recipes, settings, Asked(seeds=[1, 2], dry_run=True), catalog) == 0
+    assert capsys.readouterr().out.count("  there: ") == 4
+
+
+def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
+    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    whole, rounds = Protocol.round, list[tuple[str, int]]()
+
+    def stops(protocol: Protocol, round: int) -> None:
+        if protocol.recipe.name == "large" and round == 1:
+            raise KeyboardInterrupt
+        whole(protocol, round)
+
+    def watched(protocol: Protocol, round: int) -> None:
+        rounds.append((protocol.recipe.name, round))
+        whole(protocol, round)
+
+    monkeypatch.setattr(Protocol, "round", stops)
+    assert compare(recipes, settings, Asked(), catalog) == 130
+    assert "Interrupted; 1 of 2 runs are complete. The same command goes on." in capsys.readouterr().out
+    assert not (settings.output / "compare-small-large/compare.html").exists()
+    monkeypatch.setattr(Protocol, "round", watched)
+    assert compare(recipes, settings, Asked(), catalog) == 0
+    assert rounds == [("large", 1)]
+
+
+def test_several_jobs_give_the_same_numbers(recipes: list[Path], settings: Settings, catalog: Catalog) -> None:
+    assert compare(recipes, settings, Asked(jobs=2), catalog) == 0
+    at_once = compared_json(settings)
+    alone = settings.replace({"output": settings.output.with_name("alone")})
+    assert compare(recipes, alone, Asked(), catalog) == 0
+    for one, other in zip(at_once["protocols"], compared_json(alone)["protocols"], strict=True):
+        assert [run["accuracy"] for run in one["runs"]] == [run["accuracy"] for run in other["runs"]]
+
+
+def test_a_failed_run_leaves_the_others_and_is_said(
+    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    whole = Protocol.round
+
+    def breaks(protocol: Protocol, round: int) -> None:
+        if protocol.recipe.name == "large":
+            raise RuntimeError("the toy broke")
+        whole(protocol, round)
+
+    monkeypatch.setattr(Protocol, "round", breaks)
+    with pytest.raises(SetupError, match="there is nothing to compare"):
+        compare(recipes, settings, Asked(), catalog)
+    printed = capsys.readouterr()
+    assert "2/2 large seed=7: failed: RuntimeError: the toy broke" in printed.out
+    assert "1 of 2 runs failed" in printed.err
+
+
+def test_a_format_is_all_that_is_printed(
+    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(recipes, settings, Asked(format="csv"), catalog) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["protocol"] for row in rows] == ["small", "large"]
+    with pytest.raises(SetupError, match="--format cvs: did you mean csv"):
+        compare(recipes, settings, Asked(format="cvs"), catalog)
+
+
+# ---- runs that are there
+
+
+def test_runs_are_grouped_by_protocol_and_told_apart_by_what_they_set(
+    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sets in ((), ("train.scale=0.2",)):
+        assert compare(recipes, settings, Asked(seeds=[1, 2], sets=sets), catalog) == 0
+    folders = [file.parent for file in settings.output.glob("*/recipe.yaml")]
+    names = {each.name: sorted(each.by_seed) for each in of_folders(folders)}
+    assert names == {f"{name} scale={scale}": [1, 2]
+                     for name, scale in (("small", 0.01), ("small", 0.2), ("large", 0.5), ("large", 0.2))}  # fmt: skip
+    capsys.readouterr()
+    assert compare(folders, settings, Asked(baseline="small scale=0.2")) == 0
+    assert "against small scale=0.2" in capsys.readouterr().out
+    for asked, expected in (
+        (Asked(baseline="small"), "the baseline 'small' is not among what is compared"),
+        (Asked(seeds=[1]), "--seeds changes nothing about runs that are there"),
+    ):
+        with pytest.raises(SetupError, match=expected):
+            compare(folders, settings, asked)
+    with pytest.raises(SetupError, match="compare recipes, or runs, not both"):
+        compare([folders[0], recipes[0]], settings, Asked())
+    with pytest.raises(SetupError, match="all of these runs are of one protocol"):
+        compare(folders[:1], settings, Asked())
+    # Damage is said of all folders at once, and a damaged run is no run to use.
+    (folders[0] / "metrics.jsonl").write_text("{}\n")
+    (folders[1] / "summary.json").unlink()
+    with pytest.raises(CheckpointError, match=r"(?s)metrics.jsonl, line 1, is damaged.*summary.json cannot be read"):
+        compare(folders, settings, Asked())
+    with pytest.raises(CheckpointError, match=r"is no run folder.*there are runs in it, such as"):
+        compare([settings.output], settings, Asked())
+    digest = json.loads((folders[0] / "summary.json").read_text())["digest"]
+    shelf = Shelf(settings.output, [digest])
+    assert not shelf.found
+    assert "is damaged" in shelf.notes[0]
+    again = shutil.copytree(folders[2], settings.output / "copy-20200101-000000")
+    with pytest.raises(CheckpointError, match="are of one recipe and seed; name one of them"):
+        of_folders([folders[2], again])
+
+
+# ---- what is refused
+
+
+def test_mistakes_of_all_recipes_are_reported_at_once_before_anything_runs(
+    recipes: list[Path], settings: Settings, catalog: Catalog
+) -> None:
+    recipes[0].write_text(recipes[0].read_text().replace("std.mean", "std.mena"))
+    recipes[1].write_text(recipes[1].read_text().replace("rounds: 2", "rounds: -2"))
+    with pytest.raises(RecipeError) as caught:
+        compare([*recipes, recipes[0].with_name("none.yaml")], settings, Asked(seeds=[1, 2]), catalog)
+    found = "\n".join(caught.value.problems)
+    assert "small.yaml:" in found
+    assert "did you mean std.mean?" in found
+    assert "large.yaml:" in found
+    assert "none.yaml: cannot read the recipe: there is no such file" in found
+    assert len(caught.value.problems) == 3
+    assert not settings.output.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (Asked(baseline="smal"), "the baseline 'smal' is not among what is compared; did you mean small?"),
+        (Asked(seeds=[1, 1]), "--seeds: a seed is given twice"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    recipes: list[Path], settings: Settings, catalog: Catalog, asked: Asked, expected: str
+) -> None:
+    with pytest.raises(SetupError, match=re.escape(expected)):
+        compare(recipes, settings, asked, catalog)
+    assert not settings.output.exists()
+
+
+def test_names_and_recipes_are_each_there_once(recipes: list[Path], settings: Settings, catalog: Catalog) -> None:
+    with pytest.raises(RecipeError, match="both go by the name 'small'; give one of them another name"):
+        compare([recipes[0], recipes[0]], settings, Asked(), catalog)
+    with pytest.raises(SetupError, match="alone cannot be compared; name two recipes or more"):
+        compare(recipes[:1], settings, Asked(), catalog)
+    with pytest.raises(RecipeError, match=r"--set train.foo: unknown option 'foo'"):
+        compare(recipes, settings, Asked(sets=["train.foo=1"]), catalog)
+
+
+# ---- comparison files
+
+
+def comparison(folder: Path, text: str) -> Path:
+    file = folder / "question.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_comparison_file_names_recipes_changes_and_seeds(
+    tmp_path: Path, recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = comparison(tmp_path, (
+        "question: Does it push?\nbaseline: b\nseeds: [3]\nset: {rounds: 1, train.scale: 0.1}\n"
+        "recipes:\n  - small.yaml\n  - {recipe: small.yaml, name: b, set: {train.scale: 0.2}}\n"
+    ))  # fmt: skip
+    assert is_comparison(file)
+    assert not is_comparison(recipes[0])
+    runs = runs_of(read_contest(file), ["min_clients=3"], catalog)
+    assert [(one.case, one.recipe.seed, one.recipe.rounds, one.recipe.min_clients) for one in runs] == [
+        ("small", 3, 1, 3), ("b", 3, 1, 3)
+    ]  # fmt: skip
+    assert [one.recipe.train.options.scale for one in runs] == [0.1, 0.2]  # type: ignore[attr-defined]
+    assert compare([file], settings, Asked(), catalog) == 0
+    assert "Does it push?" in capsys.readouterr().out
+    found = compared_json(settings, "question")
+    assert (found["question"], found["baseline"]) == ("Does it push?", "b")
+    assert found["protocols"][0]["missing"]["difference"].startswith("one seed in common")
+    with pytest.raises(SetupError, match="is a comparison of its own; give it alone"):
+        compare([file, recipes[0]], settings, Asked(), catalog)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("recipes: []", "recipes must be a list of two or more"),
+        ("recipes: [small.yaml]", "recipes must be a list of two or more"),
+        ("question: why?", "recipes must be a list of two or more"),
+        ("{recipes: [a.yaml, small.yaml]}", "question.yaml:1:12: there is no recipe"),
+        ("{recipes: [{name: x}, small.yaml]}", "an entry is a path, or {recipe: path"),
+        ("{recipes: [{recipe: small.yaml, nam: x}, small.yaml]}", "unknown key 'nam'; did you mean name?"),
+        ("{recipes: [small.yaml, large.yaml], seed: [1]}", "unknown key 'seed'; did you mean seeds?"),
+        ("{recipes: [small.yaml, large.yaml], seeds: [a]}", "seeds=['a'] must be a list of whole numbers >= 0"),
+        ("{recipes: [small.yaml, large.yaml], seeds: [1, 1]}", "a seed is given twice"),
+        ("{recipes: [small.yaml, large.yaml], set: 5}", "set must map paths to values"),
+        ("{recipes: [small.yaml, large.yaml], set: {seed: 5}}", "the seeds of a comparison are the list `seeds`"),
+        ("{recipes: [small.yaml, large.yaml], question: 5}", "question must be text"),
+    ],
+)
+def test_a_comparison_file_that_is_wrong_says_where_and_what(
+    tmp_path: Path, recipes: list[Path], text: str, expected: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_contest(comparison(tmp_path, text))
+    assert [problem for problem in caught.value.problems if expected in problem], caught.value.problems
+
+
+# ---- what the numbers say
+
+
+def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = None, **changes: Any) -> OneRun:
+    """A run as its folder might have it."""
+    folder = folder / f"{name}-{seed}"
+    folder.mkdir(parents=True)
+    recipe = {
+        "name": name, "seed": seed, "rounds": rounds, "data": {"use": "std.digits", "clients": 2, "partition": None},
+        "model": {"use": "std.mlp"}, "train": {"use": "std.sgd", "epochs": 5}, **changes.pop("recipe", {}),
+    }  # fmt: skip
+    ledger = {"verdict": VERDICT, "unit": "client", "delta": 1e-5, **changes.pop("ledger", {})}
+    summary = a_summary(name=name, recipe=recipe, digest=f"{name}-{seed}", **changes.pop("summary", {}))
+    rows = [a_row(r, **{"accuracy": 0.5 + seed / 10, **changes}) for r in range(1, 4)]
+    (folder / "recipe.yaml").touch()
+    (folder / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
+    (folder / "ledger.json").write_text(json.dumps(ledger))
+    (folder / "summary.json").write_text(summary.to_json())
+    for file in folder.iterdir():
+        os.utime(file, (1.0, 1.0))
+    found = OneRun(folder, rows, ledger, summary, result_of(folder))
+    found.result.added = {"attacks": attacks} if attacks else {}
+    return found
+
+
+ZERO_OUT = {"aggregator": {"zero_out": {"epsilon_exact": 3.0}}, "released_model": {"epsilon": "none", "reason": "bare"}}
+
+
+def texts(everyone: Sequence[Compared], key: str) -> list[str]:
+    return [cell.text for column in columns(everyone, everyone[0]) if column.key == key for cell in column.cells]
+
+
+def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_path: Path) -> None:
+    one = Compared("one", [
+        a_run(tmp_path, "one", 1, ledger={"views": ZERO_OUT}, epsilon=2.0, epsilon_prices="noised"),
+        a_run(tmp_path, "one", 2, ledger={"views": {"aggregator": {"zero_out": {"epsilon_exact": 4.0}}}}, epsilon=1.0),
+    ])  # fmt: skip
+    two = Compared("two", [a_run(tmp_path, "two", 1, epsilon=None), a_run(tmp_path, "two", 2, epsilon=math.nan)])
+    everyone = [one, two]
+    assert texts(everyone, "epsilon") == ["2.000 (noised)", "–"]
+    assert texts(everyone, "epsilon_aggregator") == ["4.000", "–"]
+    assert texts(everyone, "epsilon_released_model") == ["–", "–"]
+    assert texts(everyone, "verdict") == [VERDICT, VERDICT]
+    assert texts(everyone, "difference") == ["baseline", "+0.000 n=2"]
+    said = reasons(columns(everyone, one))
+    assert "epsilon, two: its ledger prices nothing, since no zone has noise that counts" in said
+    assert "ε model, one: bare" in said
+    assert "ε model, two: its ledger says nothing of this view" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"recipe": {"data": {"use": "std.images", "clients": 2, "partition": None}}}, "data: std.digits in a; std.im"),
+        ({"recipe": {"data": {"use": "std.digits", "clients": 9, "partition": None}}}, "clients and their data: 2 cli"),
+        ({"recipe": {"train": {"use": "std.sgd", "epochs": 1}}}, "local work: 3 rounds x 5 epochs in a; 3 rounds x 1"),
+        ({"recipe": {"train": {"use": "toy"}}}, "3 rounds of toy, which counts no epochs in b"),
+        ({"recipe": {"model": {"use": "std.cnn"}}}, "model: std.mlp in a; std.cnn in b"),
+        ({"recipe": {"rounds": 9}}, "b, seed 1: 3 of 9 rounds; fedplug resume"),
+        ({"ledger": {"unit": "record"}}, "unit of epsilon: client in a; record in b. Epsilons are not of one kind."),
+        ({"ledger": {"adjacency": "add"}}, "adjacency: nothing stated in a; add in b"),
+        ({"ledger": {"delta": 1e-3}}, "delta: 1e-05 in a; 0.001 in b. Epsilons do not compare."),
+        ({"ledger": {"trust": "central"}}, "who is trusted: nothing stated in a; central in b"),
+        ({"summary": {"device": "cuda:0"}}, "machine: engine local on cpu in a; engine local on cuda:0 in b. Seconds"),
+        ({"summary": {"versions": {"fedplug": "9"}}}, "versions: fedplug 0.1.0 and 9"),
+    ],
+)
+def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    a, b = (Compared(name, [a_run(tmp_path, name, 1, **own)]) for name, own in (("a", {}), ("b", changes)))
+    assert warnings([a, a]) == []
+    assert [warning for warning in warnings([a, b]) if expected in warning], warnings([a, b])
+
+
+def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Path) -> None:
+    a = Compared("a", [a_run(tmp_path, "a", seed) for seed in (1, 2)])
+    b = Compared("b", [a_run(tmp_path, "b", 1)])
+    (seeds,) = warnings([a, b])
+    assert seeds == "seeds: a has 1, 2; b has 1. Differences are over the seeds that both have, means over all."
+    for run, (began, ended) in zip([*a.runs, *b.runs], [(100, 200), (200, 300), (250, 400)], strict=True):
+        os.utime(run.folder / "recipe.yaml", (began, began))
+        os.utime(run.folder / "metrics.jsonl", (ended, ended))
+    assert "machine: some of the runs went on at the same time. Seconds do not compare." in warnings([a, b])
+
+
+def leaked(mse: float, share: float | None) -> dict[str, Any]:
+    return {"toy.copy server": {
+        "headline": "mse", "better": "low", "stronger": "naive",
+        "guess": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
+        "naive": {"mse": mse, "succeeded": share, "applicable": 4}, "adaptive": {"mse": 9.0, "succeeded": 0.0},
+    }}  # fmt: skip
+
+
+def test_leakage_is_the_stronger_form_beside_the_best_trivial_guess(tmp_path: Path) -> None:
+    found = ((1, 0.2, 0.25), (2, 0.001, 1.0))
+    one = Compared("one", [a_run(tmp_path, "one", seed, attacks=leaked(mse, share)) for seed, mse, share in found])
+    two, three = Compared("two", [a_run(tmp_path, "two", 1)]), Compared("three", [
+        a_run(tmp_path, "three", 1, attacks=leaked(0.1, None))])  # fmt: skip
+    worst = worst_of(one)
+    assert worst is not None
+    assert (worst.value, worst.guess, worst.guessed_by, worst.succeeded) == (0.001, 0.08, "mean image", 1)
+    assert texts([one, two, three], "leakage") == ["100.0% by toy.copy server", "–", "–"]
+    assert texts([one, two, three], "leaked") == ["MSE 0.001 (mean image 0.08)", "–", "–"]
+    shown = leakage_table([one, two, three])
+    for part in ("mean image 0.08", "smaller is worse", "0.101", "not tried"):
+        assert part in shown
+    assert "attacks: not the same ones were made (1 on one, 0 on two)" in " ".join(warnings([one, two]))
+
+
+def test_the_front_is_who_nobody_beats_in_both() -> None:
+    points = {"cheap": (1.0, 0.5), "good": (9.0, 0.9), "bad": (9.0, 0.4), "same": (1.0, 0.5), "none": (math.inf, 0.9)}
+    assert front_of(points) == ["cheap", "same", "good"]
+
+
+def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) -> None:
+    everyone = [Compared(name, [a_run(tmp_path, name, seed, attacks=leaked(0.1, 0.5)) for seed in (1, 2)])
+                for name in ("a_b & <i>", "b|c")]  # fmt: skip
+    table = columns(everyone, everyone[0])
+    about = {"title": "x", "question": "Why <b>?", "baseline": "a_b & <i>", "warnings": ["w & w"], "command": "fedplug"}
+    page = write_compare_page(tmp_path / "compare.html", everyone, table, about).read_text()
+    assert "<i>" not in page
+    assert "<b>" not in page
+    assert "NO DP: &lt;b&gt;all&lt;/b&gt; of it | 100% of coordinates_released" in page
+    assert [chart.key for chart in charts(everyone)] == ["front", "curves", "accuracy-bytes", "bytes", "seconds"]
+    for chart in charts(everyone):
+        assert chart.svg in page
+    rows = list(csv.DictReader(io.StringIO(to_csv(table, everyone, about))))
+    assert [(row["protocol"], row["verdict"]) for row in rows] == [("a_b & <i>", VERDICT), ("b|c", VERDICT)]
+    assert [float(row["accuracy_mean"]) for row in rows] == pytest.approx([0.65, 0.65])
+    plain = json.loads(to_json(table, everyone, about))
+    assert [run["leaks"][0]["attack"] for run in plain["protocols"][0]["runs"]] == ["toy.copy server"] * 2
+    markdown, latex = to_markdown(table, everyone, about), to_latex(table, everyone, about)
+    assert "| b\\|c | 1, 2 |" in markdown
+    assert "* b\\|c: NO DP: &lt;b>all&lt;/b> of it" in markdown
+    assert r"a\_b \& $<$i$>$ & 1, 2" in latex
+    assert len({line.count(" & ") for line in latex.splitlines() if line.endswith(r"\\") and "a\\_b" not in line}) == 1
+
+
+def test_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y"):
+        (tmp_path / f"{name}.yaml").write_text(yaml_source.dump(recipe_of(name=name, rounds=1)), encoding="utf-8")
+
+    def fedplug(*words: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])
+        return int(main() or 0)
+
+    assert fedplug("compare", "x.yaml", "y.yaml", "--seeds", 1, 2, "--dry-run") == 0
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "1/4 x seed=1", "2/4 x seed=2", "3/4 y seed=1", "4/4 y seed=2"
+    ]  # fmt: skip
+    assert not (tmp_path / "runs").exists(), "a dry run leaves nothing behind"
+    assert fedplug("compare", "x.yaml", "y.yaml", "--seeds", "two") == 2
+    assert fedplug("compare") == 2
+    assert fedplug("compare", "x.yaml", "z.yaml") == 1
+    assert "z.yaml: cannot read the recipe: there is no such file" in capsys.readouterr().err
