@@ -16,8 +16,9 @@ import math
 import multiprocessing
 import os
 import signal
+import socket
+import struct
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
@@ -51,20 +52,22 @@ class Worker:
             target=serve, args=(theirs, job, number, client_ids, dict(os.environ)), name=name, daemon=True
         )
         self._timeout, self._silent = job.timeout, ""
+        if job.timeout:
+            _limit(self.pipe, job.timeout)
         self.until = self._deadline("start")
         self.process.start()
         theirs.close()
 
     def send(self, command: str, argument: str, data: bytes) -> None:
         """Sends a command; the time for its answer begins."""
-        with self._not_for_ever(self._seconds(command)):
+        with self._passing():
             self.pipe.send_bytes(codec.encode([command, argument]))
             self.pipe.send_bytes(data)
         self.until = self._deadline(command)
 
     def receive(self) -> bytes:
         """The answer that has begun to arrive; raises EOFError or OSError if the worker ends in the middle of it."""
-        with self._not_for_ever(self._seconds("deliver")):
+        with self._passing():
             return self.pipe.recv_bytes()
 
     def expect_done(self, command: str) -> None:
@@ -105,18 +108,24 @@ class Worker:
         return time.monotonic() + self._seconds(command)
 
     @contextlib.contextmanager
-    def _not_for_ever(self, seconds: float) -> Iterator[None]:
-        """Inside, a message passes through the pipe, which blocks this thread if the other end has stopped."""
-        if seconds == math.inf:
-            yield
-            return
-        timer = threading.Timer(seconds, self.end)
-        timer.daemon = True
-        timer.start()
+    def _passing(self) -> Iterator[None]:
+        """Inside, a message passes through the pipe; a worker that stops in the middle of it is ended."""
         try:
             yield
-        finally:
-            timer.cancel()
+        except BlockingIOError:
+            self.end()
+            raise
+
+
+def _limit(pipe: Connection, seconds: int) -> None:
+    """From here on, reading and writing at this end raise BlockingIOError if nothing moves for so long.
+
+    The kernel keeps the time, since a thread that does would take longer than many a message.
+    """
+    with socket.socket(fileno=os.dup(pipe.fileno())) as end:  # the same socket, and its options are its own
+        end.setblocking(True)  # whatever `socket.setdefaulttimeout` says
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
 
 
 def answering(workers: dict[Connection, Worker]) -> list[Connection]:
