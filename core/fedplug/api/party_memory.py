@@ -146,6 +146,7 @@ class ServerMemory(PartyMemory):
         zone_sizes: scalars of each zone in the last round that was charged, mean over the uploads; empty before.
         secret_cohort: whether nothing in that round showed who took part; None before.
         vectors: float32 (P,), the global model of each group as far as the server knows it; empty where it has none.
+        short: how many rounds in a row, the last one among them, fell short of clients.
     """
 
     weights: dict[int, _Weight] = field(default_factory=dict)
@@ -154,3 +155,4 @@ class ServerMemory(PartyMemory):
     zone_sizes: dict[str, _Size] = field(default_factory=dict)
     secret_cohort: bool | None = None
     vectors: _Vectors = field(default_factory=dict)
+    short: _Count = 0
