@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from charge_toys import noised, paid
+from fedplug import hookimpl
 from fedplug.api.errors import PartyLost, TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
@@ -17,7 +17,17 @@ from fedplug.round.sampling import sample
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from run_toys import resume, rows_of, start
-from toy_components import UNANIMOUS, initial_vector, paraaegis, recipe_of, run_protocol, toy_catalog
+from toy_components import (
+    UNANIMOUS,
+    AskAgain,
+    initial_vector,
+    paraaegis,
+    pushed,
+    recipe_of,
+    run_protocol,
+    toy_catalog,
+    weights_of,
+)
 
 PUSH = {"use": "toy.push"}
 
@@ -144,16 +154,39 @@ def test_a_run_that_was_ended_pays_for_its_last_round_again(tmp_path: Path) -> N
     plain = {**noised(), "rounds": 6}
     plain["protect"]["noised"] = [broken([1, 2, 3]), *plain["protect"]["noised"]]
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    for attempt in (1, 2):
-        with pytest.raises(TooFewClients, match="3 rounds in a row"):
-            if attempt == 1:
-                run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
-            else:
-                resume(folder)
-        (folder,) = tmp_path.iterdir()
-        assert paid(folder) == [1, 2, 3, *[4] * attempt]
-        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert ["skipped" in row for row in rows] == [False, True, True][: len(rows)]
+    with pytest.raises(TooFewClients, match="3 rounds in a row"):
+        run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+    (folder,) = tmp_path.iterdir()
+    assert paid(folder) == [1, 2, 3, 4]
+    with pytest.raises(TooFewClients, match="3 rounds in a row"):
+        resume(folder)
+    assert paid(folder) == [1, 2, 3, 4, 4]
+    assert ["skipped" in row for row in rows_of(folder)] == [False, True, True]
+
+
+@pytest.mark.parametrize("rounds", [[1], [1, 2, 3]])
+def test_a_sum_that_too_few_help_to_open_costs_its_zone_the_round(
+    monkeypatch: pytest.MonkeyPatch, rounds: list[int]
+) -> None:
+    def postprocess(self: AskAgain, block: Any, ctx: Any) -> Any:
+        if ctx.round in rounds:
+            raise TooFewClients(f"round {ctx.round + 1}: 1 of 4 clients answered with their shares")
+        return block
+
+    monkeypatch.setattr(AskAgain, "postprocess", hookimpl(postprocess))
+    plain = recipe_of(train=PUSH, rounds=5, postprocess={"clear": ["toy.ask_again"]})
+    if len(rounds) == 3:
+        with pytest.raises(TooFewClients, match=r"round 4: 1 of 4 clients answered.*3 rounds in a row"):
+            run_protocol(plain)
+        return
+    outcome = run_protocol(plain)
+    assert outcome.protocol.server.remembered.short == 0
+    assert [row.clients.answered for row in outcome.rows] == [4] * 5
+    assert "round 2: zone clear is skipped: 1 of 4 clients answered with their shares" in outcome.notes
+    weights, expected = weights_of(outcome), initial_vector(plain)
+    for round in (0, 2, 3, 4):
+        expected = expected + sum(w * pushed(expected, 7, c, round) for c, w in weights.items()) / sum(weights.values())
+    assert np.allclose(outcome.vector, expected, atol=1e-6)
 
 
 def test_groups_that_round_1_forms_are_not_waited_for() -> None:

@@ -31,7 +31,7 @@ class Skips:
 
     def __init__(self, recipe: Recipe, server: Server, office: PostOffice) -> None:
         self.recipe, self.server, self.office = recipe, server, office
-        self._last = -1  # the last round that fell short
+        self.last = -1  # the last round that fell short
 
     def fell_short(self, error: TooFewClients) -> str:
         """Counts a round that fell short, once; gives the reason without those of single clients.
@@ -46,15 +46,15 @@ class Skips:
             raise error
         if self.recipe.groups and not memory.groups:
             raise error
-        if round != self._last:
+        if round != self.last:
             short, most = memory.short + 1, min(MOST, self.recipe.rounds)
             if short >= most:
                 count = f" {short} rounds in a row fell short, and the run waits for no more." if short > 1 else ""
                 raise TooFewClients(f"{error}{count}") from error
-            memory.short, self._last = short, round
+            memory.short, self.last = short, round
         return one_line(str(error).removeprefix(f"round {round + 1}: ").partition(". Dropped out: ")[0], 300)
 
     def held(self, round: int) -> None:
         """A round has come to its end; it ends the row of those before, unless some of its clients were missing."""
-        if round != self._last:
+        if round != self.last:
             self.server.remembered.short = 0
