@@ -45,7 +45,7 @@ from fedplug.api import codec  # fmt: skip
 from fedplug.api.events import Events, RoundClosed
 from fedplug.api.rows import Row
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
-from fedplug.engines.base import Engine, Job
+from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
 from fedplug.privacy.ledger import Ledger
@@ -629,8 +629,9 @@ class Outcome:
 
 
 def build(
-    plain: Mapping[str, Any], engine: str = "local", *, workers: int = 2, server_plain: Mapping[str, Any] | None = None
-) -> tuple[Watched, Engine, Notes]:
+    plain: Mapping[str, Any], engine: str = "local", *, workers: int = 2,
+    server_plain: Mapping[str, Any] | None = None, timeout: int = TIMEOUT,
+) -> tuple[Watched, Engine, Notes]:  # fmt: skip
     """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
     catalog = toy_catalog()
     recipe = Recipe.from_plain(server_plain or plain, catalog)
@@ -641,8 +642,9 @@ def build(
     data, public = load_data(recipe, components, None)
     model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
     job = Job(
-        parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout
-    )
+        parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout,
+        timeout=timeout,
+    )  # fmt: skip
     running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     ledger = ledger_of(recipe, composition, model.layout)
     events = Events()

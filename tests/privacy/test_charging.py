@@ -70,20 +70,20 @@ def test_a_zone_that_was_empty_before_the_cut_counts_as_the_whole_model(
 def test_uploads_of_a_round_that_fails_are_in_the_ledger_and_paid_once_more_on_resuming(tmp_path: Path) -> None:
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
     plain = noised(min_clients=3)
-    plain["protect"]["noised"].append({"use": "toy.fail", "clients": [0, 1], "rounds": [1]})
+    plain["protect"]["noised"].append({"use": "toy.fail", "clients": [0, 1], "rounds": [1, 2, 3]})
     with pytest.raises(TooFewClients):
         run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
-    assert paid(folder) == [1, 2]
+    assert paid(folder) == [1, 2, 3, 4]
     with pytest.raises(TooFewClients):
         run_command.resume(folder, settings, catalog=catalog)
-    assert paid(folder) == [1, 2, 2]
+    assert paid(folder) == [1, 2, 3, 4, 4]
 
 
 def test_a_first_round_that_fails_counts_every_zone(tmp_path: Path) -> None:
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
     fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [0]}
-    plain = recipe_of("clear", [fail], min_clients=3)
+    plain = recipe_of("clear", [fail], min_clients=3, rounds=1)
     with pytest.raises(TooFewClients):
         run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()

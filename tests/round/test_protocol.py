@@ -154,9 +154,11 @@ def test_a_ballot_that_cannot_be_right_is_not_counted(case: str) -> None:
     assert not [m for m in outcome.sent("client:1", round=0) if "fedplug.protect" in calls_of(m)]
 
 
-def test_too_few_ballots_end_the_run_before_anything_is_uploaded() -> None:
-    with pytest.raises(TooFewClients, match=r"3 clients are left, min_clients is 4.*its ballot is NoneType"):
-        tampered(paraaegis(min_clients=4), with_value(None), phase="negotiate")
+def test_too_few_ballots_cost_the_round_before_anything_is_uploaded() -> None:
+    outcome = tampered(paraaegis(min_clients=4), with_value(None), phase="negotiate")
+    assert [row.skipped for row in outcome.rows] == ["3 clients are left, min_clients is 4", ""]
+    assert "its ballot is NoneType" in outcome.rows[0].clients.dropped[1]
+    assert not [m for m in outcome.sent(round=0) if m.sender == "server" and "fedplug.protect" in calls_of(m)]
 
 
 # -- drop-outs ---------------------------------------------------------------------------------------------------------
@@ -196,11 +198,12 @@ def test_a_client_that_raises_in_every_round_stops_nobody() -> None:
 
 
 def test_too_few_clients_names_the_reasons() -> None:
-    fail = {"use": "toy.fail", "clients": [0, 1, 3], "rounds": [1]}
+    fail = {"use": "toy.fail", "clients": [0, 1, 3], "rounds": [1, 2, 3]}
     with pytest.raises(TooFewClients) as caught:
-        run_protocol(recipe_of(rounds=3, score_parameters=[fail]))
+        run_protocol(recipe_of(rounds=5, score_parameters=[fail]))
     message = str(caught.value)
-    assert "round 2: 1 clients are left, min_clients is 2" in message
+    assert "round 4: 1 clients are left, min_clients is 2" in message
+    assert message.endswith("3 rounds in a row fell short, and the run waits for no more.")
     assert "RuntimeError: the toy broke" in message
     assert "(client 0, 1, 3)" in message
 

@@ -69,7 +69,7 @@ class Refusal(ClientError):
 
 
 class TooFewClients(FedplugError):
-    """Fewer than `min_clients` clients answered."""
+    """Fewer clients answered than a round, or what a component does in it, needs; the round is skipped."""
 
 
 class ProtectionError(FedplugError):

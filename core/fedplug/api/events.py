@@ -143,7 +143,7 @@ class Released(Event):
 
     Attributes:
         charged: the clients that were asked for an upload.
-        weights: of those whose upload is in the sums.
+        weights: of those whose upload is in the sums; empty in a round that is skipped after uploads came.
         zone_sizes: scalars of each zone, mean over the uploads.
         contributors: for each zone that was opened, the fewest clients behind any of its values.
         exposed: whether something beside the values shows who took part.
@@ -166,6 +166,8 @@ class RoundClosed(Event):
         answered: whose upload is in the sums.
         seconds: of the server's own work, by phase; `open` at the key server, `wall` by the clock on the wall.
         own: of the server's own work in all.
+        groups: group -> all its clients.
+        skipped: why it released nothing; empty where it did.
     """
 
     round: int
@@ -173,6 +175,8 @@ class RoundClosed(Event):
     answered: Sequence[int]
     seconds: Mapping[str, float]
     own: float
+    groups: Mapping[str, Sequence[int]]
+    skipped: str = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

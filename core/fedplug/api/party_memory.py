@@ -147,6 +147,7 @@ class ServerMemory(PartyMemory):
         secret_cohort: whether nothing in that round showed who took part; None before.
         vectors: float32 (P,), the global model of each group as far as the server knows it; empty where it has none.
         repeated: rounds of which uploads were asked for more than once, since the run was cut off in between.
+        short: how many rounds in a row, the last one among them, fell short of clients.
     """
 
     weights: dict[int, _Weight] = field(default_factory=dict)
@@ -156,3 +157,4 @@ class ServerMemory(PartyMemory):
     secret_cohort: bool | None = None
     vectors: _Vectors = field(default_factory=dict)
     repeated: list[_Count] = field(default_factory=list)
+    short: _Count = 0

@@ -106,6 +106,7 @@ class Row(Record):
         train_loss: mean over the clients' local training, in nats.
         client_accuracy: by client, of the global model on test data with the class mix of its training data.
         clients: who took part.
+        skipped: why the round released nothing, and the model stayed; empty where it did not.
         zones: share of the model in each zone, mean over the clients; None where nobody said.
         seconds: by phase, summed over the parties.
         wall_seconds: of the round by the clock on the wall.
@@ -140,6 +141,7 @@ class Row(Record):
     epsilon: Number | None
     mask_churn: Number | None
     log: dict[Text, Number]
+    skipped: Text = ""
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
     epsilon_prices: Text = ""
     level_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)

@@ -18,6 +18,7 @@ from fedplug.cli.options import (
     RecordWire,
     Resident,
     Sets,
+    Timeout,
     With,
     Without,
     Workers,
@@ -59,6 +60,7 @@ def run_recipe(
     engine: Engine = None,
     workers: Workers = None,
     resident: Resident = None,
+    timeout: Timeout = None,
     device: Device = None,
     output: Output = None,
     data: Data = None,
@@ -69,7 +71,7 @@ def run_recipe(
 ) -> None:
     """Run a protocol and write what happened to a new folder."""
     settings = settings_of(
-        engine=engine, workers=workers, resident=resident, device=device, output=output, data=data,
+        engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output, data=data,
         record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import functions
@@ -86,6 +88,7 @@ def resume(
     engine: Engine = None,
     workers: Workers = None,
     resident: Resident = None,
+    timeout: Timeout = None,
     device: Device = None,
     data: Data = None,
     record_wire: RecordWire = None,
@@ -95,8 +98,8 @@ def resume(
 ) -> None:
     """Continue a run that was interrupted, from its last checkpoint."""
     settings = settings_of(
-        engine=engine, workers=workers, resident=resident, device=device, data=data, record_wire=record_wire,
-        quiet=quiet, listeners=listeners, muted=muted,
+        engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, data=data,
+        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import functions
 

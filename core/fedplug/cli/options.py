@@ -25,6 +25,13 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes, for engines
 Resident = Annotated[
     int | None, typer.Option(metavar="N", help="Clients in memory at a time; the others are on disk. Default: all.")
 ]
+Timeout = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), cpu, cuda, cuda:1, ...")]
 Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
 Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
@@ -46,15 +53,16 @@ def settings_of(**changes: Any) -> Any:
         SetupError: a value that cannot be.
     """
     from fedplug.api.errors import SetupError
-    from fedplug.runs.settings import Settings
+    from fedplug.runs.settings import OF_PROCESSES, Settings
 
     settings = Settings.load()
     for key in ("listeners", "muted"):  # beside those of the config file
         if changes.get(key) is not None:
             changes[key] = (*getattr(settings, key), *changes[key])
     settings = settings.replace(changes)
-    if changes.get("workers") is not None and settings.engine == "local":
-        raise SetupError(f"--workers {changes['workers']} changes nothing with --engine local; add --engine processes")
+    for key in OF_PROCESSES if settings.engine == "local" else ():
+        if changes.get(key) is not None:
+            raise SetupError(f"--{key} {changes[key]} changes nothing with --engine local; add --engine processes")
     return settings
 
 

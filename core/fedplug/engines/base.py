@@ -13,6 +13,10 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.world import World
 
+TIMEOUT = 1800
+"""Seconds that a party may take for an answer, unless the settings say otherwise. Training may be long; who has
+longer rounds says so."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -29,6 +33,7 @@ class Job:
         world: of the recipe, for clients in this very process; it travels to no other.
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
         resident: how many clients may be in memory, of all; None: all of them.
+        timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
     """
 
     recipe: dict[str, Any]
@@ -41,6 +46,7 @@ class Job:
     world: World | None = None
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
     resident: int | None = None
+    timeout: int = TIMEOUT
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""
@@ -59,7 +65,7 @@ class Engine(Protocol):
 
     def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
         """Delivers each message to its address and yields (address, reply) as replies arrive; a party whose process
-        ended yields `PartyLost`."""
+        ended, or that has not answered after `Job.timeout` seconds, yields `PartyLost`."""
 
     def save(self, folder: Path) -> None:
         """Has every party write its own state into the folder; no state passes through the server."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedplug.api.context import Server
 from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
 from fedplug.api.errors import of_component
-from fedplug.api.events import Asking, Events, MessageUncovered, Released, RoundStarted, SumWithheld
+from fedplug.api.events import Asking, Events, MessageUncovered, Released, RoundClosed, RoundStarted, SumWithheld
 from fedplug.api.folded import released
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
@@ -45,6 +45,7 @@ class Charging:
         self.recipe, self.composition, self.server = recipe, composition, server
         self.ledger, self.size = ledger, size
         self.owed: tuple[int, list[int]] | None = None
+        self._begun: int | None = None  # the round that has begun and has released nothing so far
 
     def subscribe(self, events: Events) -> None:
         """From here on, enters what happens into the ledger.
@@ -55,6 +56,7 @@ class Charging:
         events.subscribe(RoundStarted, self._check)
         events.subscribe(Asking, self._asking)
         events.subscribe(Released, self._released, first=True)
+        events.subscribe(RoundClosed, self._closed, first=True)
         events.subscribe(MessageUncovered, self._uncovered, first=True)
         events.subscribe(SumWithheld, self._withheld, first=True)
 
@@ -91,7 +93,27 @@ class Charging:
             accounts=self.accounts(event.round, self.server.remembered.accounts if secret else event.charged),
             unstated=self.unstated(event.round),
         )
-        self.owed = None
+        self.owed = self._begun = None
+
+    def _closed(self, event: RoundClosed) -> None:
+        """Charges a round that was skipped after it had begun, as far as it is not in the ledger yet.
+
+        That it was skipped is for everybody to see, and follows from who was in it and dropped out: the cohort is no
+        secret any more, also where nobody was asked to upload yet.
+        """
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        if self.owed is not None:
+            round, charged = self.owed
+            self.server.remembered.secret_cohort = False
+            known = self.server.remembered.zone_sizes
+            self._unseen(self.ledger, round, charged, self.releases(round) if known else self.recipe.protect)
+            self.owed = None
+        elif self.amplified(begun):
+            self.ledger.record(
+                begun, charged=(), zone_sizes={}, total=self.size, releases={}, contributors={}, weights={}
+            )
 
     def _check(self, event: RoundStarted) -> None:
         """Checks that what a round is about to release costs what the ledger takes it for; before anybody is asked.
@@ -104,6 +126,7 @@ class Charging:
         stated += [(f"the ballots of {name}", effects) for name, effects in self.composition.ballots(ctx)]
         for _, problem in curve_problems(stated, self.ledger.curves):
             raise Misplaced(f"round {event.round + 1}: {problem}")
+        self._begun = event.round
 
     def ballots(self, round: int) -> dict[str, list[Release]]:
         """What clients send with noise before their uploads, by the name under which the ledger keeps it."""

@@ -20,7 +20,8 @@ from fedplug.recipe.yaml_source import KeyPath, Source
 if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
 
-_MACHINE = ("engine", "workers", "resident", "device", "output", "record_wire")  # people look for these in the recipe
+_MACHINE = ("engine", "workers", "resident", "timeout", "device", "output", "record_wire")
+"""Settings that people look for in the recipe."""
 
 
 @dataclasses.dataclass

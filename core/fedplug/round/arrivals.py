@@ -101,6 +101,11 @@ class Arrivals:
         """The sums of a group by zone, when nobody will answer any more."""
         return self._groups[group].close()
 
+    def sizes(self) -> dict[str, float]:
+        """Scalars of each zone, mean over the uploads that are in the sums so far."""
+        zones, count = self.composition.recipe.zones, max(1, len(self.arrived))
+        return {zone: sum(upload.sizes.get(zone, 0) for upload in self.arrived.values()) / count for zone in zones}
+
     def leave_out(self, client_id: int, reason: str) -> None:
         """Drops a client whose upload cannot be summed with the others."""
         self.office.drop(client_id, reason)

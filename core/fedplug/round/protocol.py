@@ -39,11 +39,12 @@ from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.arrivals import Arrivals
-from fedplug.round.buffers import mean_of_buffers
 from fedplug.round.contexts import make_context
+from fedplug.round.delivering import Delivery
 from fedplug.round.sampling import sample
 from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
+from fedplug.round.skipping import Skips
 from fedplug.round.steps import Steps
 from fedplug.round.sums import Sums
 from fedplug.round.uncovered import uncovered
@@ -57,6 +58,7 @@ from fedplug.wire.server_clock import ServerClock
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from fedplug.api.model import Model
+    from fedplug.api.types import Block
 
 T = TypeVar("T")
 
@@ -94,7 +96,9 @@ class Protocol:
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients, events)
         self.key_server = KeyServerLine(self.office)
-        self.sums = Sums(recipe, composition, self.steps, self.office, self.key_server, events)
+        self.skips = Skips(recipe, self.server, self.office)
+        self.sums = Sums(recipe, composition, self.steps, self.office, self.key_server, events, self.skips)
+        self.delivery = Delivery(self.sums, self.server_model)
         self.rules = UploadRules(recipe, composition, layout.size, model.get_buffers())
 
     def run(self, first_round: int = 0) -> None:
@@ -120,85 +124,95 @@ class Protocol:
         self.begin(round, "negotiate")
         ctx = self.context(round)
         cohort = self.cohort(sample(self.recipe, self.client_ids, round))
-        asked, groups = cohort.client_ids, cohort.groups
+        asked = cohort.client_ids
         if len(asked) < self.recipe.min_clients:
-            self._skip(round, asked, clock)
+            drawn = f"{len(asked)} clients were drawn, min_clients is {self.recipe.min_clients}"
+            self._skip(cohort, asked, drawn, clock)
             return
         self.events.tell(RoundStarted(round))
-        if round:
+        try:
+            self._plan(cohort, ctx, clock)
+            charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
+            arrivals, sums = self._collect(cohort, ctx, clock)
+        except TooFewClients as error:
+            why = self.skips.fell_short(error)
+            self.server.uploads = {}
+            self._note_uncovered(ctx)
+            self.server_model.hide()
+            self._skip(cohort, asked, why, clock)
+            return
+        arrived = arrivals.arrived
+        contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, ctx, clock)
+        self.server.uploads, self.server.cohort = {}, None
+        self._note_uncovered(ctx)
+        shares = {client_id: self.server.remembered.weights[client_id] for client_id in sorted(arrived)}
+        self.events.tell(Released(round, tuple(charged), shares, arrivals.sizes(), contributors, exposed))
+        self.server_model.hide()
+        self.skips.held(round)
+        self.events.tell(
+            RoundClosed(round, tuple(asked), tuple(sorted(arrived)), clock.seconds(), clock.own(), cohort.groups)
+        )
+
+    def _plan(self, cohort: Cohort, ctx: Context, clock: ServerClock) -> None:
+        """The cohort trains and negotiates: every client that is left has a plan.
+
+        Raises:
+            TooFewClients: fewer than `min_clients` are left.
+        """
+        asked, groups = cohort.client_ids, cohort.groups
+        if ctx.round:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
-
         if self.composition.ballots(ctx):
-            self.events.tell(Asking(round, tuple(asked), "ballots"))
+            self.events.tell(Asking(ctx.round, tuple(asked), "ballots"))
         try:
             with clock("negotiate"):
                 self._negotiate(cohort, ctx)
         finally:
             self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
-        self.events.tell(Negotiated(round, tuple(asked), groups))
+        self.events.tell(Negotiated(ctx.round, tuple(asked), groups))
         self.office.require(len(cohort))
+
+    def _collect(
+        self, cohort: Cohort, ctx: Context, clock: ServerClock
+    ) -> tuple[Arrivals, dict[str, dict[str, Block]]]:
+        """The cohort uploads: what arrived, and the sums of each group by zone, still closed.
+
+        Raises:
+            TooFewClients: fewer than `min_clients` uploads can be used. The server has seen those that came, so they
+                are entered into the ledger all the same.
+        """
         self.office.phase = "upload"
-        charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
-        self.events.tell(Asking(round, tuple(charged), "upload"))
-        members = {group: cohort.group(group) for group in cohort.groups}
-        asked_of = {group: part.client_ids for group, part in members.items()}
+        groups, charged = cohort.groups, cohort.client_ids
+        self.events.tell(Asking(ctx.round, tuple(charged), "upload"))
+        asked_of = {group: cohort.group(group).client_ids for group in groups}
         arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, ctx, clock, asked_of)
         cohort.gather(self.steps.protect, arrivals.take, arrivals.done)
-        self.events.tell(Uploaded(round, groups))
-
-        weights, arrived = self.server.remembered.weights, arrivals.arrived
-        contributors: dict[str, int] = {}
-        # Groups, positions, batch-norm statistics, and plans that follow from data or from who takes part: all of them
-        # show who takes part, whatever noise the values have.
-        shares_buffers = self.recipe.buffers == "mean"
-        exposed = shares_buffers or not self.composition.negotiation.plans.public
-        for client_id, upload in sorted(arrived.items()):
+        self.events.tell(Uploaded(ctx.round, groups))
+        for client_id, upload in sorted(arrivals.arrived.items()):
             if upload.unasked:
                 also = f"the upload of client {client_id} holds {upload.unasked}"
-                self.events.note(f"round {round + 1}: {also}; it is ignored")
-        sums = {group: arrivals.close(group) for group in members}
-        self.office.require(len(arrived))
-        for group, part in members.items():
-            replies = {client_id: arrived[client_id] for client_id in part.client_ids if client_id in arrived}
-            if len(replies) < self.recipe.min_clients:
-                if set(part.groups[group]) & set(asked):
-                    self.sums.skip(f"the sum of group {group}", f"{len(replies)} clients sent an update")
-                continue
-            self.server.cohort = part.only(sorted(replies))
-            self.server_model.show(group)
-            senders = {zone: [c for c, upload in replies.items() if zone in upload.sizes] for zone in sums[group]}
-            opened = self.sums.open(group, sums[group], senders, weights, ctx, clock, contributors)
-            self.server_model.move(group, opened)
-            exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
-            if opened:
-                buffers = None
-                if shares_buffers:
-                    theirs = {c: upload.buffers for c, upload in replies.items() if upload.buffers is not None}
-                    buffers = mean_of_buffers(theirs, weights)
-                # A client that opens a sum with its own key remembers whose uploads are in it.
-                sealed = {zone for zone, block in opened.items() if block.sealed_by not in (None, Steps.name)}
-                part.tell(self.steps.adopt, opened, buffers, group, {zone: senders[zone] for zone in sorted(sealed)})
-        self.server.uploads, self.server.cohort = {}, None
-        self._note_uncovered(ctx)
-        sizes = {
-            zone: sum(upload.sizes.get(zone, 0) for upload in arrived.values()) / len(arrived)
-            for zone in self.recipe.zones
-        }
-        shares = {client_id: weights[client_id] for client_id in sorted(arrived)}
-        self.events.tell(Released(round, tuple(charged), shares, sizes, contributors, exposed))
-        self.server_model.hide()
-        self.events.tell(RoundClosed(round, tuple(asked), tuple(sorted(arrived)), clock.seconds(), clock.own()))
+                self.events.note(f"round {ctx.round + 1}: {also}; it is ignored")
+        sizes = arrivals.sizes()  # of those too that turn out to be odd
+        try:
+            self.office.require(len(arrivals.arrived))
+            sums = {group: arrivals.close(group) for group in groups}
+            self.office.require(len(arrivals.arrived))
+        except TooFewClients:
+            if any(sizes.values()):
+                self.events.tell(Released(ctx.round, tuple(charged), {}, sizes, {}, True))
+            raise
+        return arrivals, sums
 
     def _note_uncovered(self, ctx: Context) -> None:
         for told in uncovered(self.composition, self.office, ctx):
             self.events.tell(told)
 
-    def _skip(self, round: int, asked: list[int], clock: ServerClock) -> None:
-        """A round whose sample is too small for a sum: nobody is asked, nothing is released, the model stays."""
-        least = self.recipe.min_clients
-        self.events.note(f"round {round + 1}: {len(asked)} clients were drawn, min_clients is {least}; it is skipped")
-        self.events.tell(RoundClosed(round, tuple(asked), (), clock.seconds(), clock.own()))
+    def _skip(self, cohort: Cohort, asked: list[int], why: str, clock: ServerClock) -> None:
+        """Ends a round without a sum: nothing is released, the model stays."""
+        round = self.office.round
+        self.events.note(f"round {round + 1}: {why}; it is skipped")
+        self.events.tell(RoundClosed(round, tuple(asked), (), clock.seconds(), clock.own(), cohort.groups, why))
 
     def _negotiate(self, cohort: Cohort, ctx: Context) -> None:
         """Forms groups, where the recipe says so, and has each negotiate its plans.

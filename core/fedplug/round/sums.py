@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedplug.api.blocks import fewest_in, share_divisors
-from fedplug.api.errors import ClientError, OpenedBefore, ProtectionError, Refusal
+from fedplug.api.errors import ClientError, OpenedBefore, ProtectionError, Refusal, TooFewClients
 from fedplug.api.events import SumWithheld, ZoneOpened
 from fedplug.api.folded import seal_of
 from fedplug.api.types import Block
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedplug.api.events import Events
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
+    from fedplug.round.skipping import Skips
     from fedplug.round.steps import Steps
     from fedplug.wire.key_server_line import KeyServerLine
     from fedplug.wire.post_office import PostOffice
@@ -32,6 +33,7 @@ class Sums:
         office: says which round it is.
         key_server: the line to the key server.
         events: told of sums that are opened, left out or withheld.
+        skips: counts rounds in which too few clients answer to open a sum.
     """
 
     def __init__(
@@ -42,9 +44,10 @@ class Sums:
         office: PostOffice,
         key_server: KeyServerLine,
         events: Events,
+        skips: Skips,
     ) -> None:
         self.recipe, self.composition, self.steps = recipe, composition, steps
-        self.office, self.key_server, self.events = office, key_server, events
+        self.office, self.key_server, self.events, self.skips = office, key_server, events, skips
 
     def skip(self, what: str, why: str) -> None:
         """Says that something is left out of this round, which goes on without it."""
@@ -129,6 +132,9 @@ class Sums:
                         block = borders.run(self.composition, step, block, ctx)
                     except ProtectionError as error:
                         self._close(zone, error, isinstance(error, OpenedBefore))
+                        return None
+                    except TooFewClients as error:
+                        self._close(zone, TooFewClients(self.skips.fell_short(error)), False)
                         return None
                     continue
                 try:

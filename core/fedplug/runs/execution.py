@@ -25,7 +25,7 @@ from fedplug.api.outer_roles import Extension
 from fedplug.api.types import Layout
 from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
-from fedplug.engines.base import Engine, Job
+from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -203,6 +203,7 @@ class Execution:
             world=world,
             layout=layout,
             resident=self.settings.resident,
+            timeout=TIMEOUT if self.settings.timeout is None else self.settings.timeout,
         )
         engine: Engine = self.engine_class(job)
         return engine

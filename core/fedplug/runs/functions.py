@@ -37,6 +37,7 @@ def run(
     engine: str | None = None,
     workers: int | None = None,
     resident: int | None = None,
+    timeout: int | None = None,
     device: str | None = None,
     output: Path | str | None = None,
     data: Path | str | Mapping[str, Any] | None = None,
@@ -55,7 +56,7 @@ def run(
         recipe: a file, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        engine, workers, resident, device, output, record_wire, quiet: change single settings, see `Settings`.
+        engine, workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
         data: the folder of data sets; a mapping is the recipe's section `data`.
         listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
@@ -71,8 +72,8 @@ def run(
         values, data = {"data": data, **values}, None
     _require_keys(values)
     chosen = _settings(
-        settings, engine=engine, workers=workers, resident=resident, device=device, output=output, data=data,
-        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
+        settings, engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output,
+        data=data, record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs.run import start
 
@@ -88,6 +89,7 @@ def resume(
     engine: str | None = None,
     workers: int | None = None,
     resident: int | None = None,
+    timeout: int | None = None,
     device: str | None = None,
     data: Path | str | None = None,
     record_wire: bool | None = None,
@@ -101,7 +103,8 @@ def resume(
     Args:
         folder: of the run, or the run.
         round: go back to the checkpoint after this many rounds.
-        settings, engine, workers, resident, device, data, record_wire, quiet, listeners, muted, display: as in `run`.
+        settings, engine, workers, resident, timeout, device, data, record_wire, quiet, listeners, muted, display: as
+            in `run`.
 
     Raises:
         CheckpointError: there is no run there, or its checkpoint is damaged.
@@ -110,8 +113,8 @@ def resume(
         KeyboardInterrupt: as in `run`.
     """
     chosen = _settings(
-        settings, engine=engine, workers=workers, resident=resident, device=device, data=data, record_wire=record_wire,
-        quiet=quiet, listeners=listeners, muted=muted,
+        settings, engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, data=data,
+        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import run as run_command
 
@@ -214,7 +217,7 @@ def _settings(base: Settings | None, **changes: Any) -> Settings:
     Raises:
         SetupError: a value that cannot be.
     """
-    from fedplug.runs.settings import Settings
+    from fedplug.runs.settings import OF_PROCESSES, Settings
 
     if base is not None and not isinstance(base, Settings):
         raise SetupError(f"settings={base!r} must be a fedplug.Settings; single ones are keywords: engine='processes'")
@@ -230,8 +233,9 @@ def _settings(base: Settings | None, **changes: Any) -> Settings:
         texts = (word if isinstance(word, str) else json.dumps(word, default=str) for word in words)
         changes[key] = (*getattr(settings, key), *texts)
     settings = settings.replace(changes)
-    if changes.get("workers") is not None and settings.engine == "local":
-        raise SetupError(f"workers={changes['workers']} changes nothing with engine='local'; add engine='processes'")
+    for key in OF_PROCESSES if settings.engine == "local" else ():
+        if changes.get(key) is not None:
+            raise SetupError(f"{key}={changes[key]} changes nothing with engine='local'; add engine='processes'")
     return settings
 
 
@@ -253,7 +257,9 @@ def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
         raise SetupError("\n".join(f"{key}: this is {what}; {_closest(key, sorted(keys | ours))}" for key in wrong))
 
 
-SETTINGS = ("engine", "workers", "resident", "device", "output", "data", "record_wire", "quiet", "listeners", "muted")
+SETTINGS = (
+    "engine", "workers", "resident", "timeout", "device", "output", "data", "record_wire", "quiet", "listeners", "muted"
+)  # fmt: skip
 """The settings that `run` takes as keywords."""
 
 

@@ -125,7 +125,7 @@ class Metrics:
 
     def _close_round(self, event: RoundClosed) -> None:
         """Makes the row of a round that has ended; it waits for its accuracy."""
-        self.complete({})  # of the round before, if nobody evaluated in this one
+        self.complete(event.groups)  # of the round before, if not all evaluated in this one, or nobody
         self._note_drop_outs()  # those that nobody was waiting for
         self._noted = set()
         # In the order of ids, so that sums do not depend on who answered first.
@@ -148,6 +148,7 @@ class Metrics:
             level_epsilons=self.ledger.level_epsilons(),
             mask_churn=_mean(report.churn for report in reports if report.churn is not None),
             log=self._with_server_log(means_by_name(report.log for report in reports)),
+            skipped=event.skipped,
         )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []

@@ -17,6 +17,9 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 
+OF_PROCESSES = ("workers", "timeout")
+"""Settings that change nothing where all parties are in one process: it cannot wait for itself."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -33,6 +36,9 @@ class Settings:
         muted: extensions that are for every run and are not to hear this one; in the config file `without`.
         quiet: print only warnings and the end of the run; not in the config file.
         resident: how many clients may be in memory at a time; what the others hold lies on the disk. None: all.
+        timeout: seconds that a party may take for an answer, on engines whose parties are processes of their own; one
+            that is silent for longer is out of the round, and may be back in the next. 0: no limit; None:
+            half an hour.
     """
 
     engine: str = "local"
@@ -45,6 +51,7 @@ class Settings:
     listeners: tuple[str, ...] = ()
     muted: tuple[str, ...] = ()
     resident: int | None = None
+    timeout: int | None = None
 
     @classmethod
     def load(cls, path: Path | None = None) -> Settings:
@@ -73,13 +80,15 @@ class Settings:
         """A copy in which the values that are not None are changed.
 
         Raises:
-            SetupError: fewer than one worker, or than one client in memory.
+            SetupError: fewer than one worker, or than one client in memory, or a timeout below 0.
         """
         changed = dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
         if changed.workers is not None and changed.workers < 1:
             raise SetupError(f"workers={changed.workers} must be >= 1; leave it out to let the engine decide")
         if changed.resident is not None and changed.resident < 1:
             raise SetupError(f"resident={changed.resident} must be >= 1; leave it out to have all clients in memory")
+        if changed.timeout is not None and changed.timeout < 0:
+            raise SetupError(f"timeout={changed.timeout} must be >= 0 seconds; 0 is no limit")
         return changed
 
 
@@ -91,7 +100,7 @@ def config_path() -> Path:
 
 def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
     kinds: dict[str, type] = dict.fromkeys(("engine", "device", "output", "data"), str)
-    kinds |= {"workers": int, "resident": int, "record_wire": bool, "with": list, "without": list}
+    kinds |= {"workers": int, "resident": int, "timeout": int, "record_wire": bool, "with": list, "without": list}
     words = {str: "text in quotes", int: "a whole number", bool: "true or false", list: "a list of texts in quotes"}
     fields = {"with": "listeners", "without": "muted"}
     problems: list[str] = []

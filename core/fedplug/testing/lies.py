@@ -182,6 +182,9 @@ class Lies:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
+        row = books.metrics.awaiting
+        if row is not None and row.skipped:  # which costs everybody the round, as an error would
+            return f"{TooFewClients.__name__}: {row.skipped}"
         return set(books.protocol.office.dropped)
 
 

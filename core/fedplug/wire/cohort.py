@@ -63,11 +63,8 @@ class Cohort:
             method: runs at every client.
             take: is handed each client and its reply.
             done: is told of each client when its reply was taken and nothing else holds it, or when it gives none.
-
-        Raises:
-            TooFewClients: fewer than `min_clients` are left in the round.
         """
-        self._office.require(len(self._office.ask(self.client_ids, method, (), take=take, done=done)))
+        self._office.ask(self.client_ids, method, (), take=take, done=done)
 
     def tell(self, method: Callable[..., Any], *payload: Any) -> None:
         """Runs `method(client, *payload)` before the next question to each client.
@@ -89,8 +86,8 @@ class Cohort:
     def drop(self, client_id: int, reason: str) -> None:
         """Leaves a client out of the rest of this round, as if it had failed: for one whose reply cannot be right.
 
-        It stays in later rounds, and gets what is told to all. The round ends with `TooFewClients` if fewer than
-        `min_clients` are left when uploads are asked for.
+        It stays in later rounds, and gets what is told to all. The round is skipped if fewer than `min_clients` are
+        left when uploads are asked for.
 
         Args:
             client_id: of a client in this cohort.

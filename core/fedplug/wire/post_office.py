@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fedplug.api.codec import Message
 from fedplug.api.component import named
-from fedplug.api.errors import ClientError, MessageError, TooFewClients
+from fedplug.api.errors import ClientError, MessageError, PartyLost, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
 from fedplug.api.plain import one_line
 from fedplug.api.reports import Reports
@@ -59,6 +59,7 @@ class PostOffice:
         self.round, self.phase = -1, "setup"
         self.waited = 0.0  # seconds in the hands of other parties
         self.dropped: dict[int, str] = {}
+        self.lost: set[int] = set()  # those whose process ended in this round
         self._asked: set[int] = set()  # in this round
         self.told: set[tuple[str, str]] = set()  # component and method of every question that was answered at all
         self.answers: Counter[tuple[str, str, int]] = Counter()  # in this round: component, method, client
@@ -69,7 +70,7 @@ class PostOffice:
 
     def begin_round(self, round: int) -> None:
         """Forgets what was meant for the round before only."""
-        self.round, self.phase, self.dropped, self._asked = round, "negotiate", {}, set()
+        self.round, self.phase, self.dropped, self.lost, self._asked = round, "negotiate", {}, set(), set()
         if round > 0:  # what the set-up asked for is paid for with round 1
             self.answers.clear()
         for client_id, held in self._held.items():
@@ -155,6 +156,8 @@ class PostOffice:
             started = time.perf_counter()
 
     def _read(self, client_id: int, answer: Message | Exception) -> Reply:
+        if isinstance(answer, PartyLost):
+            self.lost.add(client_id)
         if isinstance(answer, Exception):
             raise ClientError(str(answer)) from answer
         reply, zones = calls.read_reply(answer)

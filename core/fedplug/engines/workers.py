@@ -1,0 +1,221 @@
+"""A worker process, from both ends: how it is started, asked, waited for and ended, and what it does meanwhile.
+
+Workers are never forked from the process that runs the protocol: torch and SEAL do not survive that, and it knows
+things that they must not. They are forked from one that has imported libraries and done nothing else, which saves
+seconds a worker, or spawned where the system has no such server.
+
+Nobody waits for a worker for ever. It has `Job.timeout` seconds for the answer of one party; time in which the server
+is busy elsewhere does not count, since an answer that lies in the pipe is read first. One that is silent for longer is
+ended, and is then like one that has died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+
+from fedplug.api import codec
+from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
+from fedplug.engines.base import Job
+from fedplug.round.parties import ClientHost, KeyServerHost
+
+KEY_SERVER_WORKER = -1
+CLOSE_SECONDS = 2.0
+_LEAST = 600.0
+"""Seconds that a worker has at least for what it does for all of its parties together: start, save, load."""
+_LIBRARIES = ("fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets")
+"""What workers take seconds to import; those that this process needed, they will."""
+
+
+class Worker:
+    """One worker process and the server's end of its pipe."""
+
+    def __init__(self, job: Job, number: int, client_ids: list[int]) -> None:
+        context = _context()
+        self.pipe, theirs = context.Pipe()
+        name = "key-server" if number == KEY_SERVER_WORKER else f"worker-{number}"
+        self.process: BaseProcess = context.Process(
+            target=serve, args=(theirs, job, number, client_ids, dict(os.environ)), name=name, daemon=True
+        )
+        self._timeout, self._silent = job.timeout, ""
+        if job.timeout:
+            _limit(self.pipe, job.timeout)
+        self.until = self._deadline("start")
+        self.process.start()
+        theirs.close()
+
+    def send(self, command: str, argument: str, data: bytes) -> None:
+        """Sends a command; the time for its answer begins."""
+        with self._passing():
+            self.pipe.send_bytes(codec.encode([command, argument]))
+            self.pipe.send_bytes(data)
+        self.until = self._deadline(command)
+
+    def receive(self) -> bytes:
+        """The answer that has begun to arrive; raises EOFError or OSError if the worker ends in the middle of it."""
+        with self._passing():
+            return self.pipe.recv_bytes()
+
+    def expect_done(self, command: str) -> None:
+        """Reads how a command ended.
+
+        Raises:
+            SetupError: the worker failed.
+            PartyLost: the worker ended.
+        """
+        try:
+            failure = codec.decode(self.receive())
+        except (EOFError, OSError) as error:
+            raise self.lost(f" during {command}") from error
+        if failure:
+            raise SetupError(f"{self.process.name} could not {command}: {failure}")
+
+    def end(self) -> None:
+        """Ends the process, which was silent for too long; whoever reads from it finds that it has ended."""
+        given = f"--timeout {self._timeout}"
+        self._silent = (
+            f"was silent for longer than {given} allows and was ended; if a client needs more time, raise it "
+            "(seconds; 0: no limit)"
+        )
+        self.process.kill()
+
+    def lost(self, when: str = "") -> PartyLost:
+        """Why there will be no answer from it."""
+        self.process.join(CLOSE_SECONDS)
+        why = self._silent or f"ended{when} with code {self.process.exitcode}"
+        return PartyLost(f"worker process {self.process.name} {why}")
+
+    def _seconds(self, command: str) -> float:
+        if not self._timeout:
+            return math.inf
+        return self._timeout if command == "deliver" else max(self._timeout, _LEAST)
+
+    def _deadline(self, command: str) -> float:
+        return time.monotonic() + self._seconds(command)
+
+    @contextlib.contextmanager
+    def _passing(self) -> Iterator[None]:
+        """Inside, a message passes through the pipe; a worker that stops in the middle of it is ended."""
+        try:
+            yield
+        except BlockingIOError:
+            self.end()
+            raise
+
+
+def _limit(pipe: Connection, seconds: int) -> None:
+    """From here on, reading and writing at this end raise BlockingIOError if nothing moves for so long.
+
+    The kernel keeps the time, since a thread that does would take longer than many a message.
+    """
+    with socket.socket(fileno=os.dup(pipe.fileno())) as end:  # the same socket, and its options are its own
+        end.setblocking(True)  # whatever `socket.setdefaulttimeout` says
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+
+
+def answering(workers: dict[Connection, Worker]) -> list[Connection]:
+    """Waits until some of these workers answer or have ended, and ends those whose time is over.
+
+    Args:
+        workers: that were asked something, by their pipes.
+
+    Returns:
+        The pipes of those; of one that has ended, reading raises.
+    """
+    left = min(worker.until for worker in workers.values()) - time.monotonic()
+    ready = wait(list(workers), None if left == math.inf else max(0.0, left))
+    if ready:
+        return [pipe for pipe in workers if pipe in ready]
+    now = time.monotonic()
+    over = [pipe for pipe, worker in workers.items() if worker.until <= now]
+    for pipe in over:
+        workers[pipe].end()
+    return over
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """How workers are started. The first call in a process starts the server that they are forked from."""
+    if sys.platform != "linux":  # elsewhere libraries of the system do not survive a fork
+        return multiprocessing.get_context("spawn")
+    from multiprocessing.forkserver import ensure_running
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([name for name in _LIBRARIES if name in sys.modules])
+    given = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = given or "1"  # a thread of a library would be lost in the fork
+    try:
+        ensure_running()
+    finally:
+        if given is None:
+            del os.environ["OMP_NUM_THREADS"]
+    return context
+
+
+def _draw_apart() -> None:
+    """Seeds the global generators from the system: a fork copies their state, and torch begins with the same anywhere.
+
+    Noise that a plugin draws from them would otherwise be the same in every worker, and cancel between two uploads.
+    """
+    import torch
+
+    np.random.seed()
+    torch.seed()
+
+
+def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], environ: dict[str, str]) -> None:
+    """The life of a worker: build the parties, then answer until the pipe closes.
+
+    Ctrl-C is for the parent to handle; it closes the pipe.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(environ)  # the server that workers are forked from has that of its own start
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _draw_apart()
+    host: ClientHost | KeyServerHost
+    try:
+        recipe, composition = job.build()
+        if number == KEY_SERVER_WORKER:
+            host = KeyServerHost(recipe, composition, job.layout, job.run_dir)
+        else:
+            share = job.resident and max(1, job.resident * len(client_ids) // recipe.data.clients)
+            host = ClientHost(
+                recipe, composition, client_ids, job.data_root, job.device, job.run_dir, resident=share
+            )
+        pipe.send_bytes(codec.encode(""))
+    except Exception as error:
+        pipe.send_bytes(codec.encode(describe(error)))
+        return
+    while True:
+        try:
+            command, argument = codec.decode(pipe.recv_bytes())
+            data = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        reply: bytes | codec.Packed
+        try:
+            if command == "deliver":
+                reply = host.deliver(argument, data)
+            else:
+                getattr(host, command)(Path(argument))
+                reply = codec.encode("")
+        except (FedplugError, OSError) as error:
+            reply = codec.encode(describe(error))
+        try:
+            pipe.send_bytes(reply if isinstance(reply, bytes) else reply.to_bytes())
+        except OSError:
+            return

@@ -1,0 +1,179 @@
+"""Workers that are silent: stopped between two messages, in the middle of one, while they save; and a busy server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.api.errors import ClientError, PartyLost
+from fedplug.api.events import Asking
+from fedplug.engines import workers
+from fedplug.engines.base import Job
+from fedplug.engines.processes import ProcessEngine
+from fedplug.engines.workers import KEY_SERVER_WORKER, Worker, answering
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.wire.calls import Call, request
+from toy_components import build, read_saved, recipe_of, toy_catalog
+
+SECONDS = 2
+"""Enough for what a toy does, on a machine that is busy with something else too."""
+
+
+def stop(engine: ProcessEngine, number: int) -> int:
+    """Stops a worker, as a debugger or a hung device does; gives its process id."""
+    pid = engine._workers[number].process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def engine_of(plain: dict[str, Any], **settings: Any) -> tuple[Any, ProcessEngine]:
+    protocol, engine, _ = build(plain, "processes", **settings)
+    assert isinstance(engine, ProcessEngine)
+    return protocol, engine
+
+
+def test_a_silent_worker_costs_its_clients_the_round_and_they_are_back_in_the_next(tmp_path: Path) -> None:
+    protocol, engine = engine_of(recipe_of(rounds=4), timeout=SECONDS)
+    checkpoints, stopped, took = Checkpoints(tmp_path), [], []
+
+    def on_upload(event: Asking) -> None:
+        if event.round == 1:
+            stopped.append(stop(engine, 1))
+
+    protocol.after_each_round(lambda done: checkpoints.write(done, protocol.state(), engine))
+    protocol.events.subscribe(Asking, on_upload)
+    try:
+        protocol.setup()
+        checkpoints.write(0, protocol.state(), engine)
+        started = time.monotonic()
+        protocol.run()
+        took.append(time.monotonic() - started)
+        (tmp_path / "end").mkdir()
+        engine.save(tmp_path / "end")
+        vectors, _ = read_saved(tmp_path / "end")
+        assert engine._workers[1].process.pid != stopped[0]
+    finally:
+        engine.close()
+    assert [sorted(row.clients.dropped) for row in protocol.rows] == [[], [1, 3], [], []]
+    assert [row.clients.answered for row in protocol.rows] == [4, 2, 4, 4]
+    assert set(protocol.rows[1].clients.dropped.values()) == {
+        f"worker process worker-1 was silent for longer than --timeout {SECONDS} allows and was ended; if a client "
+        "needs more time, raise it (seconds; 0: no limit)"
+    }
+    assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
+    assert SECONDS <= took[0] < 30
+
+
+@pytest.mark.parametrize("always", [False, True], ids=["once", "every time"])
+def test_a_silent_key_server_is_asked_once_more_and_then_ends_the_run(tmp_path: Path, always: bool) -> None:
+    plain = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "key_server"}], rounds=1)
+    protocol, engine = engine_of(plain, workers=1, timeout=SECONDS)
+    try:
+        protocol.setup()
+        Checkpoints(tmp_path).write(0, protocol.state(), engine)
+        exchange = engine.exchange
+        stops = [2 if always else 1]
+
+        def stopping(messages: dict[str, bytes]) -> Any:
+            if "key_server" in messages and stops[0]:
+                stops[0] -= 1
+                engine._revive()
+                stop(engine, KEY_SERVER_WORKER)
+            return exchange(messages)
+
+        engine.exchange = stopping  # type: ignore[method-assign]
+        if always:
+            with pytest.raises(ClientError, match="the key server is gone: worker process key-server was silent"):
+                protocol.round(0)
+        else:
+            protocol.round(0)
+            protocol.finish()
+            assert protocol.rows[0].clients.answered == 4
+        assert stops == [0]
+    finally:
+        engine.close()
+
+
+def test_a_worker_that_stops_while_it_saves_is_restored_and_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has longer than for a message, since it saves all of its clients."""
+    protocol, engine = engine_of(recipe_of(), timeout=SECONDS)
+    try:
+        protocol.setup()
+        Checkpoints(tmp_path).write(0, protocol.state(), engine)
+        before = stop(engine, 0)
+        worker = engine._workers[0]
+        assert worker._seconds("save") == 600 > worker._seconds("deliver") == SECONDS
+        monkeypatch.setattr(workers, "_LEAST", 4.0)  # of the one that takes its place, too
+        (tmp_path / "saved").mkdir()
+        engine.save(tmp_path / "saved")
+        assert engine._workers[0].process.pid != before
+        assert sorted(read_saved(tmp_path / "saved")[0]) == [0, 1, 2, 3]
+    finally:
+        engine.close()
+
+
+def test_a_message_that_a_stopped_worker_does_not_read_blocks_nobody() -> None:
+    """A pipe takes some kilobytes that nobody reads, and then blocks whoever writes."""
+    _, engine = engine_of(recipe_of(), timeout=1)
+    try:
+        stop(engine, 0)
+        started = time.monotonic()
+        answers = dict(engine.exchange({"client:0": b"x" * 50_000_000, "client:2": b"x", "client:1": b"x"}))
+        assert time.monotonic() - started < 20
+    finally:
+        engine.close()
+    assert [type(answers[f"client:{c}"]) for c in range(3)] == [PartyLost, bytes, PartyLost]
+    assert "silent for longer than --timeout 1" in str(answers["client:0"])
+    assert str(answers["client:2"]) == str(answers["client:0"]), "who waited for the same worker hears the same reason"
+
+
+def half_an_answer(pipe: Connection, *_: Any) -> None:
+    """What a worker does that is stopped while it sends its answer."""
+    os.write(pipe.fileno(), struct.pack("!i", 100) + b"x")
+    signal.pause()
+
+
+def test_an_answer_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "serve", half_an_answer)
+    job = Job(Recipe.from_plain(recipe_of(), toy_catalog()).to_plain(), timeout=1)
+    worker = Worker(job, 0, [0])
+    assert answering({worker.pipe: worker}) == [worker.pipe]
+    with pytest.raises(BlockingIOError):
+        worker.receive()
+    worker.process.join(10)
+    assert worker.process.exitcode == -signal.SIGKILL
+    assert "silent for longer" in str(worker.lost())
+
+
+def test_what_the_server_does_meanwhile_is_no_silence_of_a_worker() -> None:
+    """Answers that lie in the pipes while the server adds up are read, however late."""
+    protocol, engine = engine_of(recipe_of(), timeout=SECONDS)
+    try:
+        protocol.setup()
+        data, _ = request(protocol.recipe.digest, [Call.of(protocol.steps.train, (), "client", 0)])
+        answers = {}
+        for address, answer in engine.exchange({f"client:{client_id}": data for client_id in range(4)}):
+            time.sleep(0 if answers else SECONDS + 0.5)
+            answers[address] = type(answer)
+    finally:
+        engine.close()
+    assert answers == {f"client:{client_id}": bytes for client_id in range(4)}
+
+
+def test_zero_is_no_limit() -> None:
+    _, engine = engine_of(recipe_of(), timeout=0)
+    try:
+        assert [worker.until for worker in engine._workers.values()] == [float("inf")] * 2
+    finally:
+        engine.close()
