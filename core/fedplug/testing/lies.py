@@ -5,8 +5,8 @@ answers, with one of them altered, which costs no training. Whatever a client se
 round; whatever the key server sends may cost zones their sums. Nothing else may come of it. In the set-up, which needs
 everybody, a lie may end the run, with an error of fedplug's own.
 
-Where honest clients answer to whoever is left, answers that are played back do not fit once somebody is left out. So
-whether others are dropped is compared with what happens when the same party is simply gone.
+Where honest clients answer to whoever is left, answers played back do not fit once somebody is left out: whether others
+are dropped is compared with what happens when the same party is gone.
 """
 
 from __future__ import annotations
@@ -182,8 +182,7 @@ class Lies:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        row = books.metrics.awaiting
-        if row is not None and row.skipped:  # which costs everybody the round, as an error would
+        if (row := books.metrics.awaiting) is not None and row.skipped:  # which costs everybody the round, as an error would
             return f"{TooFewClients.__name__}: {row.skipped}"
         return set(books.protocol.office.dropped)
 

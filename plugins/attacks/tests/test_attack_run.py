@@ -288,7 +288,9 @@ def test_a_sweep_shows_what_attacks_reached_beside_the_guess(tmp_path: Path, mon
     line = Line.from_json((out / "sweep.jsonl").read_text())
     assert line.result is not None
     entry = line.result.added["attacks"]["toy.echo server probe 2"]
-    assert set(entry) == {"headline", "guess", "adaptive", "naive"}
+    assert set(entry) == {"headline", "better", "stronger", "guess", "adaptive", "naive"}
+    assert entry["better"] == "low"
+    assert entry["stronger"] in ("adaptive", "naive")
     (run,) = (path.parent for path in out.glob("*/recipe.yaml"))
     assert result_of(run) == line.result
     titles = {column.title: column.cells for column in columns_of([line])}

@@ -52,7 +52,7 @@ def plain_vote(scores: list[np.ndarray], seats: int, attempt: bytes, round: int 
 class FakeClient:
     """What the vote needs of a client."""
 
-    scores_by = fedplug.Client.scores_by
+    scores_by, saved = fedplug.Client.scores_by, fedplug.Client.saved
 
     scores: dict[str, np.ndarray]
     ctx: Any
