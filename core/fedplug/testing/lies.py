@@ -182,7 +182,7 @@ class Lies:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        if (row := books.metrics.awaiting) is not None and row.skipped:  # which costs everybody the round, as an error would
+        if (row := books.metrics.awaiting) is not None and row.skipped:  # costs all the round, as an error would
             return f"{TooFewClients.__name__}: {row.skipped}"
         return set(books.protocol.office.dropped)
 
