@@ -178,6 +178,12 @@ def test_what_is_no_sum_is_not_made_of_pieces() -> None:
     [
         (PLAIN, True), (SEALED, True), (paraaegis(0.5), True), (OWN, False),
         (recipe_of(aggregate={"use": "toy.peek"}), False),
+        (
+            recipe_of("noised", [
+                {"use": "std.clip", "norm": 1.0}, {"use": "selectiveshield.hide_support"},
+                {"use": "std.gaussian", "noise_multiplier": 1.0},
+            ]), False,
+        ),
         (recipe_of("encrypted", [{"use": "fas.scramble"}], postprocess={"encrypted": ["fas.scramble"]}), False),
     ],
 )  # fmt: skip

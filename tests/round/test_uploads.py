@@ -73,7 +73,7 @@ FIELDS: dict[str, tuple[str, Any, str]] = {
     "a claim": ("l2_bound", 0.5, "a block that cannot be used: it has 'l2_bound', which no block has"),
     "meta": ("meta", [1], "its meta is a list, which must be plain data by name"),
     "meta keys": ("meta", {3: 1}, "its meta is a dict, which must be plain data by name"),
-    "meta values": ("meta", {"a": [{"b": PLAN}]}, "a block or a plan lies in another, which holds plain data and arrays"),
+    "meta values": ("meta", {"a": [{"b": PLAN}]}, "a block or a plan lies in another, which holds plain data"),
 }
 
 

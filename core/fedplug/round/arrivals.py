@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug.api.blocks import join_sums
+from fedplug.api.effects import CoversSupport
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 from fedplug.api.folded import closers, stated_bounds
 from fedplug.api.roles import Sealer
@@ -262,7 +263,10 @@ def joins(composition: Composition, ctx: Context) -> bool:
     wants, own = composition.aggregator.wants, composition.negotiation.plans.own
     closing = [ctx.component(name) for zone in composition.links for name in closers(ctx.steps(zone))]
     joining = all(isinstance(component, Sealer) and component.joins for component in closing)
-    return wants.pieces and not wants.positions and joining and not own & set(composition.links)
+    # Whoever covers a support sends positions, and whoever says nothing of what it does may.
+    steps = [step for zone in composition.links for step in ctx.steps(zone) if step.link.hook == "protect"]
+    placed = all(step.effects is not None and CoversSupport() not in step.effects for step in steps)
+    return wants.pieces and not wants.positions and joining and placed and not own & set(composition.links)
 
 
 def _require_shared(upload: Upload) -> None:
