@@ -108,13 +108,9 @@ class FixedPoint:
         slots = np.empty(half, np.int64)
         for start in range(0, half, _AT_ONCE):
             stop = min(half, start + _AT_ONCE)
-            (low, saturated_low), (high, saturated_high) = (
-                self.quantise(values[at + start : at + stop]) for at in (0, half)
-            )
-            high <<= self.field_bits
-            slots[start:stop] = low
-            slots[start : start + len(high)] |= high
-            beyond += saturated_low * len(low) + saturated_high * len(high)
+            codes, saturated = self.quantise(np.concatenate([values[start:stop], values[half + start : half + stop]]))
+            slots[start:stop] = self.pack(codes)
+            beyond += saturated * len(codes)
         return slots, beyond / max(1, len(values))
 
     def pack(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
