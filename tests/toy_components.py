@@ -10,8 +10,10 @@ import functools
 import hashlib
 import os
 import signal
+import struct
 import tempfile
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -716,3 +718,9 @@ def weights_of(outcome: Outcome) -> dict[int, float]:
 def calls_of(message: Message) -> list[str]:
     """`component.method` of each call in a message to a client or to the key server."""
     return [f"{component}.{method}" for _, _, component, method, _ in message.decode()["calls"]]
+
+
+def half_an_answer(pipe: Connection, *_: Any) -> None:
+    """What a worker does that is stopped while it sends its answer."""
+    os.write(pipe.fileno(), struct.pack("!i", 100) + b"x")
+    signal.pause()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from fedplug.engines.workers import KEY_SERVER_WORKER, Worker, answering
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.wire.calls import Call, request
-from toy_components import build, read_saved, recipe_of, toy_catalog
+from toy_components import build, half_an_answer, read_saved, recipe_of, toy_catalog
 
 SECONDS = 2
 """Enough for what a toy does, on a machine that is busy with something else too."""
@@ -136,12 +134,6 @@ def test_a_message_that_a_stopped_worker_does_not_read_blocks_nobody() -> None:
     assert [type(answers[f"client:{c}"]) for c in range(3)] == [PartyLost, bytes, PartyLost]
     assert "silent for longer than --timeout 1" in str(answers["client:0"])
     assert str(answers["client:2"]) == str(answers["client:0"]), "who waited for the same worker hears the same reason"
-
-
-def half_an_answer(pipe: Connection, *_: Any) -> None:
-    """What a worker does that is stopped while it sends its answer."""
-    os.write(pipe.fileno(), struct.pack("!i", 100) + b"x")
-    signal.pause()
 
 
 def test_an_answer_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
