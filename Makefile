@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins-contrib/borda plugins-contrib/rowlog
+DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins/party plugins-contrib/borda plugins-contrib/rowlog
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
 .PHONY: run test types suite test-all check bench setup clean

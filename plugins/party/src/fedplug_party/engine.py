@@ -1,0 +1,285 @@
+"""The engine over parties that are programs of their own, whoever carries the messages to them.
+
+It tells every party which run, which round and which program is meant, so that a reply that comes twice, late or out of
+order is dropped, and a party that was killed and started again is first taken back to the last complete checkpoint: it
+loses the round it was in. Every party keeps its own checkpoints; the server's holds the server's state alone.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from fedplug.api.errors import CheckpointError, ClientError, MessageError, PartyLost, SetupError
+from fedplug.engines.base import Job
+from fedplug.runs.folder import write_text
+from fedplug.wire.record import KEY_SERVER, client_address
+
+from fedplug_party.frames import Command, Reply, Request
+from fedplug_party.transport import Transport
+
+START_SECONDS = 20.0
+"""For so long a server waits at its start for parties that are not there yet."""
+_LEAVE_SECONDS = 5.0
+RUN_FILE = "parties.run"
+"""In the run folder: which state the parties hold for this run."""
+
+
+class PartyEngine:
+    """Runs a protocol with parties that live elsewhere.
+
+    Args:
+        job: of the run; the parties have recipes, data and settings of their own.
+        transport: carries the requests.
+
+    Attributes:
+        framing: bytes that requests and replies took so far beyond the messages of the protocol in them.
+
+    Raises:
+        SetupError: a party refuses to join, for the reason that it gives; or none is there at all.
+    """
+
+    def __init__(self, job: Job, transport: Transport) -> None:
+        self._transport, self._timeout = transport, job.timeout or math.inf
+        recipe, _ = job.build()
+        self._digest = recipe.digest
+        clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
+        self._addresses = [*clients, KEY_SERVER] if job.key_server else clients
+        self._session, self._number = secrets.token_hex(8), 0
+        self._run = _run_of(job.run_dir)
+        self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
+        self._told: set[str] = set()  # those of them that hold the state of the round that goes on
+        self._complete = -1
+        self._saved: dict[str, int] = {}  # after how many rounds each party has last saved
+        self.framing = 0
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- what an engine does -------------------------------------------------------------------------------------------
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Delivers each message, and yields replies as they come."""
+        waiting: Mapping[str, bytes] = messages
+        for _ in range(2):  # the second time for parties that turn out to have been started again
+            problems = self._up_to_date(waiting)
+            yield from problems.items()
+            again: dict[str, bytes] = {}
+            for address, reply in self._ask("deliver", {a: data for a, data in waiting.items() if a not in problems}):
+                if isinstance(reply, Reply) and reply.outcome == "restarted":
+                    self._forget(address)
+                    again[address] = waiting[address]
+                elif isinstance(reply, Reply) and reply.outcome == "done":
+                    yield address, reply.message
+                else:
+                    yield address, _problem(address, reply)
+            waiting = again
+        for address in waiting:
+            yield address, PartyLost(f"{address} is started again and again; see what its program says")
+
+    def save(self, folder: Path) -> None:
+        """Has every party that is there write its state at its own site.
+
+        One that is not there goes on later from the checkpoint that it has, and catches up; but none may miss the
+        first one, which holds the keys.
+
+        Raises:
+            SetupError: a party could not, for the reason that it gives.
+        """
+        round = _round_of(folder)
+        for address, reply in self._ask("save", dict.fromkeys(self._addresses, b""), round=round):
+            if isinstance(reply, Reply) and reply.outcome == "done":
+                self._saved[address], self._joined[address] = round, reply
+            elif isinstance(reply, Reply) and reply.outcome == "refused":
+                raise SetupError(f"{address} could not save its state: {reply.reason}")
+            elif round == 0:
+                raise SetupError(f"{_problem(address, reply)}; every party must save what was agreed before round 1")
+            else:
+                self._forget(address)
+
+    def saved(self, folder: Path) -> None:
+        """The server's own part is complete too: parties that come back go on from here."""
+        self._complete = _round_of(folder)
+
+    def load(self, folder: Path) -> None:
+        """Takes every party that is there back to a checkpoint of its own; the others, when they come back.
+
+        Raises:
+            CheckpointError: no client can go back to it, or the key server cannot.
+        """
+        self._complete = _round_of(folder)
+        self._told.clear()
+        problems = self._up_to_date(self._addresses)
+        clients = [address for address in self._addresses if address != KEY_SERVER]
+        if KEY_SERVER in problems or all(address in problems for address in clients):
+            raise CheckpointError("; ".join(dict.fromkeys(map(str, problems.values()))))
+
+    def close(self) -> None:
+        """Tells the parties that this server asks no more, and lets go of them; they live on."""
+        told = {address: b"" for address in self._addresses if address in self._told}
+        for _ in self._ask("leave", told, seconds=_LEAVE_SECONDS):
+            pass
+        self._joined.clear()
+        self._told.clear()
+        self._transport.close()
+
+    # -- how parties are brought to where the run is -------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Joins every party; waits a while for those that are still being started."""
+        until = time.monotonic() + START_SECONDS
+        missing = self._join(self._addresses)
+        while missing and time.monotonic() < until:
+            time.sleep(0.5)
+            missing = self._join(missing)
+        if missing and (KEY_SERVER in missing or len(missing) == len(self._addresses)):
+            address = KEY_SERVER if KEY_SERVER in missing else self._addresses[0]
+            raise SetupError(f"{address} did not join: {missing[address]}")
+
+    def _join(self, addresses: Iterable[str]) -> dict[str, Exception]:
+        """Joins parties; says of each that could not be reached why.
+
+        Raises:
+            SetupError: one refuses.
+        """
+        missing: dict[str, Exception] = {}
+        seconds = min(START_SECONDS, self._timeout)
+        for address, reply in self._ask("join", dict.fromkeys(addresses, b""), seconds=seconds):
+            if isinstance(reply, Reply) and reply.outcome == "done":
+                self._joined[address] = reply
+            elif isinstance(reply, Reply):
+                raise SetupError(f"{address} refuses to join: {reply.reason}")
+            else:
+                missing[address] = reply
+        return missing
+
+    def _up_to_date(self, addresses: Iterable[str]) -> dict[str, Exception]:
+        """Has parties begin, or load the last complete checkpoint, that have not done so; says of which it failed."""
+        found: dict[str, Exception] = {}
+        behind = [address for address in addresses if address not in self._told]
+        for address, reply in self._ask("join", {a: b"" for a in behind if a not in self._joined}):
+            if isinstance(reply, Reply) and reply.outcome == "done":
+                self._joined[address] = reply
+            else:
+                found[address] = _problem(address, reply)
+        by_round: dict[int | None, list[str]] = {}
+        for address in behind:
+            if address in self._joined:
+                try:
+                    by_round.setdefault(self._from(address), []).append(address)
+                except PartyLost as old:
+                    found[address] = old
+                    self._forget(address)  # it may come back with another state
+        for round, there in by_round.items():
+            command: Command = "begin" if round is None else "load"
+            for address, reply in self._ask(command, dict.fromkeys(there, b""), round=round or 0):
+                if isinstance(reply, Reply) and reply.outcome == "done":
+                    self._told.add(address)
+                else:
+                    found[address] = _problem(address, reply)
+                    self._forget(address)
+        return found
+
+    def _from(self, address: str) -> int | None:
+        """After how many rounds a party is to go on; None: from the beginning.
+
+        The server's last complete checkpoint, or an earlier one that the party has instead, since it was away when the
+        others saved: what it has missed, it is then told.
+        """
+        if self._complete < 0:
+            return None
+        there = [round for round in self._joined[address].rounds if round <= self._complete]
+        if not there:
+            has = ", ".join(map(str, self._joined[address].rounds)) or "none"
+            raise PartyLost(
+                f"{address} has no state from which it could go on after round {self._complete}; it has: {has}"
+            )
+        if there[-1] < self._saved.get(address, 0) <= self._complete:
+            raise PartyLost(
+                f"{address} came back with an old state, of round {there[-1]}; it has saved that of round "
+                f"{self._saved[address]} since: put that back at its site"
+            )
+        return there[-1]
+
+    def _forget(self, address: str) -> None:
+        self._joined.pop(address, None)
+        self._told.discard(address)
+
+    # -- questions and answers -----------------------------------------------------------------------------------------
+
+    def _ask(
+        self, command: Command, messages: Mapping[str, bytes], *, round: int = 0, seconds: float | None = None
+    ) -> Iterator[tuple[str, Reply | PartyLost]]:
+        """Asks several parties and yields one answer of each, as they come; what answers another question goes."""
+        self._number += 1
+        requests = {}
+        for address, message in messages.items():
+            joined = self._joined.get(address)
+            requests[address] = Request(
+                address, self._digest, self._run, self._session, self._number,
+                "" if command == "join" or joined is None else joined.incarnation,
+                command, round, self._complete, message,
+            ).to_bytes()  # fmt: skip
+            self.framing += len(requests[address]) - len(message)
+        number, waiting = self._number, set(requests)
+        if not requests:
+            return
+        for address, answer in self._transport.exchange(requests, self._timeout if seconds is None else seconds):
+            if address not in waiting:
+                continue
+            reply = self._read(answer, number)
+            if reply is None:
+                continue
+            waiting.discard(address)
+            yield address, reply
+            if not waiting:
+                return
+        for address in sorted(waiting):
+            yield address, PartyLost(f"{address} gave no answer to this question")
+
+    def _read(self, answer: bytes | PartyLost, number: int) -> Reply | PartyLost | None:
+        """An answer; None where it answers another question."""
+        if isinstance(answer, PartyLost):
+            return answer
+        try:
+            reply = Reply.read(answer)
+        except MessageError as error:
+            return PartyLost(f"a reply that cannot be read: {error}")
+        self.framing += len(answer) - len(reply.message)
+        return reply if (reply.session, reply.number) == (self._session, number) else None
+
+
+def _problem(address: str, reply: Reply | Exception) -> Exception:
+    if isinstance(reply, Exception):
+        return reply
+    if reply.outcome == "restarted":
+        return PartyLost(f"{address} was started again meanwhile")
+    return ClientError(f"{address} refuses: {reply.reason}")
+
+
+def _round_of(folder: Path) -> int:
+    """Of a folder such as `round-0007`, or `round-0007.tmp`: 7.
+
+    Raises:
+        SetupError: it is none.
+    """
+    number = folder.name.removeprefix("round-").removesuffix(".tmp")
+    if not number.isdigit():
+        raise SetupError(f"{folder} is no folder of a round, such as round-0007, by which parties keep checkpoints")
+    return int(number)
+
+
+def _run_of(run_dir: Path | None) -> str:
+    """By what parties know the run: drawn when it begins, and the same when it is resumed."""
+    file = run_dir and run_dir / RUN_FILE
+    if file and file.is_file():
+        return file.read_text(encoding="utf-8").strip()
+    run = secrets.token_hex(8)
+    if file:
+        write_text(file, run)
+    return run
