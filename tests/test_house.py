@@ -137,7 +137,7 @@ def test_no_module_is_long(room: str) -> None:
 
 
 PUBLIC = re.compile(
-    r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.cli\.options|\.console(\..*)?|\.testing(\..*)?)?"
+    r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?|\.testing(\..*)?)?"
 )
 """What `docs/writing-a-plugin.md` names as public."""
 APPLICATIONS = {"attacks", "lab"}
