@@ -21,7 +21,7 @@ from fedplug_party.state import State
 from fedplug_party.transport import SocketTransport
 from toy_components import toy_catalog
 
-_LIBRARIES = ["fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets"]
+_LIBRARIES = ["fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets", __name__]
 
 
 def be(plain: Mapping[str, Any], address: str, folder: Path, repeats: int) -> None:

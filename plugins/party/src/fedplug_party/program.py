@@ -16,6 +16,7 @@ import numpy as np
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.types import Layout
+from fedplug.engines.hosts import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
@@ -155,7 +156,7 @@ def run_party(
         said("not joined")
         return 1
     state.claim(belongs)
-    _draw_apart()
+    draw_apart()
     party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, said)
     with _line(state.folder, party) as requests:
         said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
@@ -211,11 +212,3 @@ def _arrays(examples: Examples) -> Iterator[np.ndarray[Any, Any]]:
     for value in vars(examples).values():
         if isinstance(value, np.ndarray):
             yield value
-
-
-def _draw_apart() -> None:
-    """Seeds the global generators from the system: torch begins with the same seed in every program."""
-    import torch
-
-    np.random.seed()
-    torch.seed()
