@@ -12,6 +12,7 @@ from fedplug.api.context import Server
 from fedplug.api.events import Events, Note
 from fedplug.api.outer_roles import Partition
 from fedplug.api.role_records import GroundTruth
+from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.facts import assessments, class_distribution, versions
 from fedplug.runs.summary import Distribution
@@ -20,13 +21,14 @@ from toy_components import recipe_of, toy_catalog
 
 def test_versions_are_of_what_the_recipe_uses() -> None:
     catalog = toy_catalog()
-    found = versions(Recipe.from_plain(recipe_of(), catalog), catalog)
+    local, far = (Entry(name, "engine", "x:X", who, "2") for name, who in (("local", "fedplug"), ("far", "acme-far")))
+    found = versions(Recipe.from_plain(recipe_of(), catalog), catalog, local)
     assert found["python"] == sys.version.split()[0]
     assert found["numpy"] == np.__version__
     assert set(found) == {"python", "numpy", "fedplug", "fedplug-std"}
     assert list(found) == sorted(found)
-    toy = versions(Recipe.from_plain(recipe_of(train={"use": "toy.push"}), catalog), catalog)
-    assert toy["toys"] == "0"
+    toy = versions(Recipe.from_plain(recipe_of(train={"use": "toy.push"}), catalog), catalog, far)
+    assert (toy["toys"], toy["acme-far"]) == ("0", "2")
 
 
 def test_the_distribution_counts_each_clients_examples_of_every_class() -> None:

@@ -14,15 +14,16 @@ from fedplug.api.role_records import GroundTruth
 from fedplug.runs.summary import Distribution
 
 if TYPE_CHECKING:
-    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
 
 
-def versions(recipe: Recipe, catalog: Catalog) -> dict[str, str]:
-    """Of Python, numpy, fedplug and every plugin that the recipe uses."""
+def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
+    """Of Python, numpy, fedplug, and every plugin that the recipe or the engine is of."""
     found = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
+    found[engine.distribution] = engine.version
     for use in recipe.uses():
         entry = catalog.get(use.group, use.use)
         if entry is not None:

@@ -2,7 +2,11 @@
 
 It tells every party which run, which round and which program is meant, so that a reply that comes twice, late or out of
 order is dropped, and a party that was killed and started again is first taken back to the last complete checkpoint: it
-loses the round it was in. Every party keeps its own checkpoints; the server's holds the server's state alone.
+loses the round it was in. Every party keeps its own checkpoints; that of the server holds the server's state, and which
+checkpoints of the parties belong to it:
+
+    RUN/parties.run                          by what the parties know this run
+    RUN/checkpoint/round-0007/parties.state  for each party, the names of its last two checkpoints
 """
 
 from __future__ import annotations
@@ -13,19 +17,21 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, ClientError, MessageError, PartyLost, SetupError
+from fedplug.api.plain import one_line
 from fedplug.engines.base import Job
+from fedplug.round.state_files import holding, read_file, write_file
 from fedplug.runs.folder import write_text
 from fedplug.wire.record import KEY_SERVER, client_address
 
-from fedplug_party.frames import Command, Reply, Request
+from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
 from fedplug_party.transport import Transport
 
 START_SECONDS = 20.0
 """For so long a server waits at its start for parties that are not there yet."""
 _LEAVE_SECONDS = 5.0
-RUN_FILE = "parties.run"
-"""In the run folder: which state the parties hold for this run."""
+_RUN, _SAVED = "parties.run", "parties.state"
 
 
 class PartyEngine:
@@ -52,8 +58,8 @@ class PartyEngine:
         self._run = _run_of(job.run_dir)
         self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
         self._told: set[str] = set()  # those of them that hold the state of the round that goes on
-        self._complete = -1
-        self._saved: dict[str, int] = {}  # after how many rounds each party has last saved
+        self._saved: dict[str, list[str]] = {}  # of each party, its last checkpoints of which this server knows
+        self._complete: dict[str, list[str]] | None = None  # the same, as the server's last complete checkpoint has it
         self.framing = 0
         try:
             self._start()
@@ -85,34 +91,39 @@ class PartyEngine:
     def save(self, folder: Path) -> None:
         """Has every party that is there write its state at its own site.
 
-        One that is not there goes on later from the checkpoint that it has, and catches up; but none may miss the
-        first one, which holds the keys.
+        One that is not there goes on later from a checkpoint that it has, and catches up; but none may miss the first
+        one, which holds the keys.
 
         Raises:
             SetupError: a party could not, for the reason that it gives.
         """
-        round = _round_of(folder)
-        for address, reply in self._ask("save", dict.fromkeys(self._addresses, b""), round=round):
+        name = checkpoint_name(_round_of(folder), secrets.token_hex(4))
+        for address, reply in self._ask("save", dict.fromkeys(self._addresses, b""), checkpoint=name):
             if isinstance(reply, Reply) and reply.outcome == "done":
-                self._saved[address], self._joined[address] = round, reply
+                self._saved[address] = [*self._saved.get(address, []), name][-2:]
             elif isinstance(reply, Reply) and reply.outcome == "refused":
-                raise SetupError(f"{address} could not save its state: {reply.reason}")
-            elif round == 0:
+                raise SetupError(f"{address} could not save its state: {one_line(reply.reason, 1000)}")
+            elif round_of(name) == 0:
                 raise SetupError(f"{_problem(address, reply)}; every party must save what was agreed before round 1")
             else:
                 self._forget(address)
+        write_file(folder / _SAVED, codec.encode({"run": self._run, "saved": self._saved}))
 
     def saved(self, folder: Path) -> None:
         """The server's own part is complete too: parties that come back go on from here."""
-        self._complete = _round_of(folder)
+        self._complete = {address: [*names] for address, names in self._saved.items()}
 
     def load(self, folder: Path) -> None:
         """Takes every party that is there back to a checkpoint of its own; the others, when they come back.
 
         Raises:
-            CheckpointError: no client can go back to it, or the key server cannot.
+            CheckpointError: no client can go back to it, or the key server cannot, or parties had no part in it.
         """
-        self._complete = _round_of(folder)
+        file = folder / _SAVED
+        data = codec.decode(read_file(file))
+        with holding(file, "names of the parties' checkpoints"):
+            self._saved = {address: [str(name) for name in names] for address, names in data["saved"].items()}
+        self.saved(folder)
         self._told.clear()
         problems = self._up_to_date(self._addresses)
         clients = [address for address in self._addresses if address != KEY_SERVER]
@@ -135,7 +146,7 @@ class PartyEngine:
         until = time.monotonic() + START_SECONDS
         missing = self._join(self._addresses)
         while missing and time.monotonic() < until:
-            time.sleep(0.5)
+            time.sleep(0.2)
             missing = self._join(missing)
         if missing and (KEY_SERVER in missing or len(missing) == len(self._addresses)):
             address = KEY_SERVER if KEY_SERVER in missing else self._addresses[0]
@@ -153,7 +164,7 @@ class PartyEngine:
             if isinstance(reply, Reply) and reply.outcome == "done":
                 self._joined[address] = reply
             elif isinstance(reply, Reply):
-                raise SetupError(f"{address} refuses to join: {reply.reason}")
+                raise SetupError(f"{address} refuses to join: {one_line(reply.reason, 1000)}")
             else:
                 missing[address] = reply
         return missing
@@ -167,17 +178,17 @@ class PartyEngine:
                 self._joined[address] = reply
             else:
                 found[address] = _problem(address, reply)
-        by_round: dict[int | None, list[str]] = {}
+        by_name: dict[str, list[str]] = {}
         for address in behind:
             if address in self._joined:
                 try:
-                    by_round.setdefault(self._from(address), []).append(address)
+                    by_name.setdefault(self._from(address), []).append(address)
                 except PartyLost as old:
                     found[address] = old
                     self._forget(address)  # it may come back with another state
-        for round, there in by_round.items():
-            command: Command = "begin" if round is None else "load"
-            for address, reply in self._ask(command, dict.fromkeys(there, b""), round=round or 0):
+        for name, there in by_name.items():
+            command: Command = "load" if name else "begin"
+            for address, reply in self._ask(command, dict.fromkeys(there, b""), checkpoint=name):
                 if isinstance(reply, Reply) and reply.outcome == "done":
                     self._told.add(address)
                 else:
@@ -185,26 +196,23 @@ class PartyEngine:
                     self._forget(address)
         return found
 
-    def _from(self, address: str) -> int | None:
-        """After how many rounds a party is to go on; None: from the beginning.
+    def _from(self, address: str) -> str:
+        """The checkpoint from which a party is to go on; empty: from the beginning.
 
-        The server's last complete checkpoint, or an earlier one that the party has instead, since it was away when the
-        others saved: what it has missed, it is then told.
+        The last one that it made for this run as the server has it: an earlier one where it was away when the others
+        saved. What it has missed, it is told again.
         """
-        if self._complete < 0:
-            return None
-        there = [round for round in self._joined[address].rounds if round <= self._complete]
-        if not there:
-            has = ", ".join(map(str, self._joined[address].rounds)) or "none"
+        if self._complete is None:
+            return ""
+        known = self._complete.get(address, [])
+        kept = self._joined[address].kept
+        if not known or known[-1] not in kept:
+            wanted = f"it saved {known[-1]}" if known else "it has saved nothing of this run"
             raise PartyLost(
-                f"{address} has no state from which it could go on after round {self._complete}; it has: {has}"
+                f"{address} came with an old state or another one: it has the checkpoints "
+                f"{one_line(', '.join(kept)) or 'none'}, and {wanted}; put its folder back as it was when it last ran"
             )
-        if there[-1] < self._saved.get(address, 0) <= self._complete:
-            raise PartyLost(
-                f"{address} came back with an old state, of round {there[-1]}; it has saved that of round "
-                f"{self._saved[address]} since: put that back at its site"
-            )
-        return there[-1]
+        return known[-1]
 
     def _forget(self, address: str) -> None:
         self._joined.pop(address, None)
@@ -213,17 +221,17 @@ class PartyEngine:
     # -- questions and answers -----------------------------------------------------------------------------------------
 
     def _ask(
-        self, command: Command, messages: Mapping[str, bytes], *, round: int = 0, seconds: float | None = None
+        self, command: Command, messages: Mapping[str, bytes], *, checkpoint: str = "", seconds: float | None = None
     ) -> Iterator[tuple[str, Reply | PartyLost]]:
         """Asks several parties and yields one answer of each, as they come; what answers another question goes."""
         self._number += 1
         requests = {}
         for address, message in messages.items():
-            joined = self._joined.get(address)
+            joined, needed = self._joined.get(address), (self._complete or {}).get(address, [""])[-1]
             requests[address] = Request(
                 address, self._digest, self._run, self._session, self._number,
                 "" if command == "join" or joined is None else joined.incarnation,
-                command, round, self._complete, message,
+                command, checkpoint, needed, message,
             ).to_bytes()  # fmt: skip
             self.framing += len(requests[address]) - len(message)
         number, waiting = self._number, set(requests)
@@ -259,7 +267,7 @@ def _problem(address: str, reply: Reply | Exception) -> Exception:
         return reply
     if reply.outcome == "restarted":
         return PartyLost(f"{address} was started again meanwhile")
-    return ClientError(f"{address} refuses: {reply.reason}")
+    return ClientError(f"{address} refuses: {one_line(reply.reason, 1000)}")
 
 
 def _round_of(folder: Path) -> int:
@@ -276,7 +284,7 @@ def _round_of(folder: Path) -> int:
 
 def _run_of(run_dir: Path | None) -> str:
     """By what parties know the run: drawn when it begins, and the same when it is resumed."""
-    file = run_dir and run_dir / RUN_FILE
+    file = run_dir and run_dir / _RUN
     if file and file.is_file():
         return file.read_text(encoding="utf-8").strip()
     run = secrets.token_hex(8)

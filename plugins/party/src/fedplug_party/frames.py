@@ -54,11 +54,10 @@ class Request(_Frame):
         session: of the server's process, drawn when it started.
         number: grows with every request of the session.
         incarnation: of the party's program, as it said when it was joined; empty when it is being joined.
-        command: `join` says who asks; `begin` starts the run anew; `load` goes back to the state after `round` rounds;
-            `deliver` hands on a message of the protocol; `save` writes the state after `round` rounds; `leave`: this
-            session asks no more.
-        round: of `load` and `save`; else 0.
-        complete: after how many rounds the server's last complete checkpoint was made; -1: it has none.
+        command: `join` says who asks; `begin` starts the run anew; `load` goes back to a checkpoint; `deliver` hands on
+            a message of the protocol; `save` makes a checkpoint; `leave`: this session asks no more.
+        checkpoint: of `load` and `save`, its name; else empty.
+        needed: the party's own checkpoint to which a resumed server would send it back; empty where there is none.
         message: of `deliver`; else empty.
     """
 
@@ -69,8 +68,8 @@ class Request(_Frame):
     number: int
     incarnation: str
     command: Command
-    round: int = 0
-    complete: int = -1
+    checkpoint: str = ""
+    needed: str = ""
     message: bytes = b""
 
 
@@ -84,7 +83,7 @@ class Reply(_Frame):
         outcome: `done`; `refused`, for the reason; `restarted`: the program knows nothing of this session, and has
             done nothing: it must be joined, and begin or load.
         reason: for people.
-        rounds: after how many rounds there are checkpoints at the party, ascending.
+        kept: the names of the checkpoints at the party, ascending.
         message: the answer to a message of the protocol; else empty.
     """
 
@@ -93,13 +92,30 @@ class Reply(_Frame):
     incarnation: str
     outcome: Outcome = "done"
     reason: str = ""
-    rounds: list[int] = dataclasses.field(default_factory=list)
+    kept: list[str] = dataclasses.field(default_factory=list)
     message: bytes = b""
+
+
+def checkpoint_name(round: int, stamp: str) -> str:
+    """Of the state after so many rounds: `7-3f0c...`. The stamp tells it from that of a round that was run again."""
+    return f"{round}-{stamp}"
+
+
+def round_of(checkpoint: str) -> int:
+    """After how many rounds a checkpoint of this name was made.
+
+    Raises:
+        MessageError: it is no name of one.
+    """
+    number, _, stamp = checkpoint.partition("-")
+    if not (number.isascii() and number.isdigit() and stamp.isalnum()):
+        raise MessageError(f"{shown(checkpoint)} is no name of a checkpoint, such as 7-3f0c")
+    return int(number)
 
 
 def _fits(kind: str, value: Any) -> bool:
     if kind in ("Command", "Outcome"):
         return value in get_args(Command if kind == "Command" else Outcome)
-    if kind == "list[int]":
-        return isinstance(value, list) and all(type(item) is int for item in value)
+    if kind == "list[str]":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return type(value) is {"str": str, "int": int, "bytes": bytes}[kind]

@@ -25,6 +25,7 @@ MOST_BYTES = 1 << 30
 """The largest request that a party reads, 1 GiB: its reader needs a few times as much memory."""
 _PATIENCE = 60.0
 """Seconds that a party waits for whoever has called it and then says nothing."""
+_LAST_SECONDS = 1.0
 _SIZE = 8
 """Bytes in which the size of a request is told."""
 _LONGEST_PATH = 107
@@ -109,12 +110,16 @@ class Listening:
         finally:
             os.umask(before)
         self._socket.listen(16)
+        self._serving: set[threading.Thread] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Nobody can call from here on."""
+        """Nobody can call from here on; replies that are on their way still leave, if that does not take long."""
         self.file.unlink(missing_ok=True)
+        self._socket.shutdown(socket.SHUT_RDWR)  # whoever waits for the next caller wakes up
         self._socket.close()
+        for thread in [*self._serving]:
+            thread.join(_LAST_SECONDS)
 
     def _accept(self) -> None:
         while True:
@@ -122,7 +127,9 @@ class Listening:
                 opened, _ = self._socket.accept()
             except OSError:  # closed
                 return
-            threading.Thread(target=self._serve, args=(opened,), daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(opened,), daemon=True)
+            self._serving = {other for other in self._serving if other.is_alive()} | {thread}
+            thread.start()
 
     def _serve(self, opened: socket.socket) -> None:
         with (

@@ -1,0 +1,151 @@
+"""What the owner of a site reads before the party joins: what this recipe has it send, to whom, and what that costs.
+
+The costs are those that the ledger of a whole run would state, at the most that is possible before anything is agreed
+on: every client in every round, zones as large as the model, no credit for the noise of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedplug.api.context import Client, Server
+from fedplug.api.folded import locked, seal_of
+from fedplug.api.types import RETAINED, Layout
+from fedplug.privacy.charging import Charging
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.privacy.ledger_views import SEERS
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.plan import plan_of
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.accounts import stated_accounts
+from fedplug.round.contexts import make_context
+
+
+def planned(
+    recipe: Recipe, composition: Composition, layout: Layout, client: Client | None = None, repeats: int = 0
+) -> Ledger:
+    """The ledger as it would stand after the whole run, and some of its rounds run again.
+
+    Args:
+        recipe, composition: this party's own.
+        layout: of the model.
+        client: whose accounts of other levels count; None: they are not known.
+        repeats: so many of the first rounds count twice.
+    """
+    ledger = ledger_of(recipe, composition, layout)
+    server = Server()
+    server.ctx = make_context(recipe, composition, layout, 0, server)
+    charging = Charging(recipe, composition, server, ledger, layout.size)
+    accounts = stated_accounts(composition, client) if client is not None else {}
+    clients = list(range(recipe.data.clients))
+    for round in [*range(recipe.rounds), *(number % recipe.rounds for number in range(repeats))]:
+        if ballots := charging.ballots(round):
+            charging.charge_ballots(round, clients, ballots)
+        ledger.record(
+            round,
+            charged=clients,
+            zone_sizes=dict.fromkeys(recipe.protect, float(layout.size)),
+            total=layout.size,
+            releases=charging.releases(round),
+            contributors={},
+            weights={},
+            secret_cohort=set(recipe.protect) <= charging.amplified(round),
+            accounts={level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()},
+            unstated=charging.unstated(round),
+        )
+    return ledger
+
+
+def agreement(recipe: Recipe, composition: Composition, layout: Layout, client: Client | None, repeats: int) -> str:
+    """The text, for a client; of the key server, which sends no data, what it opens.
+
+    Args:
+        recipe, composition: this party's own.
+        layout: of the model.
+        client: this party; None for the key server.
+        repeats: how many answers in rounds that were answered before the site allows.
+    """
+    ledger = planned(recipe, composition, layout, client)
+    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {recipe.rounds} rounds, {recipe.data.clients} clients."]
+    lines += ["", "What runs:"]
+    lines += [f"  {hook}  {name}  {text}".rstrip() for hook, name, text in plan_of(recipe, composition)]
+    lines += [
+        "",
+        "What leaves this site:" if client is not None else "What the key server does with the clients' sums:",
+    ]
+    lines += [f"  {line}" for line in _sent(recipe, composition, layout, client)]
+    lines += ["", "What is seen besides:"]
+    lines += [
+        f"  {shown.what}: by {_listed(shown.to)}; {shown.note or shown.covered_by or 'not covered'}"
+        for shown in ledger.reveals
+    ]
+    lines += ["", "What that guarantees a client after all rounds, at the most that each zone can hold:"]
+    lines += [f"  {line}" for line in _guarantees(ledger)]
+    if repeats and client is not None:
+        again = planned(recipe, composition, layout, client, repeats)
+        lines += ["", f"And if rounds are repeated as often as --repeats {repeats} allows:"]
+        lines += [f"  {line}" for line in _guarantees(again)]
+    lines += ["", f"Never covered: {'; '.join(ledger.to_json()['never_covered'])}."]
+    return "\n".join(lines)
+
+
+def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Client | None) -> Iterator[str]:
+    """A line for each thing that this party sends, in the order in which it is asked for."""
+    server = Server()
+    ctx = make_context(recipe, composition, layout, 0, server)
+    server.ctx = ctx
+    steps = {zone: ctx.steps(zone) for zone in recipe.protect}
+    if client is None:
+        opened = [zone for zone, links in composition.links.items() if any(link.site == "key_server" for link in links)]
+        for zone in opened:
+            to = "the clients alone, through the server" if locked(ctx.steps(zone)) else "the server"
+            yield f"zone {zone}: a sum of {recipe.min_clients} updates or more is opened, once a round, for {to}"
+        return
+    size = "its number of examples" if composition.aggregator.wants.num_examples else ""
+    secret = any(component.cohort_secret for component in composition.components.values())
+    key = "a public key, for a secret of all clients" if secret or any(map(locked, steps.values())) else ""
+    keeps = (
+        "what each round releases at the levels " + _listed(tuple(composition.keepers)) if composition.keepers else ""
+    )
+    if hello := [part for part in (size, key, keeps) if part]:
+        yield f"once, to the server: {_listed(tuple(hello))}"
+    for zone in recipe.zones:
+        if zone == RETAINED:
+            yield "each round: the zone retained stays here"
+        elif zone in steps:
+            seal = seal_of(steps[zone])
+            names = " then ".join(step.link.name for step in steps[zone] if step.link.hook == "protect") or "nothing"
+            sees = "the server reads it"
+            if seal is not None:
+                who = {"clients": "the clients", "key_server": "the key server", "shares": "many clients together"}
+                sees = f"the server sees ciphertexts; {who[seal[1].opened_by]} can open sums"
+            yield f"each round, to the server: the zone {zone} of the update, behind {names}; {sees}"
+    yield "each round, to the server: counts of right answers and losses, times, and what components log"
+    yield "at the end, to the server: a digest of the model"
+
+
+def _guarantees(ledger: Ledger) -> Iterator[str]:
+    plain = ledger.to_json()
+    yield plain["verdict"]
+    for warning in plain["warnings"]:
+        yield f"mind: {warning}"
+    for name, view in plain["views"].items():
+        yield f"toward {SEERS[name]}: {_guarantee(view)}"
+
+
+def _guarantee(view: Mapping[str, Any]) -> str:
+    if view.get("epsilon") == "none":
+        return f"no guarantee: {view['reason']}"
+    stated = {adjacency: next(iter(view[adjacency].values())) for adjacency in ("zero_out", "replace_one")}
+    figures = ", ".join(f"{adjacency.replace('_', '-')} ε={_number(value)}" for adjacency, value in stated.items())
+    return f"{figures}; {view['reason']}"
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return " and ".join(word.replace("_", " ") for word in words)
