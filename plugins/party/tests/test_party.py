@@ -82,7 +82,7 @@ def test_a_request_that_comes_late_is_not_run(server: Server) -> None:
     [
         (
             {"digest": "f" * 64},
-            "it was started with recipe .{12}, and the server's is f{12}; start all parties with the",
+            "it was started with recipe .{12}, and the server's is f{12}; start all parties",
         ),
         ({"address": "client:1"}, "this is client:0, and the request is for client:1"),
         ({"session": "", "command": "join", "run": "other"}, "holds the state of run .*, and this is run other"),
