@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedplug.api.errors import PartyLost
 from fedplug.engines.base import Job
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
 from fedplug_party.engine import PartyEngine
-from fedplug_party.program import Site, run_party
-from fedplug_party.state import State
+from fedplug_party.frames import Request
+from fedplug_party.party import Party
+from fedplug_party.program import Site, data_digest, run_party
+from fedplug_party.state import Belongs, State
 from fedplug_party.transport import SocketTransport
 from toy_components import toy_catalog
 
@@ -35,6 +38,65 @@ def be(plain: Mapping[str, Any], address: str, folder: Path, repeats: int) -> No
         run_party(site, state, repeats, lambda text: bool(said.write(text)), lambda text: print(text, file=said))
 
 
+class Beside:
+    """A transport to parties in this very process, one after the other: for what no process is needed to show.
+
+    Args:
+        folder: where each has its state.
+        plain: the recipe.
+        repeats: that every site allows.
+    """
+
+    def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
+        self.folder, self.plain, self.repeats = folder, plain, repeats
+        self._catalog = toy_catalog()
+        self.recipe = Recipe.from_plain(plain, self._catalog)
+        self.parties: dict[str, Party] = {}
+        self.asked: list[Request] = []
+        self.closed = False
+        for address in addresses(self.recipe):
+            self.start(address)
+
+    def start(self, address: str) -> None:
+        """Starts a party, or starts it again after it was killed; its state is what its folder has."""
+        self.kill(address)
+        folder = self.folder / address.replace(":", "-")
+        site = Site(self.recipe, address, folder, None, "cpu", self._catalog)
+        client, state = site.client(), State(folder)
+        belongs = Belongs(address, self.recipe.digest, "" if client is None else data_digest(client.data))
+        state.require(belongs)
+        state.claim(belongs)
+        self.parties[address] = Party(address, self.recipe.digest, self.recipe.rounds, state, site.host, self.repeats)
+
+    def kill(self, address: str) -> None:
+        """Nobody answers under this address any more."""
+        if (party := self.parties.pop(address, None)) is not None:
+            party.state.close()
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        """Asks one after the other."""
+        for address, data in requests.items():
+            self.asked.append(Request.read(data))
+            if address in self.parties:
+                yield address, self.parties[address].answer(data)
+            else:
+                yield address, PartyLost(f"{address} is not there")
+
+    def close(self) -> None:
+        """Notes that it was closed."""
+        self.closed = True
+
+    def engine(self, job: Job) -> PartyEngine:
+        """The engine over these parties."""
+        return PartyEngine(job, self)
+
+
+def addresses(recipe: Recipe) -> list[str]:
+    """Of all parties of a recipe."""
+    found = [f"client:{number}" for number in range(recipe.data.clients)]
+    return [*found, "key_server"] if needs_key_server(Composition(recipe, toy_catalog())) else found
+
+
 class Parties:
     """All parties of a recipe, each in a process of its own.
 
@@ -47,11 +109,7 @@ class Parties:
     def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
         self.folder, self.plain, self.repeats = folder, plain, repeats
         self.transport = SocketTransport(folder)
-        catalog = toy_catalog()
-        recipe = Recipe.from_plain(plain, catalog)
-        self.addresses = [f"client:{number}" for number in range(recipe.data.clients)]
-        if needs_key_server(Composition(recipe, catalog)):
-            self.addresses.append("key_server")
+        self.addresses = addresses(Recipe.from_plain(plain, toy_catalog()))
         self.processes: dict[str, Any] = {}
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_LIBRARIES)

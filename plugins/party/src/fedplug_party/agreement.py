@@ -6,9 +6,11 @@ on: every client in every round, zones as large as the model, no credit for the 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedplug.api.component import site_of
 from fedplug.api.context import Client, Server
 from fedplug.api.folded import locked, seal_of
 from fedplug.api.types import RETAINED, Layout
@@ -21,6 +23,7 @@ from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.accounts import stated_accounts
 from fedplug.round.contexts import make_context
+from fedplug.round.steps import Steps
 
 
 def planned(
@@ -76,6 +79,9 @@ def agreement(recipe: Recipe, composition: Composition, layout: Layout, client: 
         "What leaves this site:" if client is not None else "What the key server does with the clients' sums:",
     ]
     lines += [f"  {line}" for line in _sent(recipe, composition, layout, client)]
+    what = "this client" if client is not None else "the key server"
+    lines += ["", f"What the server can ask {what} to do, and nothing else; each is in code that is installed here:"]
+    lines += [f"  {line}" for line in _calls(recipe, composition, "client" if client is not None else "key_server")]
     lines += ["", "What is seen besides:"]
     lines += [
         f"  {shown.what}: by {_listed(shown.to)}; {shown.note or shown.covered_by or 'not covered'}"
@@ -111,19 +117,30 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Clie
     )
     if hello := [part for part in (size, key, keeps) if part]:
         yield f"once, to the server: {_listed(tuple(hello))}"
-    for zone in recipe.zones:
-        if zone == RETAINED:
-            yield "each round: the zone retained stays here"
-        elif zone in steps:
-            seal = seal_of(steps[zone])
-            names = " then ".join(step.link.name for step in steps[zone] if step.link.hook == "protect") or "nothing"
-            sees = "the server reads it"
-            if seal is not None:
-                who = {"clients": "the clients", "key_server": "the key server", "shares": "many clients together"}
-                sees = f"the server sees ciphertexts; {who[seal[1].opened_by]} can open sums"
-            yield f"each round, to the server: the zone {zone} of the update, behind {names}; {sees}"
+    for zone, chain in steps.items():
+        seal = seal_of(chain)
+        names = " then ".join(step.link.name for step in chain if step.link.hook == "protect") or "nothing"
+        sees = "the server reads it"
+        if seal is not None:
+            who = {"clients": "the clients", "key_server": "the key server", "shares": "many clients together"}
+            sees = f"the server sees ciphertexts; {who[seal[1].opened_by]} can open sums"
+        yield f"each round, to the server: the zone {zone} of the update, behind {names}; {sees}"
+    if RETAINED in composition.negotiation.plans.zones:
+        yield "each round: the zone retained of the update stays here"
     yield "each round, to the server: counts of right answers and losses, times, and what components log"
     yield "at the end, to the server: a digest of the model"
+
+
+def _calls(recipe: Recipe, composition: Composition, site: str) -> Iterator[str]:
+    """The calls that a message to this party can hold, with what each does."""
+    steps = Steps(recipe, composition)
+    for name, component in {steps.name: steps, **composition.components}.items():
+        kind = type(component)
+        for method in dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base)):
+            member = inspect.getattr_static(kind, method)
+            if site_of(member) == site:
+                first = " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split())
+                yield f"{name}.{method}  {first}"
 
 
 def _guarantees(ledger: Ledger) -> Iterator[str]:

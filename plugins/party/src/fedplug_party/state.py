@@ -66,7 +66,7 @@ class State:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
-            self._lock = open(folder / "party.lock", "a+", encoding="utf-8")  # noqa: SIM115, held while the program runs
+            self._lock = os.open(folder / "party.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise SetupError(
                 f"{folder} cannot be written ({error.strerror or error}); name a folder of yours with --state"
@@ -80,6 +80,10 @@ class State:
         self._file, self._checkpoints = folder / "party.json", folder / "checkpoint"
         self.notes = Notes(folder / "uploads.jsonl")
         self._require_as_noted()
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        os.close(self._lock)
 
     # -- what it belongs to --------------------------------------------------------------------------------------------
 
@@ -172,7 +176,8 @@ class State:
         final = self._path(checkpoint)
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(mode=0o700, parents=True)
+        self._checkpoints.mkdir(mode=0o700, exist_ok=True)
+        draft.mkdir(mode=0o700)
         write(draft)
         write_file(draft / _NAME, codec.encode([checkpoint, len(self.notes.lines)]))
         for file in [*draft.iterdir(), draft]:
@@ -207,12 +212,6 @@ class State:
     def _require_as_noted(self) -> None:
         """Refuses a folder of which one part is older than another."""
         remedy = "put the folder back as it was when the party last ran, or begin a run of its own with another --state"
-        if self.notes.current and self.notes.current not in self.kept():
-            has = ", ".join(self.kept()) or "none"
-            raise CheckpointError(
-                f"{self._checkpoints} is older than {self.notes.file}: that knows of checkpoint {self.notes.current}, "
-                f"and there is: {has}; {remedy}"
-            )
         for name in self.kept():
             lines = self._name(self._path(name))[1]
             if lines > len(self.notes.lines):
@@ -220,6 +219,12 @@ class State:
                     f"{self.notes.file} has {len(self.notes.lines)} lines, and checkpoint {name} knows of {lines}; "
                     f"{remedy}"
                 )
+        if self.notes.current and self.notes.current not in self.kept():
+            has = ", ".join(self.kept()) or "none"
+            raise CheckpointError(
+                f"{self._checkpoints} is older than {self.notes.file}: that knows of checkpoint {self.notes.current}, "
+                f"and there is: {has}; {remedy}"
+            )
 
 
 def _to_disk(path: Path) -> None:
