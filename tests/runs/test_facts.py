@@ -14,8 +14,9 @@ from fedplug.api.outer_roles import Partition
 from fedplug.api.role_records import GroundTruth
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.facts import assessments, class_distribution, versions
+from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.summary import Distribution
+from fedplug.wire.record import Wire
 from toy_components import recipe_of, toy_catalog
 
 
@@ -36,6 +37,16 @@ def test_the_distribution_counts_each_clients_examples_of_every_class() -> None:
     data = SimpleNamespace(train=SimpleNamespace(labels=labels), label_names=("cat", "dog", "owl"))
     world: Any = SimpleNamespace(data=data, assignment=[np.array([0, 1, 2]), np.array([3, 4])])
     assert class_distribution(world) == Distribution(["cat", "dog", "owl"], {0: [1, 0, 2], 1: [1, 0, 1]})
+
+
+def test_bytes_are_those_of_the_messages_and_what_the_engine_says_was_added() -> None:
+    wire = Wire()
+    for round in (-1, 0, 1):
+        wire.record("server", "client:0", round, "upload", b"12345", {"clear": 3})
+    silent: Any = SimpleNamespace()
+    telling: Any = SimpleNamespace(overhead=lambda: {"frames": 7})
+    assert carried(wire, silent) == {"messages": 15}
+    assert carried(wire, telling) == {"messages": 15, "frames": 7}
 
 
 class Judge:

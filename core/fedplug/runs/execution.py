@@ -37,7 +37,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.runs.facts import assessments, class_distribution, versions
+from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
@@ -154,6 +154,7 @@ class Execution:
                 if recording:
                     recording.end_of_round(recipe.rounds + 1)
                 self.summary.assessments = assessments(protocol, distribution)
+                self.summary.carried = carried(wire, engine)
         except KeyboardInterrupt:
             self._stopped(books, events, None)
             return INTERRUPTED

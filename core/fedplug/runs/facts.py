@@ -14,10 +14,14 @@ from fedplug.api.role_records import GroundTruth
 from fedplug.runs.summary import Distribution
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedplug.engines.base import Engine
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
+    from fedplug.wire.record import Wire
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
@@ -31,6 +35,12 @@ def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
     for entry in (catalog.sections[key] for key in recipe.sections):
         found[entry.distribution] = entry.version
     return dict(sorted(found.items()))
+
+
+def carried(wire: Wire, engine: Engine) -> dict[str, int]:
+    """Bytes of this execution's messages, and of what the engine says was added to them on their way."""
+    overhead: Callable[[], dict[str, int]] = getattr(engine, "overhead", dict)  # an engine need not say
+    return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **overhead()}
 
 
 def class_distribution(world: World) -> Distribution:

@@ -70,4 +70,4 @@ def federation_try(
         "timeout": CONFIG["timeout"] if settings.timeout is None else settings.timeout,
         "record-wire": settings.record_wire,
     }
-    try_federation(checked, config, settings.data, folder, lambda line: typer.echo(line))
+    try_federation(checked, config, settings.data, folder, lambda line: print(line, flush=True))

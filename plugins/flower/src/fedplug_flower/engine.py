@@ -51,4 +51,9 @@ class FlowerEngine(PartyEngine):
         clients = [client_address(number) for number in range(int(job.recipe["data"]["clients"]))]
         nodes = Nodes(grid, job.run_dir)
         nodes.wait_for([*clients, KEY_SERVER] if job.key_server else clients, patience, print)
-        super().__init__(job, FlowerTransport(grid, nodes))
+        self._flower = FlowerTransport(grid, nodes)
+        super().__init__(job, self._flower)
+
+    def overhead(self) -> dict[str, int]:
+        """What parties' requests and Flower's own form of a message add to a message."""
+        return {**super().overhead(), "Flower": self._flower.framing}

@@ -99,7 +99,8 @@ class Programs:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends all of them, the last one first, and whatever they have started."""
+        """Ends all of them, the last one first, and whatever they have started, also in sessions of its own."""
+        below = descendants({process.pid for process in self._running.values()})
         for process in reversed(self._running.values()):
             _signal(process.pid, signal.SIGTERM)
         until = time.monotonic() + _STOP_SECONDS
@@ -109,6 +110,11 @@ class Programs:
         for process in self._running.values():
             _signal(process.pid, signal.SIGKILL)
             process.wait()
+        now = processes()
+        for pid, (_, started) in below.items():
+            if pid in now and now[pid][1] == started:  # else another process has the number by now
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         self._running.clear()
 
 
@@ -130,6 +136,28 @@ def free_ports(number: int) -> list[int]:
         for each in found:
             each.bind(("127.0.0.1", 0))
         return [int(each.getsockname()[1]) for each in found]
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Every process of this machine with its parent and when it was started; none where the system does not tell."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                found[int(folder.name)] = (int(fields[1]), fields[19])
+    return found
+
+
+def descendants(roots: set[int]) -> dict[int, tuple[int, str]]:
+    """The processes that these have started, and those that they have started; as `processes` has them."""
+    everyone, found = processes(), dict[int, tuple[int, str]]()
+    above = roots
+    while above:
+        below = {pid: facts for pid, facts in everyone.items() if facts[0] in above and pid not in found}
+        found |= below
+        above = set(below)
+    return found
 
 
 def _signal(group: int, number: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedplug.api import units
 from fedplug.api.errors import FedplugError, SetupError
 from fedplug.runs import functions
 from fedplug.runs.settings import Settings
@@ -60,5 +61,8 @@ def _run(recipe: Path, grid: Grid, config: dict[str, Any]) -> None:
             run = functions.resume(Path(config["resume"]).expanduser(), settings=settings, display="terminal")
         else:
             run = functions.run(recipe, settings=settings, display="terminal")
+    beside = {name: size for name, size in run.summary.carried.items() if name != "messages"}
+    told = ", ".join(f"{units.size(size)} for {name}" for name, size in beside.items())
+    print(f"carried: {units.size(run.summary.carried['messages'])} of messages, and beside them {told}")
     if run.exit_code:
         raise SetupError(f"the run ended with code {run.exit_code}; what it found is in {run.folder}")

@@ -58,15 +58,11 @@ class Federation:
         """
         app = write_app(self.recipe, self.folder / f"app-{secrets.token_hex(4)}", config)
         run = self.superlink.start(app)
-        told = ""
-        for line in self.superlink.lines(run):
-            if _is_ours(line):
-                say(line)
-                told = line
+        for line in _ours(self.superlink.lines(run)):
+            say(line)
         status, details = self.superlink.outcome(run)
         if status != COMPLETED:
-            why = "" if told.startswith("error:") else f": {details}"
-            raise SetupError(f"the run ended as {status or 'unknown'}{why}")
+            raise SetupError(f"the run {status or 'was lost'}: {details}")
 
 
 @contextlib.contextmanager
@@ -202,6 +198,10 @@ def try_federation(
             say("everything is stopped" + (f"; logs are in {place}" if folder else ""))
 
 
-def _is_ours(line: str) -> bool:
-    """Whether a line of the ServerApp is fedplug's, not Flower's own log, which is coloured."""
-    return not line.startswith("\x1b[")
+def _ours(lines: Iterator[str]) -> Iterator[str]:
+    """The lines of the ServerApp that are fedplug's: Flower's own are coloured, and a traceback comes last."""
+    over = False
+    for line in lines:
+        over = over or line.startswith("Traceback")
+        if not over and not line.startswith(("\x1b[", "Successfully installed ")):
+            yield line
