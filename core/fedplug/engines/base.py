@@ -62,8 +62,8 @@ class Engine(Protocol):
     """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol.
 
     One with all parties in its own process may say so, `in_process = True`, and moves packed messages then. One with
-    settings of its own has a nested class `Options`, as components have, and finds them in `job.options`. One that sends
-    more than the messages may say so: `overhead()` gives bytes by what added them.
+    settings of its own has a nested class `Options`, as components have, and finds them in `job.options`. One that
+    sends more than the messages may say so: `overhead()` gives bytes by what added them.
     """
 
     def __init__(self, job: Job) -> None: ...

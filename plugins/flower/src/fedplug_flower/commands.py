@@ -1,4 +1,4 @@
-"""The commands `fedplug federation-app`, `federation-relay` and `federation-try`. Everything heavy is imported inside them."""
+"""The commands `fedplug federation-app`, `-relay` and `-try`. Everything heavy is imported inside them."""
 
 from __future__ import annotations
 

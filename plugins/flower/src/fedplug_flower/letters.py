@@ -1,17 +1,18 @@
 """What a Flower message carries for us: bytes that Flower does not read, how long they may take, or why there are none.
 
-The bytes travel as an array of uint8 in an ArrayRecord. Flower cuts such arrays into pieces; bytes in a ConfigRecord are
-two to seven times as slow, and fail at a gigabyte.
+The bytes travel as an array of uint8 in an ArrayRecord, which Flower cuts into pieces. Bytes in a ConfigRecord are two
+to seven times as slow, and fail at a gigabyte.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import numpy as np
 from fedplug.api.errors import MessageError
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from numpy.typing import NDArray
 
 KIND = "query"
 """The type of all our messages, as Flower has types."""
@@ -50,7 +51,8 @@ def data_of(message: Message) -> bytes:
     array = arrays["data"]
     if array.dtype != "uint8" or len(array.shape) != 1:
         raise MessageError(f"a message whose bytes are an array of {array.dtype} and shape {tuple(array.shape)}")
-    return array.numpy().tobytes()
+    values: NDArray[np.uint8] = array.numpy()
+    return values.tobytes()
 
 
 def seconds_of(message: Message) -> float:
@@ -70,5 +72,5 @@ def size(message: Message) -> int:
     return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
 
 
-def _packed(data: bytes) -> ArrayRecord:
-    return ArrayRecord({"data": Array(cast("np.ndarray[tuple[int], np.dtype[np.uint8]]", np.frombuffer(data, np.uint8)))})
+def _packed(data: bytes) -> Any:
+    return ArrayRecord({"data": Array(np.frombuffer(data, np.uint8))})

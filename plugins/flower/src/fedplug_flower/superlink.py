@@ -1,6 +1,6 @@
 """What the trial asks of its SuperLink: to register nodes, to start a run, what the run says, and how it ended.
 
-The commands of Flower (`flwr supernode register`, `flwr run --stream`) do the same, in processes that take seconds each.
+Flower's commands (`flwr supernode register`, `flwr run --stream`) do the same, in processes that take seconds each.
 """
 
 from __future__ import annotations

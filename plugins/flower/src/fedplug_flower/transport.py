@@ -6,9 +6,8 @@ that a SuperNode that comes back after the deadline does not ask its party for w
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from fedplug.api.errors import MessageError, PartyLost
 from flwr.app import Message

@@ -24,13 +24,18 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.runs.machine import terminated_like_interrupted
 from fedplug.wire.record import KEY_SERVER, client_address
+from fedplug_party.line import SOCKET
 
 from fedplug_flower.app_folder import write_app
 from fedplug_flower.certificates import make_certificates, make_node_key, write_private
 from fedplug_flower.programs import Programs, free_ports, programs
 from fedplug_flower.superlink import COMPLETED, SuperLink
 
-ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
 """Of every program: nothing is reported to Flower's makers, and the run starts at once."""
 _START_SECONDS = 120.0
 
@@ -96,8 +101,9 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         try:
             say("registering a key for each node, and starting the nodes and the relays beside the parties")
             for address, own in zip(parties, ports, strict=True):
-                started.await_file(f"party-{name_of(address)}", folder / name_of(address) / "party.sock", _START_SECONDS)
-                key, public = make_node_key(folder, f"{name_of(address)}.key")
+                name = name_of(address)
+                started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
+                key, public = make_node_key(folder, f"{name}.key")
                 running.superlink.register(public, address)
                 start_node(started, folder, address, key, port, own)
             yield running
@@ -173,8 +179,9 @@ def workplace(folder: Path | None) -> Iterator[Path]:
 
 
 def try_federation(
-    recipe: Recipe, config: dict[str, str | int | bool], data: Path | None, folder: Path | None, say: Callable[[str], None]
-) -> None:
+    recipe: Recipe, config: dict[str, str | int | bool], data: Path | None, folder: Path | None,
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
     """Starts a federation, runs the recipe in it, and stops everything again.
 
     Args:

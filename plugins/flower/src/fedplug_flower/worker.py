@@ -1,11 +1,11 @@
 """`fedplug federation-relay`: does the tasks of a SuperNode without loading the app that the server sends.
 
 A SuperNode with `--isolation process` leaves it to a program beside it to do what arrives. Flower's own loads the
-server's code, and starts a Python process a message, which takes seconds. This one is a single process, and runs `relay` alone:
-whatever app a server sends, bytes go to the party, and bytes come back.
+server's code, and starts a Python process for each message, which takes seconds. This one is a single process, and runs
+`relay` alone: whatever app a server sends, bytes go to the party, and bytes come back.
 
-Task programs of Flower are meant to be replaced, but how they speak to a SuperNode is not promised to stay; the pin of flwr in
-`pyproject.toml` follows from this module and from `trial`.
+Flower means task programs to be replaced, but does not promise that the way they speak to a SuperNode stays as it is;
+the pin of flwr in `pyproject.toml` follows from this module and from `superlink`.
 """
 
 from __future__ import annotations
