@@ -248,7 +248,6 @@ def test_a_reply_that_is_lost_costs_the_client_the_round_and_nothing_is_run_twic
     assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
 
 
-
 def test_a_party_that_was_away_when_the_others_saved_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     """It catches up with what it has missed; the one that the server's checkpoint knows of is there long after."""
     plain = encrypted(rounds=5, clients=3)

@@ -209,10 +209,9 @@ class PartyEngine:
         kept = self._joined[address].kept
         if not known or known[-1] not in kept:
             wanted = f"is to go on from {known[-1]}" if known else "has saved nothing of this run"
-            keeps = one_line(", ".join(kept)) or "no checkpoint"
             raise PartyLost(
-                f"{address} {wanted}, and it keeps {keeps}; if its folder was put back from an older copy, put back that "
-                "of when it last ran, and else go on from a later round"
+                f"{address} {wanted}, and it keeps {one_line(', '.join(kept)) or 'no checkpoint'}; if its folder was "
+                "put back from an older copy, put back that of when it last ran, and else go on from a later round"
             )
         return known[-1]
 

@@ -104,18 +104,18 @@ def be_party(
     """
     catalog = Catalog.discover()
     recipe = load_recipe(file, sets or (), catalog)
-    state = State(folder)
-    site = Site(recipe, address, folder, str(data) if data else None, device, catalog)
 
     def agreed(text: str) -> bool:
         print(text)
         return yes or _asked()
 
-    try:
-        return run_party(site, state, repeats, agreed, _with_time)
-    except KeyboardInterrupt:
-        _with_time("ended; what it holds is safe, and the same command goes on")
-        return INTERRUPTED
+    with contextlib.closing(State(folder)) as state:
+        site = Site(recipe, address, folder, str(data) if data else None, device, catalog)
+        try:
+            return run_party(site, state, repeats, agreed, _with_time)
+        except KeyboardInterrupt:
+            _with_time("ended; what it holds is safe, and the same command goes on")
+            return INTERRUPTED
 
 
 def _asked() -> bool:
