@@ -36,7 +36,13 @@ def test_the_distribution_counts_each_clients_examples_of_every_class() -> None:
     labels = np.array([0, 2, 2, 0, 2])
     data = SimpleNamespace(train=SimpleNamespace(labels=labels), label_names=("cat", "dog", "owl"))
     world: Any = SimpleNamespace(data=data, assignment=[np.array([0, 1, 2]), np.array([3, 4])])
-    assert class_distribution(world) == Distribution(["cat", "dog", "owl"], {0: [1, 0, 2], 1: [1, 0, 1]})
+    assert class_distribution(world, {}) == Distribution(["cat", "dog", "owl"], {0: [1, 0, 2], 1: [1, 0, 1]})
+
+
+def test_of_data_at_sites_it_is_what_was_told() -> None:
+    world: Any = SimpleNamespace(data=None, label_names=("cat", "dog"))
+    assert class_distribution(world, {}) == Distribution(["cat", "dog"], {})
+    assert class_distribution(world, {2: [4, 0]}) == Distribution(["cat", "dog"], {2: [4, 0]})
 
 
 def test_bytes_are_those_of_the_messages_and_what_the_engine_says_was_added() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,9 +44,16 @@ def carried(wire: Wire, engine: Engine) -> dict[str, int]:
     return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **overhead()}
 
 
-def class_distribution(world: World) -> Distribution:
-    """For the report, how many examples of each class a client has, which no message carries."""
+def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribution:
+    """For the report, how many examples of each class a client has, which no message carries.
+
+    Args:
+        world: in which clients have their data.
+        told: by client, what its site let be told; all that anybody knows of data at sites.
+    """
     data = world.data
+    if data is None:
+        return Distribution(list(world.label_names), dict(told))
     counts = {
         client_id: np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
         for client_id, mine in enumerate(world.assignment)
@@ -64,10 +72,11 @@ def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dic
     """
     examples = distribution.clients
     composition, found = protocol.composition, {}
-    partition = composition.part(protocol.recipe.data.partition.name, Partition)
+    place = protocol.recipe.data.partition
+    partition = composition.part(place.name, Partition) if place else None
     for name, component in composition.components.items():
         try:
-            categories = partition.categories(len(examples))
+            categories = partition.categories(len(examples)) if partition else None
             truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
             if facts := component.assess(protocol.server, truth):
                 found[name] = {str(fact): float(value) for fact, value in facts.items()}

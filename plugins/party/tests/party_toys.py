@@ -50,12 +50,17 @@ class Beside:
     def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
         self.folder, self.plain, self.repeats = folder, plain, repeats
         self._catalog = toy_catalog()
-        self.recipe = Recipe.from_plain(plain, self._catalog)
+        self.recipe = self.read(plain)
         self.parties: dict[str, Party] = {}
         self.asked: list[Request] = []
         self.closed = False
         for address in addresses(self.recipe):
             self.start(address)
+
+    @staticmethod
+    def read(plain: Mapping[str, Any]) -> Recipe:
+        """A recipe over the toys."""
+        return Recipe.from_plain(plain, toy_catalog())
 
     def start(self, address: str) -> None:
         """Starts a party, or starts it again after it was killed; its state is what its folder has."""

@@ -101,6 +101,7 @@ class PartyEngine:
         for address, reply in self._ask("save", dict.fromkeys(self._addresses, b""), checkpoint=name):
             if isinstance(reply, Reply) and reply.outcome == "done":
                 self._saved[address] = [*self._saved.get(address, []), name][-2:]
+                self._joined[address] = reply
             elif isinstance(reply, Reply) and reply.outcome == "refused":
                 raise SetupError(f"{address} could not save its state: {one_line(reply.reason, 1000)}")
             elif round_of(name) == 0:
@@ -211,10 +212,10 @@ class PartyEngine:
         known = self._complete.get(address, [])
         kept = self._joined[address].kept
         if not known or known[-1] not in kept:
-            wanted = f"it saved {known[-1]}" if known else "it has saved nothing of this run"
+            wanted = f"is to go on from {known[-1]}" if known else "has saved nothing of this run"
             raise PartyLost(
-                f"{address} came with an old state or another one: it has the checkpoints "
-                f"{one_line(', '.join(kept)) or 'none'}, and {wanted}; put its folder back as it was when it last ran"
+                f"{address} {wanted}, and it keeps {one_line(', '.join(kept)) or 'no checkpoint'}; if its folder was "
+                "put back from an older copy, put back that of when it last ran, and else go on from a later round"
             )
         return known[-1]
 

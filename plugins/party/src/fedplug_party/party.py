@@ -66,7 +66,7 @@ class Party:
         self.over = False
         self._asked_last = False
         self._session, self._former = "", set[str]()
-        self._number, self._reply = -1, b""
+        self._number, self._last, self._reply = -1, ("", -1), b""
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a request. One that comes again is answered again with the same bytes, and not run again."""
@@ -75,17 +75,17 @@ class Party:
         except MessageError as error:
             return Reply("", -1, self.incarnation, "refused", f"this is no request: {error}").to_bytes()
         try:
+            if (request.session, request.number) == self._last:
+                return self._reply
             if problem := self._problem(request):
                 return self._replying(request, *problem)
-            if request.session == self._session and request.number == self._number:
-                return self._reply
             self._number = request.number
             message = getattr(self, f"_{request.command}")(request)
             reply = self._replying(request, "done", message=message or b"")
         except Exception as error:  # of a plugin too: the program goes on
             log_error(self.state.folder, f"{self.address}, {request.command}", error)
             reply = self._replying(request, "refused", describe(error))
-        self._reply = reply
+        self._last, self._reply = (request.session, request.number), reply
         return reply
 
     def _problem(self, request: Request) -> tuple[Outcome, str] | None:

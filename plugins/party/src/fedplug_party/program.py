@@ -68,17 +68,17 @@ class Site:
             raise SetupError(f"recipe {recipe.name} has no key server: nothing in it says key_holder: key_server")
         if address not in (*clients, KEY_SERVER):
             raise SetupError(f"recipe {recipe.name} has no {address}; it has {clients[0]} to {clients[-1]}")
-        self._world = World(recipe, self.composition, data_root)
+        self._client_id = None if address == KEY_SERVER else int(address.partition(":")[2])
+        self._world = World(recipe, self.composition, data_root, self._client_id)
         self.layout: Layout = self._world.model("cpu").layout
 
     def host(self) -> Host:
         """A host of this party in which the run has not begun."""
         composition = Composition(self.recipe, self._catalog)
-        if self.address == KEY_SERVER:
+        if self._client_id is None:
             return KeyServerHost(self.recipe, composition, self.layout, self._folder)
-        client_id = int(self.address.partition(":")[2])
         return ClientHost(
-            self.recipe, composition, [client_id], self._data_root, self._device, self._folder, self._world
+            self.recipe, composition, [self._client_id], self._data_root, self._device, self._folder, self._world
         )
 
     def client(self) -> HostedClient | None:
@@ -104,18 +104,18 @@ def be_party(
     """
     catalog = Catalog.discover()
     recipe = load_recipe(file, sets or (), catalog)
-    state = State(folder)
-    site = Site(recipe, address, folder, str(data) if data else None, device, catalog)
 
     def agreed(text: str) -> bool:
         print(text)
         return yes or _asked()
 
-    try:
-        return run_party(site, state, repeats, agreed, _with_time)
-    except KeyboardInterrupt:
-        _with_time("ended; what it holds is safe, and the same command goes on")
-        return INTERRUPTED
+    with contextlib.closing(State(folder)) as state:
+        site = Site(recipe, address, folder, str(data) if data else None, device, catalog)
+        try:
+            return run_party(site, state, repeats, agreed, _with_time)
+        except KeyboardInterrupt:
+            _with_time("ended; what it holds is safe, and the same command goes on")
+            return INTERRUPTED
 
 
 def _asked() -> bool:
