@@ -2,9 +2,9 @@
 
     flwr supernode register client-3.pub --name client:3
 
-Whoever runs the SuperLink registers a node's public key, and the SuperLink lets nobody in who lacks the private half. So
-a name is bound to a key. A run notes the keys that it began with; a node that later has the name and another key is left
-out. What a node says of itself is not asked for: the party behind it answers for one address only.
+Whoever runs the SuperLink registers a node's public key, and the SuperLink lets nobody in who lacks the private half.
+So a name is bound to a key. A run notes the keys that it began with; a node that later has the name and another key is
+left out. What a node says of itself is not asked for: the party behind it answers for one address only.
 """
 
 from __future__ import annotations
