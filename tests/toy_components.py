@@ -658,7 +658,7 @@ def build(
 
 def run_protocol(
     plain: Mapping[str, Any],
-    engine: str = "local",
+    engine: str | Callable[[Job], Engine] = "local",
     *,
     workers: int = 2,
     server_plain: Mapping[str, Any] | None = None,
@@ -669,7 +669,7 @@ def run_protocol(
 
     Args:
         plain: the recipe.
-        engine: `local` or `processes`.
+        engine: `local`, `processes`, or the class of another.
         workers: worker processes.
         server_plain: what the server believes to be the recipe, if that differs.
         prepare: called before the set-up, for a test to hang something in.

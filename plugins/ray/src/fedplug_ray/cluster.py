@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ class Cluster:
 
     def __init__(self, address: str | None, cpus: float) -> None:
         self._folder: str | None = None
+        self._quiet = contextlib.ExitStack()
         self.connected = False
         address = address or os.environ.get("RAY_ADDRESS") or None
         if address and address.startswith("ray://"):
@@ -75,6 +77,7 @@ class Cluster:
                 self.close()
                 raise
         self.connected = True
+        self._quiet.enter_context(_nothing_printed())
 
     def close(self) -> None:
         """Ends what was begun here: the connection, and a Ray that was started for it."""
@@ -84,6 +87,7 @@ class Cluster:
             with _signals_kept():
                 ray.shutdown()
             self.connected = False
+        self._quiet.close()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -127,15 +131,32 @@ def _prepare(alone: bool) -> None:
         alone: whether a Ray is about to be started, for this run alone.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if alone and not any(name.startswith("RAY_AUTH_") for name in os.environ):
-        # Whoever reaches a Ray without a token runs code in it. Ray's own token lies in a file that others can read.
-        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    if alone and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        # Whoever has the token of a Ray can run code in it, and the one that Ray makes lies in a file that all users of
+        # the machine can read. Once Ray is imported it would miss another one.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _init(**keywords: Any) -> None:
     import ray
 
     ray.init(**keywords, log_to_driver=False, logging_level=logging.ERROR)
+
+
+@contextlib.contextmanager
+def _nothing_printed() -> Iterator[None]:
+    """Inside, Ray does not print its log of a process or a machine that died into what a run shows.
+
+    The engine says in a line what became of it, and Ray has no option against the rest.
+    """
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 @contextlib.contextmanager

@@ -163,7 +163,7 @@ class RayEngine:
         """Waits until all of these actors have done what they were told, or ended; gives those that have ended.
 
         Raises:
-            SetupError: one failed.
+            SetupError: one failed, or there is no room for it.
         """
         from fedplug_ray.members import answering
 
@@ -178,6 +178,8 @@ class RayEngine:
                         failures.append(f"{member.name} could not {member.method}: {failure}")
                 except PartyLost as error:
                     lost.append(error)
+                except SetupError as error:
+                    failures.append(str(error))
         if failures:
             raise SetupError(failures[0])
         return lost

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import ray
-from fedplug.api.errors import PartyLost
+from fedplug.api.errors import PartyLost, SetupError
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from fedplug_ray.actor import Actor, Start
@@ -61,12 +61,16 @@ class Member:
 
         Raises:
             PartyLost: it has ended, or has to be.
+            SetupError: Ray found no room for it.
         """
         left = None if self.until == math.inf else max(_ROUND_TRIP, self.until - time.monotonic())
         # Nobody is to know of an answer that was taken: Ray keeps it as long as anybody does.
         answer, self.answer = self.answer, None
         if self.over() and not ray.wait([answer], timeout=0, fetch_local=False)[0]:
-            raise self.end(self._silent())
+            if self.method != "start":
+                raise self.end(self._silent())
+            after = f"was not there after {self._seconds('start'):g} seconds"
+            raise SetupError(str(self.end(f"{after}; the cluster has no room for it, or is too slow")))
         try:
             return ray.get(answer, timeout=left)  # from another machine it has yet to come
         except GetTimeoutError:
@@ -88,8 +92,6 @@ class Member:
         return self.until <= time.monotonic()
 
     def _silent(self) -> str:
-        if self.method == "start":
-            return f"was not there after {self._seconds('start'):g} seconds; perhaps the cluster has no room for it now"
         return (
             f"was silent for longer than --timeout {self._timeout} allows and was ended; if a client needs more time, "
             "raise it (seconds; 0: no limit)"
