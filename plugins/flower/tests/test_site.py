@@ -66,10 +66,11 @@ def party(tmp_path: Path) -> Iterator[Path]:
     listening.close()
 
 
-@pytest.mark.parametrize("way", [relay, app])
-def test_the_relay_hands_bytes_over_and_back(party: Path, way: Any) -> None:
+@pytest.mark.parametrize("in_client_app", [False, True])
+def test_the_relay_hands_bytes_over_and_back(party: Path, in_client_app: bool) -> None:
     for data in (b"", b"abc", os.urandom(1 << 20)):
-        answer = way(question(data, math.inf), context(state=str(party)))
+        message = question(data, math.inf)
+        answer = app(message, context(state=str(party))) if in_client_app else relay(message, party)
         assert letters.data_of(answer) == data[::-1]
         assert answer.metadata.reply_to_message_id == "m"
 
@@ -83,22 +84,22 @@ def test_the_relay_hands_bytes_over_and_back(party: Path, way: Any) -> None:
     ],
 )
 def test_the_relay_says_why_there_is_no_answer(config: dict[str, Any], why: str) -> None:
-    answer = relay(question(b"x"), context(**config))
+    answer = app(question(b"x"), context(**config))
     assert why in str(answer.content.config_records["failure"]["reason"])
 
 
 def test_the_relay_refuses_what_another_app_sends(party: Path) -> None:
     message = Message(RecordDict(), 2, letters.KIND)
-    answer = relay(message, context(state=str(party)))
+    answer = relay(message, party)
     assert "a message of another app" in str(answer.content.config_records["failure"]["reason"])
 
 
 def test_the_relay_program_needs_the_secret_of_its_node(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="the SuperNode is started with the same file"):
-        work("127.0.0.1:1", tmp_path / "missing")
+        work("127.0.0.1:1", tmp_path / "missing", tmp_path)
     (tmp_path / "empty").touch()
     with pytest.raises(SetupError, match="must not be empty"):
-        work("127.0.0.1:1", tmp_path / "empty")
+        work("127.0.0.1:1", tmp_path / "empty", tmp_path)
 
 
 def test_an_app_folder_is_what_flower_wants(tmp_path: Path) -> None:

@@ -29,18 +29,19 @@ def federation_app(
     typer.echo(f"{folder} has the recipe {checked.name}, digest {checked.digest}; start it: flwr run {folder} --stream")
 
 
-@command(epilog="Example: fedplug federation-relay --port 9094 --secret /etc/fedplug/relay.secret")
+@command(epilog="Example: fedplug federation-relay --state /srv/fedplug/client-0 --secret /srv/fedplug/relay.secret")
 def federation_relay(
     secret: Annotated[
         Path,
         typer.Option(metavar="FILE", help="The file that the SuperNode has as --superexec-auth-secret-file."),
     ],
+    state: Annotated[Path, typer.Option(metavar="DIR", help="The party's folder, its --state.")],
     port: Annotated[int, typer.Option(help="The SuperNode's --port on this machine.")] = 9094,
 ) -> None:
     """Hand messages of a SuperNode (--isolation process) to the party beside it; no code of the server is loaded."""
     from fedplug_flower.worker import work
 
-    work(f"127.0.0.1:{port}", secret)
+    work(f"127.0.0.1:{port}", secret, state)
 
 
 @command(epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")

@@ -16,20 +16,27 @@ from flwr.clientapp import ClientApp
 from fedplug_flower import letters
 
 
-def relay(message: Message, context: Context) -> Message:
-    """Hands a message's bytes to the party's program, and its reply, or the reason why there is none, back."""
+def relay(message: Message, state: Path) -> Message:
+    """Hands a message's bytes to a party's program, and its reply, or the reason why there is none, back.
+
+    Args:
+        message: of the server.
+        state: the party's folder.
+    """
     try:
-        state = context.node_config.get("state")
-        if not isinstance(state, str):
-            raise FedplugError(
-                "this node does not say which party is beside it: start the SuperNode with --node-config "
-                "'state=\"FOLDER\"', the folder of the party"
-            )
-        answer = letters.reply(ask(Path(state), letters.data_of(message), letters.seconds_of(message)))
+        answer = letters.reply(ask(state, letters.data_of(message), letters.seconds_of(message)))
     except FedplugError as error:
         answer = letters.failure(str(error))
     return Message(answer, reply_to=message)
 
 
+def _in_client_app(message: Message, context: Context) -> Message:
+    state = context.node_config.get("state")
+    if isinstance(state, str):
+        return relay(message, Path(state))
+    why = "this node does not say which party is beside it: start the SuperNode with --node-config 'state=\"FOLDER\"'"
+    return Message(letters.failure(why), reply_to=message)
+
+
 app = ClientApp()
-app.query()(relay)
+app.query()(_in_client_app)

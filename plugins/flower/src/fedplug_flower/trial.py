@@ -150,11 +150,10 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         "--root-certificates", str(folder / "ca.crt"), "--auth-supernode-private-key", str(key),
         "--host", "127.0.0.1", "--port", str(own), "--isolation", "process",
         "--superexec-auth-secret-file", str(folder / "relay.secret"),
-        "--node-config", f'state="{folder / name_of(address)}"',
     )  # fmt: skip
     started.start(
         f"relay-{name_of(address)}", "fedplug", "federation-relay", "--port", str(own),
-        "--secret", str(folder / "relay.secret"),
+        "--secret", str(folder / "relay.secret"), "--state", str(folder / name_of(address)),
     )  # fmt: skip
 
 

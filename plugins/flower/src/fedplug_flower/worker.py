@@ -37,12 +37,13 @@ _PAUSE = 0.1
 """Seconds between two looks whether the SuperNode has a task."""
 
 
-def work(address: str, secret_file: Path) -> None:
+def work(address: str, secret_file: Path, state: Path) -> None:
     """Does tasks of a SuperNode for as long as this process lives; waits for one that is not there.
 
     Args:
         address: of the SuperNode's Runtime API on this machine, `127.0.0.1:9094`.
         secret_file: what the SuperNode was given as `--superexec-auth-secret-file`: who lacks it gets no task.
+        state: the folder of the party. What the SuperNode says of it is not asked for, nor what the server says.
 
     Raises:
         SetupError: the secret cannot be read.
@@ -58,12 +59,12 @@ def work(address: str, secret_file: Path) -> None:
     while True:
         found = client.AcquireTask(wanted)
         if found.HasField("task") and found.token:
-            _do(address, found.token)
+            _do(address, found.token, state)
         else:
             time.sleep(_PAUSE)
 
 
-def _do(address: str, token: str) -> None:
+def _do(address: str, token: str, state: Path) -> None:
     """Does one task; the SuperNode and the server learn of what fails."""
     version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
     client = _client(address, version, RuntimeTokenHttpInterceptor(token))
@@ -72,7 +73,7 @@ def _do(address: str, token: str) -> None:
     try:
         alive.start()
         message, context, _, _ = pull_task_input(client)
-        push_message(client, relay(message, context), context)
+        push_message(client, relay(message, state), context)
     except (httpx.HTTPError, RuntimeError, ValueError) as error:
         status, details = SubStatus.FAILED, str(error)
         print(f"a message was not relayed: {error}", flush=True)
