@@ -53,6 +53,7 @@ class Party:
     Attributes:
         host: as the last `begin` or `load` made it.
         over: whether the run is at its end, and the server has left.
+        finished: handed the host when that is so.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Party:
         self.incarnation = secrets.token_hex(8)
         self.host: Host | None = None
         self.over = False
+        self.finished: Callable[[Host], None] = lambda _: None
         self._asked_last = False
         self._session, self._former = "", set[str]()
         self._number, self._last, self._reply = -1, ("", -1), b""
@@ -122,7 +124,7 @@ class Party:
             "recipe": self.digest[:12],
             "run": (belongs and belongs.run) or "none so far",
             "server": "joined" if self._session else "not there",
-            "checkpoints": ", ".join(self.state.kept()) or "none",
+            "checkpoint": notes.current or "none",
             "last answer": f"{last['answered']} of round {last['round']}, {last['time']}" if last else "none",
             "repeats": f"{notes.repeats} of {self._repeats}",
         }
@@ -155,7 +157,10 @@ class Party:
 
     def _leave(self, request: Request) -> None:
         self._former.add(self._session)
-        self._session, self.over, self.host = "", self._asked_last, None
+        self._session, self.over = "", self._asked_last
+        if self.over and self.host is not None:
+            self.finished(self.host)
+        self.host = None
         self._said("the run is over" if self.over else "the server has left; this party waits for it to come back")
 
     def _deliver(self, request: Request) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import queue
 import sys
 import time
@@ -158,6 +159,7 @@ def run_party(
     state.claim(belongs)
     draw_apart()
     party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, said)
+    party.finished = lambda host: write_models(host, state.folder)
     with _line(state.folder, party) as requests:
         said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
         while not party.over:
@@ -196,6 +198,24 @@ def show_status(folder: Path) -> int:
     for name, value in found.items():
         print(f"{name + ':':<14}{value}")
     return 0
+
+
+def write_models(host: Host, folder: Path) -> None:
+    """Writes what a client has of the run in the end: `model.npz`, and `personal.npz` where it has a model of its own.
+
+    Args:
+        host: of the client; of the key server, which has no model, nothing is written.
+        folder: where to.
+    """
+    for client in host.clients.values() if isinstance(host, ClientHost) else ():
+        vectors = {"model": client.vector, "personal": client.personal}
+        for name, vector in vectors.items():
+            if vector is None:
+                continue
+            named = {each.name: vector[each.slice].reshape(each.shape) for each in client.ctx.layout.parameters}
+            file = folder / f"{name}.npz"
+            with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+                np.savez(opened, **{**client.remembered.buffers, **named})
 
 
 def data_digest(data: ClientData) -> str:
