@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedplug.api.context import Server
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.roles import Groups, Negotiation
 from fedplug.api.types import Layout
 from fedplug.engines.hosts import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient
 from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost
@@ -81,6 +84,21 @@ class Site:
         return ClientHost(
             self.recipe, composition, [self._client_id], self._data_root, self._device, self._folder, self._world
         )
+
+    def paid(self, round: int, question: str) -> int | None:
+        """How often a round's question may be answered by what the ledger enters for it: ballots, once where noise is
+        stated; None for what the ledger does not pay.
+        """
+        name, _, method = question.rpartition(".")
+        component = self.composition.components.get(name)
+        if not isinstance(component, Groups | Negotiation):
+            return None
+        server = Server()
+        server.ctx = make_context(self.recipe, self.composition, self.layout, round, server)
+        named = [shown for shown in component.reveals(server.ctx) if method in shown.asked]
+        if not any(shown.covered_by == "epsilon" for shown in named):
+            return None
+        return int(bool(component.ballots(round, server.ctx)))
 
     def client(self) -> HostedClient | None:
         """The client, with its data, before the run; None for the key server."""
@@ -158,7 +176,7 @@ def run_party(
         return 1
     state.claim(belongs)
     draw_apart()
-    party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, said)
+    party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, site.paid, said)
     party.finished = lambda host: write_models(host, state.folder)
     with _line(state.folder, party) as requests:
         said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
