@@ -71,7 +71,8 @@ class Beside:
         belongs = Belongs(address, self.recipe.digest, "" if client is None else data_digest(client.data))
         state.require(belongs)
         state.claim(belongs)
-        self.parties[address] = Party(address, self.recipe.digest, self.recipe.rounds, state, site.host, self.repeats)
+        recipe = self.recipe
+        self.parties[address] = Party(address, recipe.digest, recipe.rounds, state, site.host, self.repeats, site.paid)
 
     def kill(self, address: str) -> None:
         """Nobody answers under this address any more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import shutil
 import signal
@@ -18,7 +20,8 @@ from fedplug.engines.base import Engine, Job
 from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import read_file
-from fedplug_party import engine as engines
+from fedplug.runs.result import Run
+from fedplug.runs.settings import Settings
 from fedplug_party.engine import PartyEngine
 from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
@@ -128,6 +131,11 @@ def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed
             sent = [row["bytes"][way] for row in (one, other)]
             sizes = [bytes["total"] - bytes["zones"].get("encrypted", 0) for bytes in sent]
             assert sizes[0] == sizes[1]  # ciphertexts are compressed, and differ with every key
+    final = Run(local, Settings()).client_model(0).state_dict()
+    for number in range(2):
+        with np.load(where / f"client-{number}/model.npz") as model:
+            assert model.keys() == final.keys()
+            assert all(np.array_equal(model[name], tensor.numpy()) for name, tensor in final.items())
     ours, theirs = vectors_in(where), vectors_in(local)
     assert ours.keys() == theirs.keys() == {"client-0", "client-1"}
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
@@ -306,7 +314,7 @@ def test_a_folder_that_was_put_back_from_a_backup_is_refused_by_the_server_and_c
 
 def test_a_party_with_another_recipe_is_refused_when_the_server_starts(tmp_path: Path) -> None:
     beside = Beside(tmp_path, plain_of())
-    with pytest.raises(SetupError, match=r"client:0 refuses to join: it was started with recipe \w{12}"):
+    with pytest.raises(SetupError, match=r"client:0 refuses: it was started with recipe \w{12}"):
         build(plain_of(rounds=3), beside.engine)
     assert beside.closed
 
@@ -322,9 +330,7 @@ def test_a_server_that_goes_back_further_than_the_parties_can_is_told(tmp_path: 
     checked.engine.load(checked.checkpoints.path(3))
 
 
-def test_a_party_that_cannot_save_stops_the_run_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_party_that_cannot_save_stops_the_run_with_its_reason(tmp_path: Path) -> None:
     beside = Beside(tmp_path / "parties", plain_of(rounds=1))
     checked = Checked(plain_of(rounds=1), beside.engine, tmp_path)
     checked.protocol.setup()
@@ -337,14 +343,39 @@ def test_a_party_that_cannot_save_stops_the_run_with_its_reason(
         checked.save(0)
 
 
-def test_without_parties_there_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "START_SECONDS", 0.1)
+def test_without_parties_there_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"client:0 did not join: nobody listens at .*client-0/party.sock; start the"):
-        build(plain_of(), lambda job: PartyEngine(job, SocketTransport(tmp_path)))
+        build(plain_of(), lambda job: PartyEngine(job, SocketTransport(tmp_path), 0.1))
     plain = encrypted()
     beside = Beside(tmp_path, plain)
     beside.kill("key_server")
     with pytest.raises(SetupError, match="key_server did not join: key_server is not there"):
-        build(plain, beside.engine)
+        build(plain, lambda job: PartyEngine(job, beside, 0.1))
     with pytest.raises(SetupError, match="needs to know where the parties are: --parties DIR"):
         build(plain, SocketEngine)
+
+
+@pytest.mark.slow
+def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_path: Path) -> None:
+    """Stopped in the middle of a round, it is left out; asked briefly whether it is back; and then is in again."""
+    plain = plain_of(rounds=5)
+    with parties(tmp_path / "parties", plain) as there:
+        client = there.processes["client:1"]
+
+        def on_round(done: int) -> None:
+            if done in (1, 3):
+                os.kill(client.pid, signal.SIGSTOP if done == 1 else signal.SIGCONT)
+
+        engine = functools.partial(PartyEngine, transport=SocketTransport(there.folder), patience=8.0)
+        checked = Checked(plain, lambda job: engine(dataclasses.replace(job, timeout=6)), tmp_path)
+        checked.protocol.after_each_round(on_round)
+        try:
+            checked.set_up()
+            checked.protocol.run()
+            vectors = checked.vectors(tmp_path)
+        finally:
+            checked.engine.close()
+        dropped = checked.dropped()
+    assert [sorted(lost) for lost in dropped] == [[], [1], [1], [], []]
+    assert "silent for longer than 6 seconds" in dropped[1][1]
+    assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())

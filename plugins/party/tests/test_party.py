@@ -23,8 +23,8 @@ def server(tmp_path: Path) -> Server:
 class Server:
     """A server that says to one client what a test wants it to say, after the set-up."""
 
-    def __init__(self, folder: Path, repeats: int = 1) -> None:
-        plain = recipe_of(rounds=3)
+    def __init__(self, folder: Path, repeats: int = 1, **changes: Any) -> None:
+        plain = recipe_of(rounds=3, **changes)
         plain["data"]["clients"] = plain["min_clients"] = 1
         self.beside = Beside(folder, plain, repeats)
         self.protocol, self.engine, _ = build(plain, self.beside.engine)
@@ -85,14 +85,23 @@ def test_a_request_that_comes_late_is_not_run(server: Server) -> None:
             "it was started with recipe .{12}, and the server's is f{12}; start all parties",
         ),
         ({"address": "client:1"}, "this is client:0, and the request is for client:1"),
-        ({"session": "", "command": "join", "run": "other"}, "holds the state of run .*, and this is run other"),
+        ({"session": "new", "command": "join", "run": "other"}, "holds the state of run .*, and this is run other"),
     ],
 )
 def test_who_means_another_recipe_party_or_run_is_refused(changes: dict[str, Any], reason: str, server: Server) -> None:
-    reply = server.deliver(**changes) if "command" not in changes else server.say(**changes)
+    assert server.deliver().outcome == "done"
+    reply = server.say(**{"command": "deliver", "message": server.message(1), **changes})
     assert (reply.outcome, reply.message) == ("refused", b"")
     assert re.search(reason, reply.reason)
-    assert server.deliver().outcome == "done"
+    assert server.deliver(1).outcome == "done"
+
+
+def test_a_run_that_failed_before_its_first_round_binds_nobody(server: Server) -> None:
+    """A server whose set-up fails throws its run folder away, and begins another run."""
+    changes = {"session": "new", "run": "other"}
+    assert server.say(command="join", **changes).outcome == "done"
+    assert server.say(command="begin", **changes).outcome == "done"
+    assert server.deliver(**changes).outcome == "done"
 
 
 def test_a_message_under_another_digest_inside_a_request_under_the_right_one_is_refused(server: Server) -> None:
@@ -168,6 +177,18 @@ def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -
     server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
     assert server.say(command="begin").outcome == "done"
     assert server.deliver().outcome == "done"
+
+
+@pytest.mark.parametrize(("round", "times"), [(0, 1), (1, 0)])
+def test_a_ballot_is_given_as_often_as_the_ledger_enters_it(round: int, times: int, tmp_path: Path) -> None:
+    """Once in the round for which its noise is stated, and in no other: its noise could be averaged away."""
+    server = Server(tmp_path, groups="toy.halves")
+    groups: Any = server.protocol.composition.components["toy.halves"]
+    data, _ = request(server.protocol.recipe.digest, [Call.of(groups.parity, (), "client", round)])
+    assert isinstance(data, bytes)
+    replies = [server.say(command="deliver", message=data) for _ in range(2)]
+    assert [reply.outcome for reply in replies] == ["done"] * times + ["refused"] * (2 - times)
+    assert f"toy.halves.parity may be asked {times} times in round {round + 1}" in replies[-1].reason
 
 
 def test_what_gives_nothing_away_is_not_noted(server: Server) -> None:

@@ -158,10 +158,13 @@ def test_a_folder_belongs_to_one_party_of_one_recipe_with_its_data(
 def test_a_folder_holds_the_state_of_one_run(tmp_path: Path) -> None:
     state = State(tmp_path)
     state.claim(MINE)
-    assert state.bind("first") == ""
+    state.require_run("any")
+    state.bind("first")
     state = reopened(state)
-    assert state.bind("first") == ""
-    assert "holds the state of run first, and this is run second" in state.bind("second")
+    state.bind("second")  # which is not what it is for
+    state.require_run("first")
+    with pytest.raises(SetupError, match="holds the state of run first, and this is run second; what it has sent"):
+        state.require_run("second")
     state.require(MINE)
 
 

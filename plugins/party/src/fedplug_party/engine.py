@@ -28,8 +28,9 @@ from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
 from fedplug_party.transport import Transport
 
-START_SECONDS = 20.0
-"""For so long a server waits at its start for parties that are not there yet."""
+PATIENCE = 20.0
+"""Seconds that a server waits at its start for parties that are not there yet, and later for one that was silent to
+say that it is back, before the round goes on without it."""
 _LEAVE_SECONDS = 5.0
 _RUN, _SAVED = "parties.run", "parties.state"
 
@@ -40,6 +41,7 @@ class PartyEngine:
     Args:
         job: of the run; the parties have recipes, data and settings of their own.
         transport: carries the requests.
+        patience: seconds, see `PATIENCE`; more where a message to a party takes long.
 
     Attributes:
         framing: bytes that requests and replies took so far beyond the messages of the protocol in them.
@@ -48,8 +50,8 @@ class PartyEngine:
         SetupError: a party refuses to join, for the reason that it gives; or none is there at all.
     """
 
-    def __init__(self, job: Job, transport: Transport) -> None:
-        self._transport, self._timeout = transport, job.timeout or math.inf
+    def __init__(self, job: Job, transport: Transport, patience: float = PATIENCE) -> None:
+        self._transport, self._timeout, self._patience = transport, job.timeout or math.inf, patience
         recipe, _ = job.build()
         self._digest = recipe.digest
         clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
@@ -58,6 +60,7 @@ class PartyEngine:
         self._run = _run_of(job.run_dir)
         self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
         self._told: set[str] = set()  # those of them that hold the state of the round that goes on
+        self._silent: set[str] = set()  # those that gave no answer when they were asked last
         self._saved: dict[str, list[str]] = {}  # of each party, its last checkpoints of which this server knows
         self._complete: dict[str, list[str]] | None = None  # the same, as the server's last complete checkpoint has it
         self.framing = 0
@@ -98,7 +101,8 @@ class PartyEngine:
             SetupError: a party could not, for the reason that it gives.
         """
         name = checkpoint_name(_round_of(folder), secrets.token_hex(4))
-        for address, reply in self._ask("save", dict.fromkeys(self._addresses, b""), checkpoint=name):
+        there = [a for a in self._addresses if a not in self._silent or not round_of(name)]
+        for address, reply in self._ask("save", dict.fromkeys(there, b""), checkpoint=name):
             if isinstance(reply, Reply) and reply.outcome == "done":
                 self._saved[address] = [*self._saved.get(address, []), name][-2:]
                 self._joined[address] = reply
@@ -137,8 +141,8 @@ class PartyEngine:
 
     def close(self) -> None:
         """Tells the parties that this server asks no more, and lets go of them; they live on."""
-        told = {address: b"" for address in self._addresses if address in self._told}
-        for _ in self._ask("leave", told, seconds=_LEAVE_SECONDS):
+        there = {address: b"" for address in self._addresses if address in self._told - self._silent}
+        for _ in self._ask("leave", there, seconds=_LEAVE_SECONDS):
             pass
         self._joined.clear()
         self._told.clear()
@@ -148,49 +152,42 @@ class PartyEngine:
 
     def _start(self) -> None:
         """Joins every party; waits a while for those that are still being started."""
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + self._patience
         missing = self._join(self._addresses)
-        while missing and time.monotonic() < until:
+        while missing and time.monotonic() < until and all(isinstance(why, PartyLost) for why in missing.values()):
             time.sleep(0.2)
             missing = self._join(missing)
-        if missing and (KEY_SERVER in missing or len(missing) == len(self._addresses)):
+        if refusals := [str(why) for why in missing.values() if not isinstance(why, PartyLost)]:
+            raise SetupError("\n".join(refusals))
+        if KEY_SERVER in missing or len(missing) == len(self._addresses):
             address = KEY_SERVER if KEY_SERVER in missing else self._addresses[0]
             raise SetupError(f"{address} did not join: {missing[address]}")
 
     def _join(self, addresses: Iterable[str]) -> dict[str, Exception]:
-        """Joins parties; says of each that could not be reached why.
-
-        Raises:
-            SetupError: one refuses.
-        """
-        missing: dict[str, Exception] = {}
-        seconds = min(START_SECONDS, self._timeout)
+        """Joins parties; says of each with which that failed why."""
+        failed: dict[str, Exception] = {}
+        seconds = min(self._patience, self._timeout)
         for address, reply in self._ask("join", dict.fromkeys(addresses, b""), seconds=seconds):
-            if isinstance(reply, Reply) and reply.outcome == "done":
-                self._joined[address] = reply
-            elif isinstance(reply, Reply):
-                raise SetupError(f"{address} refuses to join: {one_line(reply.reason, 1000)}")
-            else:
-                missing[address] = reply
-        return missing
+            if isinstance(reply, PartyLost) or reply.outcome != "done":
+                failed[address] = _problem(address, reply)
+                continue
+            before = self._joined.get(address)
+            if before is None or before.incarnation != reply.incarnation:
+                self._told.discard(address)
+            self._joined[address] = reply
+        return failed
 
     def _up_to_date(self, addresses: Iterable[str]) -> dict[str, Exception]:
         """Has parties begin, or load the last complete checkpoint, that have not done so; says of which it failed."""
-        found: dict[str, Exception] = {}
-        behind = [address for address in addresses if address not in self._told]
-        for address, reply in self._ask("join", {a: b"" for a in behind if a not in self._joined}):
-            if isinstance(reply, Reply) and reply.outcome == "done":
-                self._joined[address] = reply
-            else:
-                found[address] = _problem(address, reply)
+        found = self._join([a for a in addresses if a not in self._joined or a in self._silent])
+        behind = [address for address in addresses if address not in self._told and address not in found]
         by_name: dict[str, list[str]] = {}
         for address in behind:
-            if address in self._joined:
-                try:
-                    by_name.setdefault(self._from(address), []).append(address)
-                except PartyLost as old:
-                    found[address] = old
-                    self._forget(address)  # it may come back with another state
+            try:
+                by_name.setdefault(self._from(address), []).append(address)
+            except PartyLost as old:
+                found[address] = old
+                self._forget(address)  # it may come back with another state
         for name, there in by_name.items():
             command: Command = "load" if name else "begin"
             for address, reply in self._ask(command, dict.fromkeys(there, b""), checkpoint=name):
@@ -249,9 +246,11 @@ class PartyEngine:
             if reply is None:
                 continue
             waiting.discard(address)
+            (self._silent.add if isinstance(reply, PartyLost) else self._silent.discard)(address)
             yield address, reply
             if not waiting:
                 return
+        self._silent |= waiting
         for address in sorted(waiting):
             yield address, PartyLost(f"{address} gave no answer to this question")
 

@@ -57,7 +57,10 @@ def ask(state: Path, request: bytes, seconds: float) -> bytes:
     except AuthenticationError as error:
         raise PartyLost(f"the party at {file} has another key than {state / KEY}; start it again") from error
     except (BlockingIOError, TimeoutError) as error:
-        raise PartyLost(f"the party at {file} was silent for longer than {seconds:g} seconds") from error
+        raise PartyLost(
+            f"the party at {file} was silent for longer than {seconds:g} seconds; if it needs more for a round, start "
+            "the run with a longer --timeout"
+        ) from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise PartyLost(f"nobody listens at {file}; start the party: fedplug party ... --state {state}") from error
     except (EOFError, OSError) as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Notes:
         self.current = ""
         self._attempt = 0  # how often the party was sent back, or to the beginning
         self._answered: dict[int, set[int]] = {}  # by round, from 0: in which attempts
+        self._counts: Counter[tuple[int, int, str]] = Counter()  # by round, attempt and question
         for line in self.lines:
             self._count(line)
 
@@ -49,6 +51,10 @@ class Notes:
         """Whether an answer in this round would be one more repeat."""
         attempts = self._answered.get(round, set())
         return bool(attempts) and self._attempt not in attempts
+
+    def answers(self, round: int, question: str) -> int:
+        """How often the party has answered a question of a round since it was sent back last."""
+        return self._counts[round, self._attempt, question]
 
     def answered(self, round: int, question: str, size: int) -> None:
         """Notes an answer; before it leaves the party."""
@@ -79,7 +85,9 @@ class Notes:
 
     def _count(self, line: dict[str, Any]) -> None:
         if "answered" in line:
-            self._answered.setdefault(line["round"] - 1, set()).add(self._attempt)
+            round = line["round"] - 1
+            self._answered.setdefault(round, set()).add(self._attempt)
+            self._counts[round, self._attempt, line["answered"]] += 1
         elif "from" in line:
             self._attempt += 1
             self.current = line["from"]
@@ -112,5 +120,8 @@ def _line(text: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(line, dict):
         return None
-    valid = type(line.get("round")) is int if "answered" in line else type(line.get("from", line.get("saved"))) is str
+    if "answered" in line:
+        valid = type(line["answered"]) is str and type(line.get("round")) is int
+    else:
+        valid = type(line.get("from", line.get("saved"))) is str
     return line if valid else None

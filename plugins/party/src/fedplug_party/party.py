@@ -48,22 +48,25 @@ class Party:
         state: its folder.
         build: makes a host in which the run has not begun.
         repeats: how many answers in rounds that were answered before its site allows, over the whole run.
+        paid: how often in a round a question may be answered, since the ledger enters no more; None: it enters nothing.
         said: told what a person should know, a line each.
 
     Attributes:
         host: as the last `begin` or `load` made it.
         over: whether the run is at its end, and the server has left.
+        finished: handed the host when that is so.
     """
 
     def __init__(
         self, address: str, digest: str, rounds: int, state: State, build: Callable[[], Host], repeats: int,
-        said: Callable[[str], None] = lambda _: None,
+        paid: Callable[[int, str], int | None], said: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.address, self.digest, self.rounds, self.state = address, digest, rounds, state
-        self._build, self._repeats, self._said = build, repeats, said
+        self._build, self._repeats, self._paid, self._said = build, repeats, paid, said
         self.incarnation = secrets.token_hex(8)
         self.host: Host | None = None
         self.over = False
+        self.finished: Callable[[Host], None] = lambda _: None
         self._asked_last = False
         self._session, self._former = "", set[str]()
         self._number, self._last, self._reply = -1, ("", -1), b""
@@ -79,6 +82,7 @@ class Party:
                 return self._reply
             if problem := self._problem(request):
                 return self._replying(request, *problem)
+            self.state.require_run(request.run)
             self._number = request.number
             message = getattr(self, f"_{request.command}")(request)
             reply = self._replying(request, "done", message=message or b"")
@@ -122,7 +126,7 @@ class Party:
             "recipe": self.digest[:12],
             "run": (belongs and belongs.run) or "none so far",
             "server": "joined" if self._session else "not there",
-            "checkpoints": ", ".join(self.state.kept()) or "none",
+            "checkpoint": notes.current or "none",
             "last answer": f"{last['answered']} of round {last['round']}, {last['time']}" if last else "none",
             "repeats": f"{notes.repeats} of {self._repeats}",
         }
@@ -130,8 +134,6 @@ class Party:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _join(self, request: Request) -> None:
-        if why := self.state.bind(request.run):
-            raise MessageError(why)
         if request.session != self._session:
             self._former |= {self._session} - {""}
             self._session, self.host = request.session, None
@@ -155,13 +157,18 @@ class Party:
 
     def _leave(self, request: Request) -> None:
         self._former.add(self._session)
-        self._session, self.over, self.host = "", self._asked_last, None
+        self._session, self.over = "", self._asked_last
+        if self.over and self.host is not None:
+            self.finished(self.host)
+        self.host = None
         self._said("the run is over" if self.over else "the server has left; this party waits for it to come back")
 
     def _deliver(self, request: Request) -> bytes:
         assert self.host is not None
         round, question = _question(request.message)
-        self._require_allowed(round)
+        if round >= 0:  # a server that fails before it has begun a round may begin another run
+            self.state.bind(request.run)
+        self._require_allowed(round, question)
         started = time.perf_counter()
         reply = self.host.deliver(self.address, request.message)
         data = reply if isinstance(reply, bytes) else reply.to_bytes()
@@ -172,13 +179,20 @@ class Party:
         self._asked_last = question == LAST or (self.address == KEY_SERVER and round == self.rounds - 1)
         return data
 
-    def _require_allowed(self, round: int) -> None:
-        """Refuses an answer that would be one repeat too many.
+    def _require_allowed(self, round: int, question: str) -> None:
+        """Refuses an answer that would be one repeat too many, or one ballot.
 
         Raises:
             MessageError: it would.
         """
         notes = self.state.notes
+        client = self.address != KEY_SERVER
+        paid = self._paid(round, question) if client and 0 <= round < self.rounds else None
+        if paid is not None and notes.answers(round, question) >= paid:
+            raise MessageError(
+                f"{question} may be asked {paid} times in round {round + 1}, as the recipe states its noise, and was; "
+                "a further answer would carry other noise over the same values"
+            )
         if notes.would_repeat(round) and notes.repeats >= self._repeats:
             raise MessageError(
                 f"it has answered in round {round + 1} before, and its site allows {self._repeats} repeats of a round "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import queue
 import sys
 import time
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedplug.api.context import Server
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.roles import Groups, Negotiation
 from fedplug.api.types import Layout
 from fedplug.engines.hosts import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient
 from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost
@@ -80,6 +84,21 @@ class Site:
         return ClientHost(
             self.recipe, composition, [self._client_id], self._data_root, self._device, self._folder, self._world
         )
+
+    def paid(self, round: int, question: str) -> int | None:
+        """How often a round's question may be answered by what the ledger enters for it: ballots, once where noise is
+        stated; None for what the ledger does not pay.
+        """
+        name, _, method = question.rpartition(".")
+        component = self.composition.components.get(name)
+        if not isinstance(component, Groups | Negotiation):
+            return None
+        server = Server()
+        server.ctx = make_context(self.recipe, self.composition, self.layout, round, server)
+        named = [shown for shown in component.reveals(server.ctx) if method in shown.asked]
+        if not any(shown.covered_by == "epsilon" for shown in named):
+            return None
+        return int(bool(component.ballots(round, server.ctx)))
 
     def client(self) -> HostedClient | None:
         """The client, with its data, before the run; None for the key server."""
@@ -157,7 +176,8 @@ def run_party(
         return 1
     state.claim(belongs)
     draw_apart()
-    party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, said)
+    party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, site.paid, said)
+    party.finished = lambda host: write_models(host, state.folder)
     with _line(state.folder, party) as requests:
         said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
         while not party.over:
@@ -196,6 +216,24 @@ def show_status(folder: Path) -> int:
     for name, value in found.items():
         print(f"{name + ':':<14}{value}")
     return 0
+
+
+def write_models(host: Host, folder: Path) -> None:
+    """Writes what a client has of the run in the end: `model.npz`, and `personal.npz` where it has a model of its own.
+
+    Args:
+        host: of the client; of the key server, which has no model, nothing is written.
+        folder: where to.
+    """
+    for client in host.clients.values() if isinstance(host, ClientHost) else ():
+        vectors = {"model": client.vector, "personal": client.personal}
+        for name, vector in vectors.items():
+            if vector is None:
+                continue
+            named = {each.name: vector[each.slice].reshape(each.shape) for each in client.ctx.layout.parameters}
+            file = folder / f"{name}.npz"
+            with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+                np.savez(opened, **{**client.remembered.buffers, **named})
 
 
 def data_digest(data: ClientData) -> str:

@@ -41,7 +41,7 @@ class Belongs:
         party: its address.
         recipe: the digest.
         data: a digest of the party's examples; empty for the key server.
-        run: by what the server knows the run; empty until it has begun.
+        run: by what the server knows the run; empty until its first round.
     """
 
     party: str
@@ -129,18 +129,24 @@ class State:
                 "for other data a run begins anew"
             )
 
-    def bind(self, run: str) -> str:
-        """Notes which run the folder holds the state of; gives why it cannot be this one, or nothing."""
+    def require_run(self, run: str) -> None:
+        """Checks which run the folder holds the state of; before round 1 it holds that of none.
+
+        Raises:
+            SetupError: it is another; says what to do.
+        """
         found = self.belongs
-        if found is None or found.run == run:
-            return ""
-        if found.run:
-            return (
+        if found is not None and found.run not in ("", run):
+            raise SetupError(
                 f"its folder holds the state of run {found.run}, and this is run {run}; what it has sent counts in "
                 "that one, so for another it must be started with another --state"
             )
-        self._write(dataclasses.replace(found, run=run))
-        return ""
+
+    def bind(self, run: str) -> None:
+        """Notes that the folder holds the state of this run, and of no other from here on."""
+        found = self.belongs
+        if found is not None and not found.run:
+            self._write(dataclasses.replace(found, run=run))
 
     def _write(self, belongs: Belongs) -> None:
         write_text(self._file, json.dumps(dataclasses.asdict(belongs), indent=2) + "\n")
