@@ -45,14 +45,15 @@ class Federation:
 
     Attributes:
         folder: certificates, keys, logs, and a folder for each party: `client-3`, `key-server`.
-        parties: the addresses of the parties.
+        port: of the SuperLink.
+        ports: by party, where its node and the relay beside it meet.
         programs: that run.
         superlink: takes runs.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path, started: Programs, port: int, parties: list[str]) -> None:
-        self.recipe, self.folder, self.programs, self.parties = recipe, folder, started, parties
-        self.port = port
+    def __init__(self, recipe: Recipe, folder: Path, started: Programs, port: int) -> None:
+        self.recipe, self.folder, self.programs, self.port = recipe, folder, started, port
+        self.ports: dict[str, int] = {}
         self.superlink = SuperLink(port, (folder / "ca.crt").read_bytes())
 
     def run(self, config: dict[str, str | int | bool], say: Callable[[str], None]) -> None:
@@ -97,15 +98,17 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         for address in parties:
             _start_party(started, folder, address, data)
         started.await_port("superlink", port, _START_SECONDS)
-        running = Federation(recipe, folder, started, port, parties)
+        running = Federation(recipe, folder, started, port)
         try:
             say("registering a key for each node, and starting the nodes and the relays beside the parties")
             for address, own in zip(parties, ports, strict=True):
-                name = name_of(address)
-                started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
-                key, public = make_node_key(folder, f"{name}.key")
+                key, public = make_node_key(folder, f"{name_of(address)}.key")
                 running.superlink.register(public, address)
+                running.ports[address] = own
                 start_node(started, folder, address, key, port, own)
+                _start_relay(started, folder, address, own)
+            for name in map(name_of, parties):
+                started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
             yield running
         finally:
             running.superlink.close()
@@ -135,7 +138,7 @@ def _start_party(started: Programs, folder: Path, address: str, data: Path | Non
 
 
 def start_node(started: Programs, folder: Path, address: str, key: Path, port: int, own: int) -> None:
-    """Starts a party's SuperNode and the relay beside it.
+    """Starts a party's SuperNode.
 
     Args:
         started: the programs of the federation.
@@ -143,7 +146,7 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         address: of the party.
         key: the file of the node's private key.
         port: of the SuperLink.
-        own: the port at which the SuperNode and the relay meet.
+        own: the port at which the relay finds it.
     """
     started.start(
         f"node-{name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
@@ -151,6 +154,9 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         "--host", "127.0.0.1", "--port", str(own), "--isolation", "process",
         "--superexec-auth-secret-file", str(folder / "relay.secret"),
     )  # fmt: skip
+
+
+def _start_relay(started: Programs, folder: Path, address: str, own: int) -> None:
     started.start(
         f"relay-{name_of(address)}", "fedplug", "federation-relay", "--port", str(own),
         "--secret", str(folder / "relay.secret"), "--state", str(folder / name_of(address)),
