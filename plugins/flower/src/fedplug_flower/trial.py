@@ -22,6 +22,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
+from fedplug.round.sites import site_folders
 from fedplug.runs.machine import terminated_like_interrupted
 from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.line import SOCKET
@@ -78,10 +79,16 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     Args:
         recipe: its clients, and its key server if it needs one.
         folder: an empty one.
-        data: folder of data sets, of all parties.
+        data: folder of data sets, of all parties; with data at sites, holds that of each: `client-0`, `client-1`, ...
         say: told of progress.
     """
-    parties = [client_address(number) for number in range(recipe.data.clients)]
+    clients = list(range(recipe.data.clients))
+    own_data: dict[int, Path] = {}
+    if recipe.data.at == "sites":
+        own_data = site_folders(str(data) if data else None, clients)
+    elif data:
+        own_data = dict.fromkeys(clients, data)
+    parties = [client_address(number) for number in clients]
     if needs_key_server(Composition(recipe, Catalog.discover())):
         parties.append(KEY_SERVER)
     make_certificates(folder)
@@ -95,8 +102,8 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         say("starting the SuperLink (TLS, registered nodes only)")
         _start_superlink(started, folder, port)
         say(f"starting {len(parties)} parties: {', '.join(parties)}")
-        for address in parties:
-            _start_party(started, folder, address, data)
+        for number, address in enumerate(parties):
+            _start_party(started, folder, address, own_data.get(number))
         started.await_port("superlink", port, _START_SECONDS)
         running = Federation(recipe, folder, started, port)
         try:
@@ -130,7 +137,7 @@ def _start_superlink(started: Programs, folder: Path, port: int) -> None:
 
 def _start_party(started: Programs, folder: Path, address: str, data: Path | None) -> None:
     which = ["--key-server"] if address == KEY_SERVER else ["--client", address.partition(":")[2]]
-    where = ["--data", str(data)] if data and address != KEY_SERVER else []
+    where = ["--data", str(data)] if data else []
     started.start(
         f"party-{name_of(address)}", "fedplug", "party", str(folder / "recipe.yaml"), *which, *where,
         "--state", str(folder / name_of(address)), "--yes",
@@ -192,7 +199,7 @@ def try_federation(
     Args:
         recipe: what to run.
         config: of the run, as in `fedplug_flower.server.CONFIG`.
-        data: folder of data sets.
+        data: folder of data sets; with data at sites, of the sites' folders.
         folder: for keys, logs and the parties' states, which is kept; None: a temporary one.
         say: told of progress.
 
