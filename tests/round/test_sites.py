@@ -152,16 +152,21 @@ def test_accuracy_is_over_what_sites_hold_out_by_the_weights_of_the_protocol(tmp
     assert counted == {(1.0, 1.0)}  # nobody is told of how many examples these are shares
 
 
-def told(root: Path) -> dict[int, list[int]]:
-    return run_protocol(at_sites(rounds=1), data_root=str(root)).protocol.server.remembered.classes
+def told(root: Path) -> tuple[dict[int, list[int]], list[str]]:
+    """What the server was told of classes, and what its ledger says of that."""
+    protocol = run_protocol(at_sites(rounds=1), data_root=str(root)).protocol
+    said = [shown.note for shown in protocol.ledger.reveals if shown.what == "class counts"]
+    return protocol.server.remembered.classes, said
 
 
 def test_a_site_tells_its_classes_only_if_it_says_so(tmp_path: Path) -> None:
     write_sites(tmp_path)
-    assert told(tmp_path) == {}
+    assert told(tmp_path) == ({}, [])
     (tmp_path / "client-1" / "site.toml").write_text('tell = ["classes"]\n')
     (tmp_path / "client-2" / "site.toml").write_text("# nothing\n")
-    assert told(tmp_path) == {1: [15, 15]}
+    counts, (said,) = told(tmp_path)
+    assert counts == {1: [15, 15]}
+    assert said.endswith("told by 1 of 3 sites")
 
 
 @pytest.mark.parametrize("text", ["tell = 'classes'", 'tell = ["sizes"]', "tall = []", "tell ="])

@@ -58,9 +58,6 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     found += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
-    if recipe.data.at == "sites":
-        note = "how many training examples of each class a site has, of sites alone whose site.toml lets it be told"
-        found.append(Reveals("class counts", ("aggregator",), note=note))
     found += _divisors(composition, ctx)
     found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
