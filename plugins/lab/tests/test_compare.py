@@ -414,9 +414,12 @@ def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Pa
 
 def leaked(mse: float, share: float | None) -> dict[str, Any]:
     return {"toy.copy server": {
-        "headline": "mse", "better": "low", "stronger": "naive",
-        "guess": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
-        "naive": {"mse": mse, "succeeded": share, "applicable": 4}, "adaptive": {"mse": 9.0, "succeeded": 0.0},
+        "ranking": {"metric": "mse", "better": "low"}, "stronger": "naive",
+        "guesses": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
+        "forms": {
+            "naive": {"metrics": {"mse": mse}, "succeeded": share, "targets": 4, "applicable": 4, "seconds": 1.0},
+            "adaptive": {"metrics": {"mse": 9.0}, "succeeded": 0.0, "targets": 4, "applicable": 4, "seconds": 1.0},
+        },
     }}  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ViewError
+from fedplug.api.record import Record
 
 if TYPE_CHECKING:
     from fedplug.api.types import Layout, Parameter
@@ -67,7 +68,7 @@ class Clipped:
 
 
 @dataclasses.dataclass(frozen=True)
-class Meaning:
+class Meaning(Record):
     """What the numbers of an update are: public facts of the recipe, and sizes where a message told them.
 
     With plain gradient descent, update = sign x lr x (sum over `steps` of the mean gradient of a batch).

@@ -20,8 +20,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug_attacks.workshop.display import Result, interruption, summary_row, summary_rows, target_line
-from fedplug_attacks.workshop.words import FORMS, forms, headline_form
+from fedplug_attacks.workshop.display import interruption, summary_row, target_line
+from fedplug_attacks.workshop.records import AttackSummary, TargetResult
+from fedplug_attacks.workshop.words import FORMS, forms
 
 _COLOURS = {"success": "red", "failed": "green", "diverged": "yellow", "not_applicable": "dim"}
 """Of what an attack came to; its success is the bad news."""
@@ -74,13 +75,14 @@ class LiveAttackDisplay:
         # One assignment, so that the drawing thread never sees half of it.
         self._step = _Step(done, total, loss)
 
-    def target_done(self, result: Result) -> None:
+    def target_done(self, result: TargetResult) -> None:
         self._done += 1
         self._forms_a_target = max(1, len(self._forms))
         self._step, self._forms, self._key = _Step(), [], ""
-        form = headline_form(result) or next(iter(forms(result)), "")
-        status = forms(result).get(form, {}).get("status")
-        self._console.print(Text.assemble(("■ ", _COLOURS.get(str(status), "")), target_line(result)))
+        tried = forms(result)
+        outcome = tried.get(result.headline or next(iter(tried), ""))
+        colour = _COLOURS.get(outcome.status, "") if outcome else ""
+        self._console.print(Text.assemble(("■ ", colour), target_line(result)))
         if self._live.is_started and not self._live.auto_refresh:
             self._live.refresh()
 
@@ -91,13 +93,12 @@ class LiveAttackDisplay:
     def note(self, text: str) -> None:
         self._console.print(Text.assemble(("note ", "yellow"), text))
 
-    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
+    def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         self.close()
         rows = Table.grid(padding=(0, 2))
-        known = summary_rows(summary)
-        for row in known:
-            title, said = summary_row(row, known)
-            rows.add_row(Text(title, "bold" if row.get("headline") is True else ""), Text(said))
+        for row in summary.rows:
+            title, said = summary_row(row, summary.rows)
+            rows.add_row(Text(title, "bold" if row.headline else ""), Text(said))
         self._console.print(Group(Text(), rows, Text()))
         self._path("Attacks  ", str(folder))
         for page in pages:
