@@ -22,7 +22,6 @@ import msgpack
 
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, MessageError, PluginError, TooFewClients
-from fedplug.api.plain import json_ready
 from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
@@ -176,7 +175,7 @@ class Lies:
             if act.before is None and len(self.acts) > 1:
                 return self._goes_on(books)
             given = [row.to_plain(for_json=True) for row in (*books.rows, books.metrics.awaiting) if row is not None]
-            json.dumps([*given, json_ready(books.ledger.to_json())], allow_nan=False)
+            json.dumps([*given, books.ledger.report().to_plain(for_json=True)], allow_nan=False)
             codec.encode(_state(books))
         except FedplugError as error:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
@@ -195,7 +194,7 @@ class Lies:
         self._stage.begin(self.acts[1].answers, {})
         try:
             self.acts[1].play(books)
-            json.dumps(json_ready(books.ledger.to_json()), allow_nan=False)
+            json.dumps(books.ledger.report().to_plain(for_json=True), allow_nan=False)
         except PluginError as error:
             return f"{type(error).__name__}: {error}"
         return set()

@@ -20,7 +20,7 @@ from fedplug_attacks.workshop.records import AttackSummary, Averaged, Ranking, S
 from fedplug_attacks.workshop.report_section import attacks_section
 from fedplug_attacks.workshop.results import write_result
 from fedplug_lab.report import rewrite_report, write_report
-from row_toys import a_row, a_summary
+from row_toys import a_ledger, a_row, a_summary
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
 from test_report import HOSTILE, Page
 
@@ -52,7 +52,7 @@ def test_a_run_without_attacks_has_no_section(tmp_path: Path) -> None:
     assert attacks_section(tmp_path) == ""
     (tmp_path / "attacks").mkdir()
     assert attacks_section(tmp_path) == ""
-    write_report(tmp_path, [a_row(1)], {}, a_summary())
+    write_report(tmp_path, [a_row(1)], a_ledger(), a_summary())
     assert 'id="attacks"' not in (tmp_path / "report.html").read_text()
 
 
@@ -186,7 +186,7 @@ def test_everything_is_escaped_and_no_address_is_named(tmp_path: Path) -> None:
     (folder / "unknown.json").write_text(json.dumps({**result.to_plain(), HOSTILE: HOSTILE}))
     (folder / "wrong.json").write_text(json.dumps({**result.to_plain(), "round": HOSTILE}))
     (folder / "<b>.json").write_text("{")
-    write_report(tmp_path, [a_row(1)], {}, a_summary())
+    write_report(tmp_path, [a_row(1)], a_ledger(), a_summary())
     whole = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(whole)
     assert page.count("script") == page.count("b") == 0
@@ -241,12 +241,12 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
 
 def a_finished_run(run_dir: Path) -> Path:
     rows = [a_row(1), a_row(2, loss=float("nan"), epsilon=float("inf"), log={"ε": 1.0})]
-    ledger = {"verdict": "none", "log": [{"round": 0}], "reveals": [{"what": "x"}]}
+    ledger = a_ledger(verdict="none", log=[{"round": 0}])
     summary = a_summary(recipe={"name": "demo", "rounds": 2})
     kept = Pictures(lambda note: None)
     kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)
     (run_dir / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (run_dir / "ledger.json").write_text(json.dumps(ledger))
+    (run_dir / "ledger.json").write_text(ledger.to_json())
     (run_dir / "summary.json").write_text(summary.to_json())
     (run_dir / "figures.json").write_text(kept.to_json())
     return write_report(run_dir, rows, ledger, summary, kept.kept)
@@ -274,7 +274,7 @@ def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attack
         ("metrics.jsonl", b'{"round": "one"}', r"metrics.jsonl, line 1, is damaged .round is 'one': "),
         ("summary.json", b"{}", r"summary.json is damaged .name: field required"),
         ("metrics.jsonl", b"\xff", "metrics.jsonl cannot be read"),
-        ("ledger.json", b"[]", "ledger.json is damaged .it is no object"),
+        ("ledger.json", b"[]", "ledger.json is damaged .it is a list: "),
     ],
 )
 def test_a_damaged_run_keeps_its_old_report(file: str, content: bytes | None, message: str, tmp_path: Path) -> None:

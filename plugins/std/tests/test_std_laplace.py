@@ -273,5 +273,6 @@ def test_run_is_charged() -> None:
     local = run_protocol(recipe_of("noised", [CLIP, noise], train={"use": "toy.push"}))
     stated = zone_epsilons(local.protocol.ledger, "noised")
     assert stated is not None
-    assert 0 < stated["zero_out"]["epsilon_rdp"] <= 1.0
+    assert stated is not None
+    assert 0 < stated.zero_out["epsilon_rdp"] <= 1.0
     assert local.rows[-1].log["std.clip_l1.clipped"] == 1.0
