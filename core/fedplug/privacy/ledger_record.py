@@ -8,6 +8,15 @@ from typing import Any, Self
 from fedplug.api.record import Count, Number, Record, Text
 
 SCHEMA = 4
+NEVER_COVERED = (
+    "hyper-parameter search and earlier runs on the same data",
+    "number of examples of a client",
+    "norms of updates",
+    "timing, message sizes and ciphertext counts",
+    "who drops out",
+    "accuracy, loss and other numbers that clients report for the metrics",
+)
+"""What no guarantee of this ledger covers, whatever the recipe."""
 Methods = dict[Text, Number]
 """By method of accounting, what it states; the first is the one to quote."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
 from fedplug.privacy.ledger_record import (
+    NEVER_COVERED,
     SCHEMA,
     EncryptionReport,
     LedgerReport,
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
 e^20 = 5e8: whoever guessed one client in a million knows. A documented convention (docs/sharp_edges.md), no theorem."""
-NEVER_COVERED = (
-    "hyper-parameter search and earlier runs on the same data",
-    "number of examples of a client",
-    "norms of updates",
-    "timing, message sizes and ciphertext counts",
-    "who drops out",
-    "accuracy, loss and other numbers that clients report for the metrics",
-)
-"""What no guarantee of this ledger covers, whatever the recipe."""
 
 
 def report(ledger: Ledger) -> LedgerReport:
