@@ -64,6 +64,8 @@ class Act:
 class Stage(Transport):
     """Passes messages to real parties and keeps their answers; or, without parties, plays answers back."""
 
+    in_process = False
+
     def __init__(self, real: Transport | None) -> None:
         self.real = real
         self.answers: dict[str, list[bytes]] = {}
@@ -174,8 +176,8 @@ class Lies:
             act.play(books)
             if act.before is None and len(self.acts) > 1:
                 return self._goes_on(books)
-            given = [row.to_plain(for_json=True) for row in (*books.rows, books.metrics.awaiting) if row is not None]
-            json.dumps([*given, books.ledger.report().to_plain(for_json=True)], allow_nan=False)
+            kept = [*books.rows, books.metrics.awaiting, books.ledger.report()]
+            json.dumps([one.to_plain(for_json=True) for one in kept if one is not None], allow_nan=False)
             codec.encode(_state(books))
         except FedplugError as error:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
@@ -187,9 +189,8 @@ class Lies:
 
 
     def _goes_on(self, books: Bookkeeping) -> set[int] | str:
-        """Plays round 1 after a lie of the set-up: what was told there is used from then on, such as accounts.
-
-        Whoever changes weights by a lie changes what honest clients upload, so what is played back need not fit.
+        """Plays round 1 after a lie of the set-up: what was told there is used from then on, such as accounts. Whoever
+        changes weights by a lie changes what honest clients upload, so what is played back need not fit.
         """
         self._stage.begin(self.acts[1].answers, {})
         try:
