@@ -58,8 +58,11 @@ class Job:
 class Engine(Protocol):
     """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol.
 
-    One with all parties in its own process may say so, `in_process = True`, and moves packed messages then.
+    Attributes:
+        in_process: whether all parties run in its own process; it moves packed messages then.
     """
+
+    in_process: bool
 
     def __init__(self, job: Job) -> None: ...
 

@@ -26,6 +26,8 @@ _MEMORY = "is there enough memory? try --workers 1 or --engine local"
 class ProcessEngine:
     """Clients spread over worker processes; the key server in a process of its own."""
 
+    in_process = False
+
     def __init__(self, job: Job) -> None:
         self._job = dataclasses.replace(job, world=None)
         num_clients = int(job.recipe["data"]["clients"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from fedplug.api.types import Layout
 from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -223,8 +223,9 @@ class Execution:
 
     def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
         """Writes ledger.json, summary.json and figures.json with what there is."""
-        ledger = books.charging.ledger_at_failure().to_json() if books else {}
-        write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
+        nothing = LedgerReport.nothing(self.recipe.name, self.recipe.delta)
+        ledger = books.charging.ledger_at_failure().report() if books else nothing
+        write_text(self.run_dir / "ledger.json", ledger.to_json(indent=2))
         write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
         if books:
             self.archive.write_pictures(books)

@@ -35,7 +35,7 @@ from fedplug_lab.intervals import Difference, paired, spread_of, student_t
 from fedplug_lab.jobs import _undisturbed
 from fedplug_lab.leakage import leakage_table, worst_of
 from fedplug_lab.records import result_of
-from row_toys import a_row, a_summary
+from row_toys import a_ledger, a_row, a_summary
 from toy_components import recipe_of, toy_catalog
 
 VERDICT = "NO DP: <b>all</b> of it | 100% of coordinates_released"
@@ -360,12 +360,12 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
         "name": name, "seed": seed, "rounds": rounds, "data": {"use": "std.digits", "clients": 2, "partition": None},
         "model": {"use": "std.mlp"}, "train": {"use": "std.sgd", "epochs": 5}, **changes.pop("recipe", {}),
     }  # fmt: skip
-    ledger = {"verdict": VERDICT, "unit": "client", "delta": 1e-5, **changes.pop("ledger", {})}
+    ledger = a_ledger(**{"verdict": VERDICT, "unit": "client", **changes.pop("ledger", {})})
     summary = a_summary(name=name, recipe=recipe, digest=f"{name}-{seed}", **changes.pop("summary", {}))
     rows = [a_row(r, **{"accuracy": 0.5 + seed / 10, **changes}) for r in range(1, 4)]
     (folder / "recipe.yaml").touch()
     (folder / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (folder / "ledger.json").write_text(json.dumps(ledger))
+    (folder / "ledger.json").write_text(ledger.to_json())
     (folder / "summary.json").write_text(summary.to_json())
     for file in folder.iterdir():
         os.utime(file, (1.0, 1.0))
@@ -374,7 +374,14 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
     return found
 
 
-ZERO_OUT = {"aggregator": {"zero_out": {"epsilon_exact": 3.0}}, "released_model": {"epsilon": "none", "reason": "bare"}}
+
+
+def a_view(zero_out: float | None, reason: str = "") -> dict[str, Any]:
+    both = None if zero_out is None else {key: {"epsilon_exact": zero_out} for key in ("zero_out", "replace_one")}
+    return {"epsilons": both, "reason": reason}
+
+
+ZERO_OUT = {"aggregator": a_view(3.0), "released_model": a_view(None, "bare")}
 
 
 def texts(everyone: Sequence[Compared], key: str) -> list[str]:
@@ -384,7 +391,7 @@ def texts(everyone: Sequence[Compared], key: str) -> list[str]:
 def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_path: Path) -> None:
     one = Compared("one", [
         a_run(tmp_path, "one", 1, ledger={"views": ZERO_OUT}, epsilon=2.0, epsilon_prices="noised"),
-        a_run(tmp_path, "one", 2, ledger={"views": {"aggregator": {"zero_out": {"epsilon_exact": 4.0}}}}, epsilon=1.0),
+        a_run(tmp_path, "one", 2, ledger={"views": {"aggregator": a_view(4.0)}}, epsilon=1.0),
     ])  # fmt: skip
     two = Compared("two", [a_run(tmp_path, "two", 1, epsilon=None), a_run(tmp_path, "two", 2, epsilon=math.nan)])
     everyone = [one, two]
@@ -437,9 +444,12 @@ def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Pa
 
 def leaked(mse: float, share: float | None) -> dict[str, Any]:
     return {"toy.copy server": {
-        "headline": "mse", "better": "low", "stronger": "naive",
-        "guess": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
-        "naive": {"mse": mse, "succeeded": share, "applicable": 4}, "adaptive": {"mse": 9.0, "succeeded": 0.0},
+        "ranking": {"metric": "mse", "better": "low"}, "stronger": "naive",
+        "guesses": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
+        "forms": {
+            "naive": {"metrics": {"mse": mse}, "succeeded": share, "targets": 4, "applicable": 4, "seconds": 1.0},
+            "adaptive": {"metrics": {"mse": 9.0}, "succeeded": 0.0, "targets": 4, "applicable": 4, "seconds": 1.0},
+        },
     }}  # fmt: skip
 
 

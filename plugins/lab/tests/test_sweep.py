@@ -28,7 +28,7 @@ from fedplug_lab.grid import Choice, combinations, read_grid, short_names
 from fedplug_lab.records import Line, Records, Result, Spread, Volume, at_work, result_of
 from fedplug_lab.sweep_table import columns_of, to_csv
 from fedplug_lab.sweep_watch import SweepWatch
-from row_toys import a_row
+from row_toys import a_ledger, a_row
 from toy_components import recipe_of, toy_catalog
 
 GRID = "parameters: {train.scale: [0.01, 0.5], data.partition.alpha: [0.5, 5]}"
@@ -420,7 +420,7 @@ def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: P
         for r in (1, 2)
     ]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (tmp_path / "ledger.json").write_text('{"verdict": "NO"}')
+    (tmp_path / "ledger.json").write_text(a_ledger(verdict="NO").to_json())
     ran = Summary("x", "0" * 64, {}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
     ran.assessments = {"c": {"silhouette": 0.5}}
     (tmp_path / "summary.json").write_text(ran.to_json())

@@ -19,8 +19,6 @@ from fedplug import (
     Field,
     KeyServer,
     Known,
-    Plans,
-    Reads,
     Reveals,
     Scorer,
     Seal,
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class FedMLHE(fedplug.Negotiation):
+class FedMLHE(masks.ScoredShare):
     """Encrypt the share of the model that the clients' averaged sensitivities put highest (FedML-HE).
 
     Before round 1 every client encrypts its map of scores; the server adds them, weighted as updates are; whoever holds
@@ -51,8 +49,6 @@ class FedMLHE(fedplug.Negotiation):
 
     Scores are scaled to what the encryption can hold by the largest score of any client, which each client tells.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """How much is encrypted, by which scores, through which encryption."""
@@ -66,16 +62,6 @@ class FedMLHE(fedplug.Negotiation):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-
-    @property
-    def plans(self) -> Plans:
-        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
-        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest))
-
-    @property
-    def reads(self) -> Reads:
-        """Scores of scalars or of layers."""
-        return Reads(by=self.options.by)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars, and something must encrypt the scores."""

@@ -36,7 +36,7 @@ def _differing(everyone: Sequence[Compared], what: str, read: Callable[[OneRun],
             found.setdefault(value, []).append(each.name)
     if len(found) < 2:
         return []
-    groups = "; ".join(f"{value} in {', '.join(names)}" for value, names in found.items())
+    groups = "; ".join(f"{value or 'nothing stated'} in {', '.join(names)}" for value, names in found.items())
     return [f"{what}: {groups}. {consequence}"]
 
 
@@ -71,10 +71,6 @@ def _work(run: OneRun) -> str:
     return f"{recipe['rounds']} rounds{epochs}{batch}" + (f", {rate} of the clients a round" if rate else "")
 
 
-def _stated(key: str) -> Callable[[OneRun], str]:
-    return lambda run: str(run.ledger.get(key, "nothing stated"))
-
-
 def _machine(run: OneRun) -> str:
     return f"engine {run.summary.engine} on {run.summary.device}"
 
@@ -87,11 +83,13 @@ _ASPECTS: tuple[Aspect, ...] = (
     ("machine", _machine, "Seconds do not compare."),
 )
 _OF_EPSILON: tuple[Aspect, ...] = (
-    ("unit of epsilon", _stated("unit"), "Epsilons are not of one kind."),
-    ("adjacency", _stated("adjacency"), "Epsilons are not of one kind."),
-    ("delta", _stated("delta"), "Epsilons do not compare."),
-    ("what epsilon prices", _stated("epsilon_prices"), "These epsilons are not one promise: compare view by view."),
-    ("who is trusted", _stated("trust"), "These epsilons hold toward different parties: compare view by view."),
+    ("unit of epsilon", lambda run: run.ledger.unit, "Epsilons are not of one kind."),
+    ("adjacency", lambda run: run.ledger.adjacency, "Epsilons are not of one kind."),
+    ("delta", lambda run: str(run.ledger.delta), "Epsilons do not compare."),
+    ("what epsilon prices", lambda run: run.ledger.epsilon_prices,
+     "These epsilons are not one promise: compare view by view."),
+    ("who is trusted", lambda run: run.ledger.trust,
+     "These epsilons hold toward different parties: compare view by view."),
 )  # fmt: skip
 
 

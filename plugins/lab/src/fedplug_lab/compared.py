@@ -11,6 +11,7 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs.files import read_ledger, read_rows, read_summary
 from fedplug.runs.folder import writer_of
@@ -30,7 +31,7 @@ class OneRun:
 
     folder: Path
     rows: Sequence[Row]
-    ledger: Mapping[str, Any]
+    ledger: LedgerReport
     summary: Summary
     result: Result
 

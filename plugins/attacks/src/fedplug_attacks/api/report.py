@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 from fedplug.api.errors import ViewError
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.view import View
 
-FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"
+Status = Literal["finished", "success", "failed", "diverged", "not_applicable"]
+FINISHED: Final = "finished"
+SUCCESS: Final = "success"
+FAILED: Final = "failed"
+DIVERGED: Final = "diverged"
+NOT_APPLICABLE: Final = "not_applicable"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +45,7 @@ class AttackReport:
         losses: its objective over time, thinned out.
     """
 
-    status: str
+    status: Status
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reason: str = ""
     images: NDArray[np.float32] | None = None
@@ -67,9 +72,8 @@ def checked(report: Any, view: View) -> AttackReport:
     """
     if not isinstance(report, AttackReport):
         raise ViewError(f"the attack gave a {type(report).__name__}, not an AttackReport")
-    known = (FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE)
-    if report.status not in known:
-        raise ViewError(f"the attack gave the status {report.status!r}; there is {', '.join(known)}")
+    if report.status not in get_args(Status):
+        raise ViewError(f"the attack gave the status {report.status!r}; there is {', '.join(get_args(Status))}")
     found = dataclasses.replace(
         report,
         metrics={str(name): _number(value, name) for name, value in report.metrics.items()},
