@@ -54,7 +54,7 @@ def test_bytes_are_those_of_the_messages_and_what_the_engine_says_was_added() ->
     wire = Wire()
     for round in (-1, 0, 1):
         wire.record("server", "client:0", round, "upload", b"12345", {"clear": 3})
-    silent: Any = SimpleNamespace()
+    silent: Any = SimpleNamespace(overhead=dict)
     telling: Any = SimpleNamespace(overhead=lambda: {"frames": 7})
     assert carried(wire, silent) == {"messages": 15}
     assert carried(wire, telling) == {"messages": 15, "frames": 7}

@@ -148,8 +148,9 @@ def _guarantees(ledger: Ledger) -> Iterator[str]:
     yield report.verdict
     for warning in report.warnings:
         yield f"mind: {warning}"
-    for name, view in report.views.items():
-        yield f"toward {SEERS[name]}: {_guarantee(view)}"
+    for name, seer in SEERS.items():
+        if name in report.views:
+            yield f"toward {seer}: {_guarantee(report.views[name])}"
 
 
 def _guarantee(view: ViewReport) -> str:
