@@ -27,7 +27,18 @@ def epsilons(ledger: Ledger) -> dict[str, float | None]:
     return {name: view.epsilon for name, view in ledger.report().views.items()}
 
 
-@pytest.mark.parametrize("plain", [noised(), paraaegis(noised=None)], ids=["noise", "vote and encryption"])
+def central() -> dict[str, Any]:
+    """Noise at the server, over a secret sample."""
+    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+    return recipe_of(
+        "noised", [{"use": "std.clip", "norm": 1.0}], postprocess={"noised": [noise]}, accountant="std.pld",
+        sampling={"scheme": "poisson", "rate": 0.9}, aggregate={"use": "std.mean", "weighting": "uniform"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "plain", [noised(), paraaegis(noised=None), central()], ids=["noise", "vote and encryption", "sampled"]
+)
 def test_the_planned_cost_is_never_below_that_of_the_run(plain: dict[str, Any], tmp_path: Path) -> None:
     """Nor does it promise anything to anybody to whom the run promises nothing."""
     mine = site(plain, tmp_path)

@@ -1,7 +1,7 @@
 """What the owner of a site reads before the party joins: what this recipe has it send, to whom, and what that costs.
 
 The costs are those that the ledger of a whole run would state, at the most that is possible before anything is agreed
-on: every client in every round, zones as large as the model, no credit for the noise of others.
+on: every client in every round, zones as large as the model, no credit for sampling or for the noise of others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ def planned(
             releases=charging.releases(round),
             contributors={},
             weights={},
-            secret_cohort=set(recipe.protect) <= charging.amplified(round),
             accounts={level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()},
             unstated=charging.unstated(round),
         )
