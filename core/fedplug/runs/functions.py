@@ -56,8 +56,7 @@ def run(
         recipe: a file, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        engine: a name, or a mapping with options of the engine: `{"use": "processes"}`.
-        workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
+        engine, workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
         data: the folder of data sets; a mapping is the recipe's section `data`.
         listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
