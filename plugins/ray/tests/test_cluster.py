@@ -267,6 +267,31 @@ def test_ctrl_c_ends_everything_and_the_run_goes_on_where_it_was(tmp_path: Path)
     assert json.loads((run / "summary.json").read_text())["engine"] == "ray"
 
 
+@pytest.mark.slow
+def test_ctrl_c_while_ray_is_being_started_leaves_nothing_behind(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    words = ["run", str(recipe), "--engine", "ray", "--output", str(tmp_path / "runs"), "--quiet"]
+    process = subprocess.Popen([sys.executable, "-m", "fedplug", *words], start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not any("gcs_server" in line for line in left_of(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(120) == 130
+    assert not left_of(process.pid)
+
+
+@pytest.mark.slow
+def test_the_trial_runs_on_two_nodes_and_compares(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    command = [sys.executable, "-m", "fedplug_ray.trial", str(recipe), "--set", "rounds=2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the two models are equal, bit for bit" in done.stdout
+    assert "raylet" not in done.stdout
+
+
 def left_of(session: int) -> list[str]:
     """Command lines of what is left of a session."""
     found = []
