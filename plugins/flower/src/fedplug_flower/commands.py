@@ -65,10 +65,11 @@ def federation_try(
     from fedplug_flower.trial import try_federation
 
     checked = functions.check(recipe, [*(sets or []), *([f"data.clients={clients}"] if clients else [])])
+    where = settings.data and settings.data.absolute()
     config = {
         "output": str(settings.output.absolute()),
-        "data": str(settings.data.absolute()) if settings.data else "",
+        "data": str(where) if where and checked.data.at == "here" else "",
         "timeout": CONFIG["timeout"] if settings.timeout is None else settings.timeout,
         "record-wire": settings.record_wire,
     }
-    try_federation(checked, config, settings.data, folder, lambda line: print(line, flush=True))
+    try_federation(checked, config, where, folder, lambda line: print(line, flush=True))

@@ -34,12 +34,13 @@ class Programs:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str) -> None:
-        """Starts a program, whose output goes to `NAME.log`.
+        """Starts a program, or starts one again that has ended; its output goes to `NAME.log`.
 
         Raises:
             SetupError: there is no such program.
         """
-        with (self._folder / f"{name}.log").open("wb") as log:
+        assert name not in self._running or self._running[name].poll() is not None
+        with (self._folder / f"{name}.log").open("ab") as log:
             try:
                 self._running[name] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self._environ,

@@ -22,6 +22,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
+from fedplug.round.sites import site_folders
 from fedplug.runs.machine import terminated_like_interrupted
 from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.line import SOCKET
@@ -45,14 +46,15 @@ class Federation:
 
     Attributes:
         folder: certificates, keys, logs, and a folder for each party: `client-3`, `key-server`.
-        parties: the addresses of the parties.
+        port: of the SuperLink.
+        ports: by party, where its node and the relay beside it meet.
         programs: that run.
         superlink: takes runs.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path, started: Programs, port: int, parties: list[str]) -> None:
-        self.recipe, self.folder, self.programs, self.parties = recipe, folder, started, parties
-        self.port = port
+    def __init__(self, recipe: Recipe, folder: Path, started: Programs, port: int) -> None:
+        self.recipe, self.folder, self.programs, self.port = recipe, folder, started, port
+        self.ports: dict[str, int] = {}
         self.superlink = SuperLink(port, (folder / "ca.crt").read_bytes())
 
     def run(self, config: dict[str, str | int | bool], say: Callable[[str], None]) -> None:
@@ -77,10 +79,16 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     Args:
         recipe: its clients, and its key server if it needs one.
         folder: an empty one.
-        data: folder of data sets, of all parties.
+        data: folder of data sets, of all parties; with data at sites, holds that of each: `client-0`, `client-1`, ...
         say: told of progress.
     """
-    parties = [client_address(number) for number in range(recipe.data.clients)]
+    clients = list(range(recipe.data.clients))
+    own_data: dict[int, Path] = {}
+    if recipe.data.at == "sites":
+        own_data = site_folders(str(data) if data else None, clients)
+    elif data:
+        own_data = dict.fromkeys(clients, data)
+    parties = [client_address(number) for number in clients]
     if needs_key_server(Composition(recipe, Catalog.discover())):
         parties.append(KEY_SERVER)
     make_certificates(folder)
@@ -94,18 +102,20 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         say("starting the SuperLink (TLS, registered nodes only)")
         _start_superlink(started, folder, port)
         say(f"starting {len(parties)} parties: {', '.join(parties)}")
-        for address in parties:
-            _start_party(started, folder, address, data)
+        for number, address in enumerate(parties):
+            _start_party(started, folder, address, own_data.get(number))
         started.await_port("superlink", port, _START_SECONDS)
-        running = Federation(recipe, folder, started, port, parties)
+        running = Federation(recipe, folder, started, port)
         try:
             say("registering a key for each node, and starting the nodes and the relays beside the parties")
             for address, own in zip(parties, ports, strict=True):
-                name = name_of(address)
-                started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
-                key, public = make_node_key(folder, f"{name}.key")
+                key, public = make_node_key(folder, f"{name_of(address)}.key")
                 running.superlink.register(public, address)
+                running.ports[address] = own
                 start_node(started, folder, address, key, port, own)
+                _start_relay(started, folder, address, own)
+            for name in map(name_of, parties):
+                started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
             yield running
         finally:
             running.superlink.close()
@@ -127,7 +137,7 @@ def _start_superlink(started: Programs, folder: Path, port: int) -> None:
 
 def _start_party(started: Programs, folder: Path, address: str, data: Path | None) -> None:
     which = ["--key-server"] if address == KEY_SERVER else ["--client", address.partition(":")[2]]
-    where = ["--data", str(data)] if data and address != KEY_SERVER else []
+    where = ["--data", str(data)] if data else []
     started.start(
         f"party-{name_of(address)}", "fedplug", "party", str(folder / "recipe.yaml"), *which, *where,
         "--state", str(folder / name_of(address)), "--yes",
@@ -135,7 +145,7 @@ def _start_party(started: Programs, folder: Path, address: str, data: Path | Non
 
 
 def start_node(started: Programs, folder: Path, address: str, key: Path, port: int, own: int) -> None:
-    """Starts a party's SuperNode and the relay beside it.
+    """Starts a party's SuperNode.
 
     Args:
         started: the programs of the federation.
@@ -143,7 +153,7 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         address: of the party.
         key: the file of the node's private key.
         port: of the SuperLink.
-        own: the port at which the SuperNode and the relay meet.
+        own: the port at which the relay finds it.
     """
     started.start(
         f"node-{name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
@@ -151,6 +161,9 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         "--host", "127.0.0.1", "--port", str(own), "--isolation", "process",
         "--superexec-auth-secret-file", str(folder / "relay.secret"),
     )  # fmt: skip
+
+
+def _start_relay(started: Programs, folder: Path, address: str, own: int) -> None:
     started.start(
         f"relay-{name_of(address)}", "fedplug", "federation-relay", "--port", str(own),
         "--secret", str(folder / "relay.secret"), "--state", str(folder / name_of(address)),
@@ -186,7 +199,7 @@ def try_federation(
     Args:
         recipe: what to run.
         config: of the run, as in `fedplug_flower.server.CONFIG`.
-        data: folder of data sets.
+        data: folder of data sets; with data at sites, of the sites' folders.
         folder: for keys, logs and the parties' states, which is kept; None: a temporary one.
         say: told of progress.
 
