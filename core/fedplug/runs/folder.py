@@ -162,7 +162,7 @@ class Charges:
             try:
                 found = checkpoints.read(round)
             except CheckpointError:
-                continue  # damaged; whoever resumes from it is told
+                continue  # damaged; resuming from it says so
             state = found[1] if found else None
             known = state.get("charges", 0) if isinstance(state, dict) else 0
             if known > len(self):
