@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.overlay import extend
 from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.yaml_source import Source
 from recipe_texts import GOOD, problems, write
 
 
@@ -101,3 +103,10 @@ def test_bad_sets_are_reported_under_their_own_text(tmp_path: Path, fake_catalog
         "--set nokey: write path=value, not 'nokey'; for instance --set rounds=5",
         "--set train.lr: train is 'std.sgd', not a mapping; set it as a whole, for instance --set 'train={use: ...}'",
     }
+
+
+def test_another_data_set_keeps_what_sites_have_agreed_on() -> None:
+    agreed = {"shape": [1, 2, 2]}
+    parent = Source("parent", {"data": {"use": "a.set", "size": 3, "at": "sites", "clients": 2, "agreed": agreed}})
+    child = extend(parent, Source("child", {"data": {"use": "b.set"}}))
+    assert child.data == {"data": {"use": "b.set", "at": "sites", "clients": 2, "agreed": agreed}}

@@ -26,7 +26,9 @@ class DataSource(Component, role=True):
 
     @abc.abstractmethod
     def load(self, root: str | None) -> Dataset:
-        """The data set. `root` is the folder of data sets, or None where the user named none."""
+        """The data set. `root` is the folder of data sets, or None where the user named none; with data at sites, the
+        folder of one client's site.
+        """
 
 
 class Partition(Component, role=True):

@@ -182,7 +182,7 @@ class _Reader:
         """Everything was valid: puts the recipe together."""
         uses = self.places.uses
         data = {field.name: getattr(uses["data",], field.name) for field in dataclasses.fields(Use)}
-        sections: dict[str, Any] = {"data": DataUse(**data, **dict(split), partition=uses["data", "partition"])}
+        sections: dict[str, Any] = {"data": DataUse(**data, **dict(split), partition=uses.get(("data", "partition")))}
         for section in SECTIONS:
             if section in CHAINS:
                 sections[section] = {zone: tuple(chain) for zone, chain in chains[section].items()}

@@ -115,12 +115,12 @@ class Recipe:
 
     @property
     def clients(self) -> int:
-        """K, the number of clients the data is split among."""
+        """K, the number of clients."""
         return self.data.clients
 
     @property
-    def partition(self) -> Use:
-        """How the data is split."""
+    def partition(self) -> Use | None:
+        """How the data is split; None where each site has its own."""
         return self.data.partition
 
     def uses(self) -> Iterator[Use]:
@@ -128,7 +128,7 @@ class Recipe:
         for section in SECTIONS:
             value = getattr(self, section)
             if isinstance(value, DataUse):
-                yield from (value, value.partition)
+                yield from (value, value.partition) if value.partition else (value,)
             elif section in CHAINS:
                 yield from (use for zone in self.zones for use in value.get(zone, ()))
             elif section in LISTS:

@@ -51,7 +51,13 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
     alone = {
         "required": [*general["required"], *REQUIRED],
         "properties": {section: named for section in REQUIRED if section not in CHAINS}
-        | {"data": {"type": "object", "required": ["use", "clients", "partition"]}}
+        | {
+            "data": {
+                "type": "object",
+                "required": ["use", "clients"],
+                "anyOf": [{"required": ["partition"]}, {"required": ["at", "agreed"]}],
+            }
+        }
         | {key: {"required": _required(found)} for key, found in offered.items()},
     }
     schema = {
@@ -89,7 +95,7 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     required = ["use", *options.get("required", [])]
     if entry.group == "dataset":
         properties |= _options(Split, "split", definitions)["properties"]
-        properties["partition"] = {"$ref": "#/$defs/partition"}
+        properties["partition"] = {"anyOf": [{"$ref": "#/$defs/partition"}, {"type": "null"}]}  # of sites
     return {
         "type": "object",
         "title": entry.name,

@@ -91,7 +91,7 @@ class Execution:
         composition = Composition(recipe, self.catalog)
         device = resolve_device(self.settings.device)
         world = World(recipe, composition, self.data_root)
-        model, distribution = world.model("cpu"), class_distribution(world)
+        model, distribution = world.model("cpu"), class_distribution(world, {})
         layout = model.layout
         if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
             require_memory(recipe, layout)
@@ -147,6 +147,9 @@ class Execution:
                     self.archive.go_on(books, engine, checkpoint)
                     for row in books.rows[-5:]:
                         display.round_done(row)
+                if world.data is None:
+                    told = protocol.server.remembered.classes
+                    self.summary.class_distribution = distribution = class_distribution(world, told)
                 protocol.run(done)
                 if recording:
                     recording.end_of_round(recipe.rounds + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,9 +33,16 @@ def versions(recipe: Recipe, catalog: Catalog) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def class_distribution(world: World) -> Distribution:
-    """For the report, how many examples of each class a client has, which no message carries."""
+def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribution:
+    """For the report, how many examples of each class a client has, which no message carries.
+
+    Args:
+        world: in which clients have their data.
+        told: by client, what its site let be told; all that anybody knows of data at sites.
+    """
     data = world.data
+    if data is None:
+        return Distribution(list(world.label_names), dict(told))
     counts = {
         client_id: np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
         for client_id, mine in enumerate(world.assignment)
@@ -53,10 +61,11 @@ def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dic
     """
     examples = distribution.clients
     composition, found = protocol.composition, {}
-    partition = composition.part(protocol.recipe.data.partition.name, Partition)
+    place = protocol.recipe.data.partition
+    partition = composition.part(place.name, Partition) if place else None
     for name, component in composition.components.items():
         try:
-            categories = partition.categories(len(examples))
+            categories = partition.categories(len(examples)) if partition else None
             truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
             if facts := component.assess(protocol.server, truth):
                 found[name] = {str(fact): float(value) for fact, value in facts.items()}

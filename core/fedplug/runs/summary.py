@@ -26,7 +26,7 @@ class Summary(Record):
         plan: hook, component and what it does here, in the order of a round.
         versions: of Python, numpy, fedplug and every plugin used.
         engine, device: that computed.
-        class_distribution: of the clients' data, which no message carries.
+        class_distribution: of the clients' data, which no message carries; of data at sites, what was told.
         resumed: whether the run went on from a checkpoint.
         command: that does it again, for a shell; empty in a script and in a notebook.
         parameters: of the model.

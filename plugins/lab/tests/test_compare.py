@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
+from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from fedplug_lab.comparable import warnings
 from fedplug_lab.compare import Asked, compare
@@ -30,6 +32,7 @@ from fedplug_lab.compare_table import columns, reasons
 from fedplug_lab.compared import Compared, OneRun, Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.intervals import Difference, paired, spread_of, student_t
+from fedplug_lab.jobs import _undisturbed
 from fedplug_lab.leakage import leakage_table, worst_of
 from fedplug_lab.records import result_of
 from row_toys import a_ledger, a_row, a_summary
@@ -143,10 +146,27 @@ def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
     monkeypatch.setattr(Protocol, "round", stops)
     assert compare(recipes, settings, Asked(), catalog) == 130
     assert "Interrupted; 1 of 2 runs are complete. The same command goes on." in capsys.readouterr().out
+    (cut_off,) = [path.parent for path in settings.output.glob("large-*/recipe.yaml")]
+    digest = json.loads((cut_off / "summary.json").read_text())["digest"]
+    assert Shelf(settings.output, [digest]).notes == []  # it goes on, and the display says so
+    with locked(cut_off):
+        (note,) = Shelf(settings.output, [digest]).notes
+    assert note == (
+        f"not waited for: {cut_off} is being written by process {os.getpid()}; this comparison makes its own run"
+    )
     assert not (settings.output / "compare-small-large/compare.html").exists()
     monkeypatch.setattr(Protocol, "round", watched)
     assert compare(recipes, settings, Asked(), catalog) == 0
     assert rounds == [("large", 1)]
+
+
+def test_ctrl_c_waits_for_a_process_that_is_being_started() -> None:
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (behind the inner block)
+        with _undisturbed():
+            os.kill(os.getpid(), signal.SIGINT)
+            inside = True
+        pytest.fail("it was forgotten")
+    assert inside
 
 
 def test_several_jobs_give_the_same_numbers(recipes: list[Path], settings: Settings, catalog: Catalog) -> None:
@@ -252,6 +272,7 @@ def test_mistakes_of_all_recipes_are_reported_at_once_before_anything_runs(
     [
         (Asked(baseline="smal"), "the baseline 'smal' is not among what is compared; did you mean small?"),
         (Asked(seeds=[1, 1]), "--seeds: a seed is given twice"),
+        (Asked(seeds=[1, 2], sets=["seed=9"]), "--set seed=...: the seeds are listed as well (1, 2); keep one of them"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -400,6 +421,8 @@ def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_
         ({"ledger": {"trust": "central"}}, "who is trusted: nothing stated in a; central in b"),
         ({"summary": {"device": "cuda:0"}}, "machine: engine local on cpu in a; engine local on cuda:0 in b. Seconds"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: fedplug 0.1.0 and 9"),
+        ({"summary": {"versions": {"fedplug": "9"}}}, "versions: runs were made with fedplug 9 (installed: "),
+        ({"skipped": "too few"}, "b, seed 1: 3 of 3 rounds fell short and moved no model. Accuracies, bytes and"),
     ],
 )
 def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:

@@ -39,6 +39,7 @@ from fedplug_sensecrypt.simulated_clock import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from row_toys import a_ledger
 from toy_components import Outcome, build, recipe_of, run_protocol, toy_catalog
 
 SLOW_AND_FAST = [
@@ -467,7 +468,7 @@ def test_displays_and_report_have_a_column_only_with_profiles(sealed: Outcome, t
         out = io.StringIO()
         PlainDisplay(out).round_done(rows[0])
         assert ("  simulated " in out.getvalue()) is shown
-        page = write_report(tmp_path, rows, {}, ran).read_text()
+        page = write_report(tmp_path, rows, a_ledger(), ran).read_text()
         assert ('<th scope="col" class="num">simulated</th>' in page) is shown
         assert ('id="figure-simulated"' in page) is shown
 

@@ -105,6 +105,10 @@ def _incomplete(everyone: Sequence[Compared]) -> list[str]:
     return [
         f"{each.name}, seed {run.seed}: {len(run.rows)} of {run.planned} rounds; fedplug resume {run.folder} goes on"
         for each in everyone for run in each.runs if len(run.rows) < run.planned
+    ] + [
+        f"{each.name}, seed {run.seed}: {skipped} of {run.planned} rounds fell short and moved no model. Accuracies, "
+        "bytes and seconds are not of equal work."
+        for each in everyone for run in each.runs if (skipped := sum(bool(row.skipped) for row in run.rows))
     ]  # fmt: skip
 
 
@@ -124,7 +128,23 @@ def _versions(everyone: Sequence[Compared]) -> list[str]:
             for name, version in run.summary.versions.items():
                 found.setdefault(name, {})[version] = None
     differing = [f"{name} {' and '.join(versions)}" for name, versions in found.items() if len(versions) > 1]
-    return [f"versions: {', '.join(differing)}. Seconds, and perhaps more, do not compare."] if differing else []
+    said = [f"versions: {', '.join(differing)}. Seconds, and perhaps more, do not compare."] if differing else []
+    older = {name: (version, now) for name, versions in found.items() for version in versions
+             if (now := _installed(name)) not in (None, version)}  # fmt: skip
+    if older:
+        pairs = ", ".join(f"{name} {version} (installed: {now})" for name, (version, now) in older.items())
+        said.append(f"versions: runs were made with {pairs}. What is installed now may give other numbers.")
+    return said
+
+
+def _installed(name: str) -> str | None:
+    """Which version of a distribution is here; None where it is none, such as Python, or not installed."""
+    from importlib_metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _at_once(everyone: Sequence[Compared]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Literal
 from fedplug.api.context import Context, Server
 from fedplug.api.data import Examples
 from fedplug.api.effects import Seal
-from fedplug.api.errors import CheckpointError, FedplugError, PluginError, ViewError, describe
+from fedplug.api.errors import CheckpointError, DataError, FedplugError, PluginError, ViewError, describe
 from fedplug.api.model import Model
 from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.streams import stream
@@ -135,8 +135,16 @@ class AttackRun:
         world = World(ran, self.composition, data_root) if world is None else world
         self.model = world.model(device)
         self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
-        self.rewound = Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
-        self.scorer = Scorer(self._metrics(), world.public, world.data.mean, recipe.seed)
+        try:
+            self.rewound = Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
+        except DataError as error:
+            if ran.data.at == "here":
+                raise
+            raise ViewError(
+                "attacks are judged by the data of the clients, which with data at sites only the sites have; attack a "
+                f"trial on one machine, whose --data holds a folder for each client. {error}"
+            ) from error
+        self.scorer = Scorer(self._metrics(), world.public, world.mean, recipe.seed)
         ctx = make_context(recipe, self.composition, self.model.layout, 0, Server(), self.rewound.public)
         learns = self.composition.trainer.learns(ctx)
         self.truths = Truths(
