@@ -3,15 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins-contrib/borda plugins-contrib/rowlog
+DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins/party plugins-contrib/borda plugins-contrib/rowlog
+# Engines that most people do without: `make test` needs them, `make run` does not.
+EXTRAS := plugins/ray plugins/flower
+EXTRAS_STAMP := $(VENV)/.installed-extras
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
-.PHONY: run test types suite test-all check bench setup clean
+.PHONY: run test types suite test-all check bench cluster federation setup clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
 
-test: setup
+test: setup $(EXTRAS_STAMP)
 	$(BIN)/ruff check .
 	$(MAKE) --jobs 2 types suite
 
@@ -22,13 +25,21 @@ types:
 suite:
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-test-all: setup
+test-all: setup $(EXTRAS_STAMP)
 	$(BIN)/pytest -n 2 --dist loadgroup -m ''
 
 bench: setup
 	$(BIN)/python benchmarks/he.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/round.py
+
+# Two nodes of Ray on this machine stand for two machines.
+cluster: setup $(EXTRAS_STAMP)
+	$(BIN)/python -m fedplug_ray.trial recipes/bfv-fedavg.yaml --set rounds=5
+
+# A SuperLink, and a node and a party program for each of three clients and the key server, all on this machine.
+federation: setup $(EXTRAS_STAMP)
+	$(BIN)/fedplug federation-try recipes/bfv-fedavg.yaml --clients 3 --set rounds=3
 
 setup: $(STAMP)
 
@@ -40,6 +51,10 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	$(BIN)/pip install --quiet --no-build-isolation --constraint constraints.txt \
 		-e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
 	@touch $(STAMP)
+
+$(EXTRAS_STAMP): $(STAMP) $(addsuffix /pyproject.toml,$(EXTRAS))
+	$(BIN)/pip install --quiet --no-build-isolation --constraint constraints.txt $(addprefix -e ./,$(EXTRAS))
+	@touch $(EXTRAS_STAMP)
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

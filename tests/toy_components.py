@@ -631,7 +631,7 @@ class Outcome:
 
 
 def build(
-    plain: Mapping[str, Any], engine: str = "local", *, workers: int = 2,
+    plain: Mapping[str, Any], engine: str | Callable[[Job], Engine] = "local", *, workers: int = 2,
     server_plain: Mapping[str, Any] | None = None, timeout: int = TIMEOUT, data_root: str | None = None,
 ) -> tuple[Watched, Engine, Notes]:  # fmt: skip
     """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
@@ -646,7 +646,8 @@ def build(
         parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout,
         timeout=timeout, data_root=data_root,
     )  # fmt: skip
-    running: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
+    engines: dict[str, Callable[[Job], Engine]] = {"local": LocalEngine, "processes": ProcessEngine}
+    running = engines[engine](job) if isinstance(engine, str) else engine(job)
     ledger = ledger_of(recipe, composition, model.layout)
     events = Events()
     watch = Notes(events)
@@ -657,7 +658,7 @@ def build(
 
 def run_protocol(
     plain: Mapping[str, Any],
-    engine: str = "local",
+    engine: str | Callable[[Job], Engine] = "local",
     *,
     workers: int = 2,
     server_plain: Mapping[str, Any] | None = None,
@@ -668,7 +669,7 @@ def run_protocol(
 
     Args:
         plain: the recipe.
-        engine: `local` or `processes`.
+        engine: `local`, `processes`, or the class of another.
         workers: worker processes.
         server_plain: what the server believes to be the recipe, if that differs.
         prepare: called before the set-up, for a test to hang something in.

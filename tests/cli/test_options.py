@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import pytest
 from cli_calls import call, fake_runs
+from fedplug.recipe.catalog import Catalog
 
 
 def test_options_that_would_change_nothing_are_refused(
@@ -19,4 +21,44 @@ def test_options_that_would_change_nothing_are_refused(
     assert call(monkeypatch, "run", "r.yaml", "--timeout", "60") == 1
     assert "--timeout 60 changes nothing with --engine local; add --engine processes" in capsys.readouterr().err
     assert call(monkeypatch, "resume", "runs/x", "--output", "o") == 2
+    assert not calls
+
+
+class Far:
+    """An engine elsewhere."""
+
+    class Options(fedplug.Options):
+        """Where."""
+
+        host: str = fedplug.Field("here", description="which machine")
+        most_cores: float = fedplug.Field(1, gt=0, description="how much of it")
+
+
+def test_the_options_of_an_engine_stand_among_those_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    catalog = Catalog.of({"engine": {"far": Far}})
+    monkeypatch.setattr(Catalog, "discover", lambda: catalog)
+    calls = fake_runs(monkeypatch, 0)
+    for words in (
+        ("--engine", "far", "--host", "h:1", "--most-cores=0.5", "r.yaml"),
+        ("r.yaml", "--host=h:1", "--engine={use: far, most_cores: 0.5}"),
+        ("r.yaml", "--engine", "{use: far, host: 'h:1', most_cores: 0.5}", "--workers", "2"),
+    ):
+        assert call(monkeypatch, "run", *words) == 0
+        settings = calls.pop()[-1]
+        assert (settings.engine, settings.engine_options["host"]) == ("far", "h:1")
+        assert float(settings.engine_options["most_cores"]) == 0.5
+    (tmp_path / "fedplug").mkdir()
+    (tmp_path / "fedplug/config.toml").write_text('engine = {use = "far", host = "there"}')
+    assert call(monkeypatch, "resume", "runs/x", "--most-cores", "2") == 0
+    assert calls.pop()[-1].engine_options == {"host": "there", "most_cores": "2"}
+    for words, complaint in (
+        (("--hots", "x"), "neither the command nor engine far has an option --hots; did you mean --host?"),
+        (("--work", "2"), "neither the command nor engine far has an option --work; did you mean --workers?"),
+        (("--host",), "--host needs a value; fedplug show far says which"),
+    ):
+        assert call(monkeypatch, "run", "r.yaml", *words) == 1
+        assert complaint in capsys.readouterr().err
     assert not calls

@@ -77,14 +77,23 @@ def test_a_process_that_holds_one_client_reads_the_folder_itself(tmp_path: Path)
 
 def test_every_site_that_does_not_fit_is_told_apart(tmp_path: Path) -> None:
     write_sites(tmp_path)
-    write_sites(tmp_path, SIZES[:1], classes=["high", "low"])
+    write_sites(tmp_path, SIZES[:1], classes=["low", "lower"])
     (tmp_path / "client-2" / "data.npz").write_bytes(b"nothing")
     with pytest.raises(DataError) as caught:
         world_of(tmp_path).holdings([0, 1, 2])
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"client 0: the data in {tmp_path / 'client-0'} is not what the recipe says: ")
-    assert "classes are high, low, and data.agreed.classes says low, high" in first
+    assert "classes are low, lower, and data.agreed.classes says low, high" in first
     assert second.startswith(f"client 2: {tmp_path / 'client-2' / 'data.npz'} cannot be read")
+
+
+def test_labels_go_by_the_names_of_classes_of_which_a_site_may_lack_some(tmp_path: Path) -> None:
+    write_sites(tmp_path, SIZES[:1], classes=["high", "low"])
+    plain = at_sites(agreed={"classes": ["none", "low", "high"]})
+    data = world_of(tmp_path, plain).holdings([0])[0].data
+    assert data.classes == ("none", "low", "high")
+    assert data.train.labels.tolist() == [2, 1] * (SIZES[0] // 2)
+    assert data.own_test.labels.tolist() == [2, 1, 2, 1]
 
 
 def test_a_run_over_processes_says_which_site_does_not_fit(tmp_path: Path) -> None:

@@ -14,24 +14,27 @@ from fedplug.api.context import Server
 from fedplug.api.events import Events, Note
 from fedplug.api.outer_roles import Partition
 from fedplug.api.role_records import GroundTruth
+from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
-from fedplug.runs.facts import assessments, class_distribution, versions
+from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.settings import Settings
 from fedplug.runs.summary import Distribution
+from fedplug.wire.record import Wire
 from site_toys import CLASSES, at_sites, write_sites
 from toy_components import recipe_of, toy_catalog
 
 
 def test_versions_are_of_what_the_recipe_uses() -> None:
     catalog = toy_catalog()
-    found = versions(Recipe.from_plain(recipe_of(), catalog), catalog)
+    local, far = (Entry(name, "engine", "x:X", who, "2") for name, who in (("local", "fedplug"), ("far", "acme-far")))
+    found = versions(Recipe.from_plain(recipe_of(), catalog), catalog, local)
     assert found["python"] == sys.version.split()[0]
     assert found["numpy"] == np.__version__
     assert set(found) == {"python", "numpy", "fedplug", "fedplug-std"}
     assert list(found) == sorted(found)
-    toy = versions(Recipe.from_plain(recipe_of(train={"use": "toy.push"}), catalog), catalog)
-    assert toy["toys"] == "0"
+    toy = versions(Recipe.from_plain(recipe_of(train={"use": "toy.push"}), catalog), catalog, far)
+    assert (toy["toys"], toy["acme-far"]) == ("0", "2")
 
 
 def test_the_distribution_counts_each_clients_examples_of_every_class() -> None:
@@ -45,6 +48,16 @@ def test_of_data_at_sites_it_is_what_was_told() -> None:
     world: Any = SimpleNamespace(data=None, label_names=("cat", "dog"))
     assert class_distribution(world, {}) == Distribution(["cat", "dog"], {})
     assert class_distribution(world, {2: [4, 0]}) == Distribution(["cat", "dog"], {2: [4, 0]})
+
+
+def test_bytes_are_those_of_the_messages_and_what_the_engine_says_was_added() -> None:
+    wire = Wire()
+    for round in (-1, 0, 1):
+        wire.record("server", "client:0", round, "upload", b"12345", {"clear": 3})
+    silent: Any = SimpleNamespace()
+    telling: Any = SimpleNamespace(overhead=lambda: {"frames": 7})
+    assert carried(wire, silent) == {"messages": 15}
+    assert carried(wire, telling) == {"messages": 15, "frames": 7}
 
 
 class Judge:

@@ -50,3 +50,17 @@ def test_lists_of_extensions_have_their_own_words_in_the_config_file(tmp_path: P
     assert first == f"{config}: with=[1] must be a list of texts in quotes"
     assert len(others) == 2, "what a config file cannot hold is unknown there"
     assert all("unknown key" in line for line in others)
+
+
+def test_an_engine_comes_with_its_options_as_text_as_a_mapping_and_in_the_config_file(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('engine = {use = "acme.far", host = "h", cores = 2}\n')
+    loaded = Settings.load(config)
+    assert (loaded.engine, loaded.engine_options) == ("acme.far", {"host": "h", "cores": 2})
+    for more in ("{use: acme.far, cores: 3}", {"use": "acme.far", "cores": 3}):
+        assert loaded.replace({"engine": more}).engine_options == {"host": "h", "cores": 3}
+    assert loaded.replace({"engine": "acme.far"}) == loaded
+    assert loaded.replace({"engine": "local"}).engine_options == {}, "they are those of one engine"
+    for wrong in ("{use: [1]}", "{use", {"host": "h"}, 3):
+        with pytest.raises(SetupError, match=r"must be the name of an engine, or \{use: NAME, option: value\}"):
+            loaded.replace({"engine": wrong})

@@ -20,6 +20,7 @@ from fedplug.cli.options import (
     Sets,
     Timeout,
     With,
+    WithEngine,
     Without,
     Workers,
     settings_of,
@@ -53,7 +54,9 @@ def _common(version: Version = False) -> None:
     """Options before the command's name."""
 
 
-@app.command("run", epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2")
+@app.command(
+    "run", cls=WithEngine, epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2"
+)
 def run_recipe(
     recipe: RecipeFile,
     sets: Sets = None,
@@ -79,7 +82,7 @@ def run_recipe(
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
-@app.command(epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
+@app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
     round: Annotated[

@@ -66,7 +66,7 @@ def _verify(catalog: Catalog) -> int:
             failures.append(str(error))
             continue
         try:
-            if hasattr(found, "Options"):  # engines have none
+            if hasattr(found, "Options"):  # an engine may have none
                 found.Options.model_rebuild()
         except Exception as error:  # of pydantic, over an annotation that is none
             failures.append(f"plugin {entry.distribution}: the options of {entry.name} cannot be built: {error}")
@@ -103,13 +103,12 @@ def show_component(catalog: Catalog, name: str) -> int:
 def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     import inspect
 
-    from fedplug.api.base import Component
-
     print(f"{_bold(name)}  ({', '.join(groups)})\n\n{inspect.getdoc(found) or '(no documentation)'}\n")
     facts = [("plugin", plugin), ("class", f"{found.__module__}:{found.__qualname__}"), ("source", _source(found))]
     for label, text in (*facts, *_declared(found)):
         print(f"{label + ':':<21}{text}")
-    rows = option_rows(found.Options) if issubclass(found, Component) else []  # engines have none
+    kind = getattr(found, "Options", None)  # an engine may have none
+    rows = option_rows(kind) if kind else []
     print()
     if rows:
         print("\n".join(_lines([("option", "type", "default", "bounds", "meaning"), *rows])))

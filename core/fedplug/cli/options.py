@@ -6,11 +6,14 @@ and perhaps marked with `command`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,7 +23,13 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe: --set protect.noised.0.norm=0.5"),
 ]
-Engine = Annotated[str | None, typer.Option(help="What runs the parties: local, processes, or a plugin's engine.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What runs the parties: local, processes, or a plugin's, whose own options fedplug show NAME lists.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option(help="Worker processes, for engines that have them.")]
 Resident = Annotated[
     int | None, typer.Option(metavar="N", help="Clients in memory at a time; the others are on disk. Default: all.")
@@ -44,6 +53,55 @@ Without = Annotated[
     list[str] | None, typer.Option("--without", metavar="NAME", help="An extension that is not to hear it.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, and what it came to at the end.")]
+
+
+class WithEngine(TyperCommand):
+    """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
+        return super().parse_args(ctx, _gathered(args, {*known, "--help"}))
+
+
+def _gathered(words: list[str], known: set[str]) -> list[str]:
+    """The words of a command with the options of its engine in one of them.
+
+    Args:
+        words: of the command.
+        known: options that the command itself has.
+
+    Raises:
+        SetupError: an option that neither the command nor the engine has, or one without a value.
+    """
+    strange = [word for word in words if word.startswith("--") and word != "--" and word.partition("=")[0] not in known]
+    if not strange:
+        return words
+    from fedplug.api.errors import SetupError
+    from fedplug.engines.choice import engine_entry, options_class
+    from fedplug.recipe.option_errors import closest
+    from fedplug.runs.settings import Settings, engine_use
+
+    chosen = [after for word, after in pairwise([*words, ""]) if word == "--engine"]
+    chosen += [word.partition("=")[2] for word in words if word.startswith("--engine=")]
+    name, given = engine_use(chosen[-1]) if chosen else (Settings.load().engine, {})
+    kind = options_class(engine_entry(name).load())
+    if kind is None:
+        return words
+    names = {f"--{field.replace('_', '-')}": field for field in kind.model_fields}
+    rest, left = [], iter(words)
+    for word in left:
+        option, equals, value = word.partition("=")
+        if word not in strange:
+            rest.append(word)
+        elif option not in names:
+            hint = closest(option, [*names, *sorted(known)])
+            raise SetupError(f"neither the command nor engine {name} has an option {option}; {hint}")
+        else:
+            text = value if equals else next(left, None)
+            if text is None:
+                raise SetupError(f"{option} needs a value; fedplug show {name} says which")
+            given[names[option]] = text
+    return [*rest, "--engine", json.dumps({"use": name, **given})]
 
 
 def settings_of(**changes: Any) -> Any:

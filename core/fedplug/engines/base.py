@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedplug.api.component import Options
 from fedplug.api.types import Layout
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -26,7 +27,7 @@ class Job:
         recipe: the resolved recipe as plain data.
         data_root: folder of data sets, or None.
         device: torch device name.
-        workers: how many worker processes.
+        workers: how many worker processes; None: the engine decides.
         key_server: whether the protocol needs one.
         catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
         run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
@@ -34,12 +35,13 @@ class Job:
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
         resident: how many clients may be in memory, of all; None: all of them.
         timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
+        options: those of the engine itself, an instance of its class `Options` where it has one.
     """
 
     recipe: dict[str, Any]
     data_root: str | None = None
     device: str = "cpu"
-    workers: int = 1
+    workers: int | None = 1
     key_server: bool = False
     catalog: Catalog | None = None
     run_dir: Path | None = None
@@ -47,6 +49,7 @@ class Job:
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
     resident: int | None = None
     timeout: int = TIMEOUT
+    options: Options = dataclasses.field(default_factory=Options)
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""
@@ -57,6 +60,8 @@ class Job:
 
 class Engine(Protocol):
     """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol.
+
+    One with settings of its own has a nested class `Options`, as components have, and finds them in `job.options`.
 
     Attributes:
         in_process: whether all parties run in its own process; it moves packed messages then.
@@ -78,6 +83,9 @@ class Engine(Protocol):
 
     def load(self, folder: Path) -> None:
         """Has every party read its own state from the folder."""
+
+    def overhead(self) -> dict[str, int]:
+        """Bytes that were sent beside the messages, by what added them; empty where nothing was."""
 
     def close(self) -> None:
         """Ends every process at once."""

@@ -8,6 +8,7 @@ is silent for longer than `Job.timeout`, costs its clients the round; it is star
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.engines.base import Job
+from fedplug.engines.hosts import shares
 from fedplug.engines.workers import CLOSE_SECONDS, KEY_SERVER_WORKER, Worker, answering
 from fedplug.wire.record import KEY_SERVER, client_address
 
@@ -31,8 +33,7 @@ class ProcessEngine:
     def __init__(self, job: Job) -> None:
         self._job = dataclasses.replace(job, world=None)
         num_clients = int(job.recipe["data"]["clients"])
-        workers = max(1, min(job.workers, num_clients))
-        self._members = {number: list(range(number, num_clients, workers)) for number in range(workers)}
+        self._members = dict(enumerate(shares(num_clients, job.workers or os.cpu_count() or 1)))
         self._home = {client_address(c): number for number, ids in self._members.items() for c in ids}
         if job.key_server:
             self._members[KEY_SERVER_WORKER] = []
@@ -91,6 +92,10 @@ class ProcessEngine:
         """Every worker reads its parties' state."""
         self._saved = folder
         self._everywhere("load", str(folder))
+
+    def overhead(self) -> dict[str, int]:
+        """None."""
+        return {}
 
     def close(self) -> None:
         """Asks every worker to end, and ends those that do not within two seconds."""

@@ -26,12 +26,10 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import numpy as np
-
 from fedplug.api import codec
 from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
 from fedplug.engines.base import Job
-from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.engines.hosts import draw_apart, host_of
 
 KEY_SERVER_WORKER = -1
 CLOSE_SECONDS = 2.0
@@ -176,17 +174,6 @@ def _context() -> ForkServerContext | SpawnContext:
     return context
 
 
-def _draw_apart() -> None:
-    """Seeds the global generators from the system: a fork copies their state, and torch begins with the same anywhere.
-
-    Noise that a plugin draws from them would otherwise be the same in every worker, and cancel between two uploads.
-    """
-    import torch
-
-    np.random.seed()
-    torch.seed()
-
-
 def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], environ: dict[str, str]) -> None:
     """The life of a worker: build the parties, then answer until the pipe closes.
 
@@ -195,17 +182,9 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(environ)  # the server that workers are forked from has that of its own start
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    _draw_apart()
-    host: ClientHost | KeyServerHost
+    draw_apart()
     try:
-        recipe, composition = job.build()
-        if number == KEY_SERVER_WORKER:
-            host = KeyServerHost(recipe, composition, job.layout, job.run_dir)
-        else:
-            share = job.resident and max(1, job.resident * len(client_ids) // recipe.data.clients)
-            host = ClientHost(
-                recipe, composition, client_ids, job.data_root, job.device, job.run_dir, resident=share
-            )
+        host = host_of(job, None if number == KEY_SERVER_WORKER else client_ids)
         pipe.send_bytes(codec.encode(""))
     except Exception as error:
         pipe.send_bytes(codec.encode(describe(error)))

@@ -25,6 +25,7 @@ from fedplug.api.types import Layout
 from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
+from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog
@@ -36,7 +37,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.runs.facts import assessments, class_distribution, versions
+from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
@@ -69,7 +70,9 @@ class Execution:
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
-        self.engine_class = self._engine_class()
+        self.engine_entry = engine_entry(settings.engine, self.catalog)
+        self.engine_class = self.engine_entry.load()
+        self.engine_options = options_of(settings.engine, self.engine_class, settings.engine_options)
         if settings.data is not None and not settings.data.is_dir():
             raise SetupError(
                 f"the folder of data sets {settings.data} does not exist; --data, the variable FEDPLUG_DATA or the "
@@ -110,7 +113,7 @@ class Execution:
             digest=recipe.digest,
             recipe=recipe.to_plain(),
             plan=plan,
-            versions=versions(recipe, self.catalog),
+            versions=versions(recipe, self.catalog, self.engine_entry),
             engine=self.settings.engine,
             device=device,
             class_distribution=distribution,
@@ -154,6 +157,7 @@ class Execution:
                 if recording:
                     recording.end_of_round(recipe.rounds + 1)
                 self.summary.assessments = assessments(protocol, distribution)
+                self.summary.carried = carried(wire, engine)
         except KeyboardInterrupt:
             self._stopped(books, events, None)
             return INTERRUPTED
@@ -187,19 +191,12 @@ class Execution:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _engine_class(self) -> type:
-        name, installed = self.settings.engine, Catalog.discover()
-        entry = self.catalog.get("engine", name) or installed.get("engine", name)
-        if entry is None:
-            raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
-        return entry.load()
-
     def _engine(self, device: str, composition: Composition, world: World, layout: Layout) -> Engine:
         job = Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
             device=device,
-            workers=self.settings.workers or max(1, os.cpu_count() or 1),
+            workers=self.settings.workers,
             key_server=needs_key_server(composition),
             catalog=self.injected,
             run_dir=self.run_dir,
@@ -207,6 +204,7 @@ class Execution:
             layout=layout,
             resident=self.settings.resident,
             timeout=TIMEOUT if self.settings.timeout is None else self.settings.timeout,
+            options=self.engine_options,
         )
         engine: Engine = self.engine_class(job)
         return engine

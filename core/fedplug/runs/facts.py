@@ -15,15 +15,18 @@ from fedplug.api.role_records import GroundTruth
 from fedplug.runs.summary import Distribution
 
 if TYPE_CHECKING:
-    from fedplug.recipe.catalog import Catalog
+    from fedplug.engines.base import Engine
+    from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
+    from fedplug.wire.record import Wire
 
 
-def versions(recipe: Recipe, catalog: Catalog) -> dict[str, str]:
-    """Of Python, numpy, fedplug and every plugin that the recipe uses."""
+def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
+    """Of Python, numpy, fedplug, and every plugin that the recipe or the engine is of."""
     found = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
+    found[engine.distribution] = engine.version
     for use in recipe.uses():
         entry = catalog.get(use.group, use.use)
         if entry is not None:
@@ -31,6 +34,11 @@ def versions(recipe: Recipe, catalog: Catalog) -> dict[str, str]:
     for entry in (catalog.sections[key] for key in recipe.sections):
         found[entry.distribution] = entry.version
     return dict(sorted(found.items()))
+
+
+def carried(wire: Wire, engine: Engine) -> dict[str, int]:
+    """Bytes of this execution's messages, and of what the engine says was added to them on their way."""
+    return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **engine.overhead()}
 
 
 def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribution:

@@ -34,7 +34,7 @@ def run(
     sets: Sets | None = None,
     *,
     settings: Settings | None = None,
-    engine: str | None = None,
+    engine: str | Mapping[str, Any] | None = None,
     workers: int | None = None,
     resident: int | None = None,
     timeout: int | None = None,
@@ -56,7 +56,8 @@ def run(
         recipe: a file, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        engine, workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
+        engine: a name, or a mapping with options of the engine: `{"use": "processes"}`.
+        workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
         data: the folder of data sets; a mapping is the recipe's section `data`.
         listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
@@ -86,7 +87,7 @@ def resume(
     round: int | None = None,
     *,
     settings: Settings | None = None,
-    engine: str | None = None,
+    engine: str | Mapping[str, Any] | None = None,
     workers: int | None = None,
     resident: int | None = None,
     timeout: int | None = None,

@@ -4,11 +4,13 @@ Defaults come from a user config file, `fedplug/config.toml` under `$XDG_CONFIG_
 
     device = "cuda:0"
     output = "~/fedplug-runs"
+    engine = "processes"
     data = "/data/images"
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -27,6 +29,7 @@ class Settings:
 
     Attributes:
         engine: what runs the parties: `local`, `processes`, or an engine of a plugin.
+        engine_options: of that engine alone; with it written `{use: NAME, option: value}`.
         workers: worker processes of engines that have them; None: the engine decides.
         device: `auto` (a CUDA device if there is one), `cpu`, `cuda`, `cuda:1`, ...
         output: folder in which every run gets its own folder.
@@ -52,6 +55,7 @@ class Settings:
     muted: tuple[str, ...] = ()
     resident: int | None = None
     timeout: int | None = None
+    engine_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path | None = None) -> Settings:
@@ -79,10 +83,18 @@ class Settings:
     def replace(self, changes: Mapping[str, Any]) -> Settings:
         """A copy in which the values that are not None are changed.
 
+        An engine may come with its options: `{use: NAME, option: value}`, as text or as a mapping. These are set beside
+        those of the same engine that are there.
+
         Raises:
-            SetupError: fewer than one worker, or than one client in memory, or a timeout below 0.
+            SetupError: fewer than one worker, or than one client in memory, a timeout below 0, or no name of an engine.
         """
-        changed = dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
+        given = {key: value for key, value in changes.items() if value is not None}
+        if "engine" in given:
+            name, options = engine_use(given["engine"])
+            before = self.engine_options if name == self.engine else {}
+            given |= {"engine": name, "engine_options": {**before, **options}}
+        changed = dataclasses.replace(self, **given)
         if changed.workers is not None and changed.workers < 1:
             raise SetupError(f"workers={changed.workers} must be >= 1; leave it out to let the engine decide")
         if changed.resident is not None and changed.resident < 1:
@@ -90,6 +102,25 @@ class Settings:
         if changed.timeout is not None and changed.timeout < 0:
             raise SetupError(f"timeout={changed.timeout} must be >= 0 seconds; 0 means no limit")
         return changed
+
+
+def engine_use(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of an engine and its options, from `NAME` or `{use: NAME, option: value}`.
+
+    Raises:
+        SetupError: it is neither.
+    """
+    found: Any = given
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        import yaml
+
+        with contextlib.suppress(yaml.YAMLError):
+            found = yaml.safe_load(given)
+    if isinstance(found, str) and not found.lstrip().startswith("{"):
+        return found, {}
+    if not isinstance(found, Mapping) or not isinstance(found.get("use"), str):
+        raise SetupError(f"engine={given!r} must be the name of an engine, or {{use: NAME, option: value}}")
+    return found["use"], {str(key): value for key, value in found.items() if key != "use"}
 
 
 def config_path() -> Path:
@@ -113,6 +144,8 @@ def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
             close = get_close_matches(key, kinds, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(kinds)}"
             problems.append(f"{origin}: unknown key {key!r}; {hint}")
+        elif key == "engine" and isinstance(value, dict):
+            values[key] = value
         elif type(value) is not kind or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
             problems.append(f"{origin}: {key}={value!r} must be {words[kind]}")
         elif isinstance(value, list):

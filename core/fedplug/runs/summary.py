@@ -31,6 +31,8 @@ class Summary(Record):
         command: that does it again, for a shell; empty in a script and in a notebook.
         parameters: of the model.
         assessments: component -> fact -> value, with knowledge that no party has.
+        carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
+            them on their way, where the engine says so; headers of networks come on top.
     """
 
     name: Text
@@ -45,3 +47,4 @@ class Summary(Record):
     command: Text
     parameters: Count
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
+    carried: dict[Text, Count] = dataclasses.field(default_factory=dict)

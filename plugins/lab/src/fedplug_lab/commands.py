@@ -14,14 +14,14 @@ from fedplug.cli.options import (
     RecipeFile,
     RunFolder,
     Sets,
+    WithEngine,
     Workers,
     command,
     settings_of,
 )
-from typer.core import TyperCommand
 
 
-class _WithSeeds(TyperCommand):
+class _WithSeeds(WithEngine):
     """Lets `--seeds 1 2 3` stand for `--seeds 1 --seeds 2 --seeds 3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -1,0 +1,55 @@
+"""Which engine a run uses, and the options that this engine has beside the settings of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedplug.api.component import Options
+from fedplug.api.errors import SetupError
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.option_errors import explain
+
+
+def engine_entry(name: str, catalog: Catalog | None = None) -> Entry:
+    """The engine of that name, among these components or the installed ones.
+
+    Raises:
+        SetupError: there is none.
+    """
+    installed = Catalog.discover()
+    entry = (catalog and catalog.get("engine", name)) or installed.get("engine", name)
+    if entry is None:
+        raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
+    return entry
+
+
+def options_class(engine: type) -> type[Options] | None:
+    """The class of its own options; None where it has none."""
+    found: type[Options] | None = getattr(engine, "Options", None)
+    return found
+
+
+def options_of(name: str, engine: type, given: Mapping[str, Any]) -> Options:
+    """The engine's own options, checked.
+
+    Args:
+        name: of the engine, for messages.
+        engine: its class.
+        given: what the command line, the config file or a script says of them.
+
+    Raises:
+        SetupError: it has no such option, or a value is wrong; names every one.
+    """
+    kind = options_class(engine)
+    if kind is None:
+        if given:
+            raise SetupError(f"engine {name} has no options of its own: leave out {', '.join(given)}")
+        return Options()
+    try:
+        return kind.model_validate(dict(given))
+    except ValidationError as error:
+        problems = explain(error, kind, dict(given), f"engine {name}")
+        raise SetupError("\n".join(problem.message for problem in problems)) from error

@@ -1,0 +1,1 @@
+"""An engine for fedplug: simulations on a cluster of machines, through Ray."""

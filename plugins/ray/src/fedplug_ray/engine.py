@@ -1,0 +1,248 @@
+"""The engine `ray`: clients in actors that Ray places on the machines of a cluster, the key server in one of its own.
+
+Actors hold their clients' data, state and keys for the whole run. Each gets its next message when it has answered the
+one before. What several of them are to get lies in Ray's object store, once a machine. An actor that dies, with its
+machine perhaps, or is silent for longer than `Job.timeout`, costs its clients the round; another one takes its place,
+wherever there is room, from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pickle
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+from fedplug import Field
+from fedplug.api.errors import PartyLost, SetupError
+from fedplug.engines.base import Job
+from fedplug.engines.hosts import shares
+from fedplug.wire.record import KEY_SERVER, client_address
+
+from fedplug_ray.actor import Start
+
+if TYPE_CHECKING:
+    from fedplug_ray.members import Member
+
+_REVIVALS = 3
+"""How often in a row an actor may die while it is being restored."""
+_STORED = 100_000
+"""Bytes from which on Ray puts a message into the object store, and not into the question itself."""
+
+
+class RayEngine:
+    """Clients spread over actors of Ray, on this machine or on a cluster; the key server in an actor of its own."""
+
+    class Options(fedplug.Options):
+        """Which Ray, and what it reserves for each worker."""
+
+        address: str | None = Field(
+            None, min_length=1,
+            description="of a Ray that runs, HOST:PORT or auto; without, the variable RAY_ADDRESS, else one is started",
+        )  # fmt: skip
+        cpus: float = Field(1, ge=0, description="CPUs of each worker")
+        gpus: float | None = Field(
+            None, ge=0,
+            description="GPUs of each worker, such as 0.25; without, a CUDA --device shares evenly those there are",
+        )  # fmt: skip
+
+    in_process = False
+
+    def __init__(self, job: Job) -> None:
+        options = job.options if isinstance(job.options, self.Options) else self.Options()
+        from fedplug_ray.cluster import Cluster
+
+        self._members: dict[int, Member] = {}
+        self._saved: Path | None = None
+        self._cluster = Cluster(options.address, (job.workers or 1) * options.cpus)
+        try:
+            self._place(job, options)
+            self._start(list(self._members))
+        except BaseException:
+            self.close()
+            raise
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Keeps every worker busy with one message at a time and yields replies as they come."""
+        from fedplug_ray.members import answering
+
+        self._revive()
+        stored = _stored(messages)
+        waiting: dict[int, list[str]] = {}
+        for address in messages:
+            waiting.setdefault(self._home[address], []).append(address)
+        running: dict[Any, Member] = {}
+        asked: dict[int, str] = {}
+
+        def send_next(member: Member) -> None:
+            if waiting[member.number]:
+                address = asked[member.number] = waiting[member.number].pop(0)
+                running[member.ask("deliver", address, stored.get(messages[address], messages[address]))] = member
+
+        for number in waiting:
+            send_next(self._members[number])
+        while running:
+            for answer in answering(running):
+                member = running.pop(answer)
+                address = asked[member.number]
+                try:
+                    yield address, member.take()
+                except PartyLost as error:
+                    yield address, error
+                    lost, waiting[member.number] = waiting[member.number], []
+                    yield from ((waited, error) for waited in lost)
+                send_next(member)
+
+    def save(self, folder: Path) -> None:
+        """Every actor writes its parties' state; this process never sees it.
+
+        One that has ended is restored from the checkpoint before, and then writes that.
+        """
+        self._everywhere("save", folder)
+
+    def saved(self, folder: Path) -> None:
+        """Tells where a complete checkpoint lies, from which an actor that dies is restored."""
+        self._saved = folder.absolute()
+
+    def load(self, folder: Path) -> None:
+        """Every actor reads its parties' state."""
+        self._saved = folder.absolute()
+        self._everywhere("load", folder)
+
+    def overhead(self) -> dict[str, int]:
+        """Nothing that Ray would tell."""
+        return {}
+
+    def close(self) -> None:
+        """Ends every actor, and Ray if it was started for this run."""
+        for member in self._members.values():
+            member.end()
+        self._members.clear()
+        self._cluster.close()
+
+    def _place(self, job: Job, options: Options) -> None:
+        """Decides how many workers there are, and what each is given."""
+        from fedplug_ray.cluster import room
+        from fedplug_ray.members import KEY_SERVER_MEMBER, Member
+
+        workers, gpus = room(job, options.cpus, options.gpus)
+        # Nobody else's folders mean what they mean here, and whoever has a part of a GPU computes on it.
+        self._job = dataclasses.replace(
+            job,
+            world=None,
+            run_dir=job.run_dir and job.run_dir.absolute(),
+            data_root=job.data_root and os.path.abspath(job.data_root),
+            device="cuda" if gpus else job.device,
+        )
+        resources = {"num_cpus": options.cpus, "num_gpus": gpus}
+        homes: dict[int, list[int] | None] = dict(enumerate(shares(int(job.recipe["data"]["clients"]), workers)))
+        self._home = {client_address(c): number for number, ids in homes.items() for c in ids or ()}
+        if job.key_server:
+            homes[KEY_SERVER_MEMBER] = None
+            self._home[KEY_SERVER] = KEY_SERVER_MEMBER
+        for number, ids in homes.items():
+            # The key server is at work when the clients wait.
+            given = {"num_cpus": 0.0} if ids is None else resources
+            self._members[number] = Member(number, ids, given, job.timeout)
+
+    def _start(self, numbers: list[int]) -> None:
+        if lost := self._begun(numbers):
+            raise SetupError(f"{lost[0]}; is fedplug-ray installed on every machine, and is there enough memory?")
+
+    def _begun(self, numbers: list[int]) -> list[PartyLost]:
+        """Has Ray start these actors, and these build their parties; gives those that have ended."""
+        with _marked(self._job.run_dir) as (mark, text):
+            path = [os.path.abspath(folder) for folder in sys.path]
+            for number in numbers:
+                member = self._members[number]
+                member.begin(Start(pickle.dumps(self._job), member.client_ids, path, mark, text))
+            return self._losses(numbers)
+
+    def _losses(self, numbers: list[int]) -> list[PartyLost]:
+        """Waits until all of these actors have done what they were told, or ended; gives those that have ended.
+
+        Raises:
+            SetupError: one failed, or there is no room for it.
+        """
+        from fedplug_ray.members import answering
+
+        running = {self._members[number].answer: self._members[number] for number in numbers}
+        lost: list[PartyLost] = []
+        failures: list[str] = []
+        while running:
+            for answer in answering(running):
+                member = running.pop(answer)
+                try:
+                    if failure := member.take():
+                        failures.append(f"{member.name} could not {member.method}: {failure}")
+                except PartyLost as error:
+                    lost.append(error)
+                except SetupError as error:
+                    failures.append(str(error))
+        if failures:
+            raise SetupError(failures[0])
+        return lost
+
+    def _everywhere(self, command: str, folder: Path) -> None:
+        """Has every actor run a command; if one ends meanwhile, another takes its place, and all repeat it."""
+        lost: list[PartyLost] = []
+        for _ in range(2):
+            self._revive()
+            if not (lost := self._told(list(self._members), command, folder)):
+                return
+        raise SetupError(f"{lost[-1]}, twice while it was to {command}")
+
+    def _told(self, numbers: list[int], command: str, folder: Path) -> list[PartyLost]:
+        for number in numbers:
+            self._members[number].ask(command, str(folder.absolute()))
+        return self._losses(numbers)
+
+    def _revive(self) -> None:
+        """Puts others in the place of actors that have ended, from the last checkpoint; a few times.
+
+        Raises:
+            SetupError: one dies every time, or cannot load its state.
+        """
+        from fedplug_ray.members import find_dead
+
+        find_dead([member for member in self._members.values() if member.alive])
+        lost: list[PartyLost] = []
+        for _ in range(_REVIVALS):
+            dead = [number for number, member in self._members.items() if not member.alive]
+            if not dead:
+                return
+            lost += self._begun(dead)
+            if self._saved is not None:
+                lost += self._told([n for n in dead if self._members[n].alive], "load", self._saved)
+        if any(not member.alive for member in self._members.values()):
+            raise SetupError(f"{lost[-1]}, {_REVIVALS} times while it was being restored; is there enough memory?")
+
+
+def _stored(messages: Mapping[str, bytes]) -> dict[bytes, Any]:
+    """The messages that lie in Ray's object store, once for all who are to get them."""
+    import ray
+
+    shared = (data for data, count in Counter(messages.values()).items() if count > 1 and len(data) >= _STORED)
+    return {data: ray.put(data) for data in shared}
+
+
+@contextlib.contextmanager
+def _marked(run_dir: Path | None) -> Iterator[tuple[Path | None, str]]:
+    """Inside, a file lies in the run folder by which a machine knows whether it sees this very folder."""
+    text = secrets.token_hex(16)
+    if run_dir is None:
+        yield None, text
+        return
+    mark = run_dir / f".seen-{text}"
+    mark.write_text(text, encoding="utf-8")
+    try:
+        yield mark, text
+    finally:
+        mark.unlink(missing_ok=True)

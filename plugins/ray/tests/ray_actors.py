@@ -1,0 +1,57 @@
+"""What tests do to actors: find their processes, stop and kill them, and see that they are gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from fedplug.engines.base import Engine
+from fedplug_ray.engine import RayEngine
+from fedplug_std.models import Mlp
+
+
+def actors(engine: Engine) -> dict[str, Any]:
+    """The handles of the actors by name."""
+    assert isinstance(engine, RayEngine)
+    return {member.name: member._actor for member in engine._members.values() if member.alive}
+
+
+def pids(engine: Engine) -> dict[str, int]:
+    """Process ids of the actors by name."""
+    handles = actors(engine)
+    return dict(zip(handles, ray.get([actor.process.remote() for actor in handles.values()]), strict=True))
+
+
+def kill(engine: Engine, name: str) -> None:
+    """Ends an actor's process, as a machine without memory does."""
+    pid = pids(engine)[name]
+    os.kill(pid, signal.SIGKILL)
+    assert gone([pid])
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there; one that has ended and was not waited for is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(processes: list[int], seconds: float = 15.0) -> bool:
+    """Whether all of them end within that time."""
+    deadline = time.monotonic() + seconds
+    while any(map(alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not any(map(alive, processes))
+
+
+class Anywhere(Mlp):
+    """A perceptron that computes on the CPU, whatever it is told."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Any:
+        """Builds it."""
+        return super().build(shape, num_classes, seed, "cpu")

@@ -1,0 +1,278 @@
+"""Several Ray nodes on this machine stand for several machines; and a Ray that is started for one run."""
+
+# ruff: noqa: E402  Ray may not be installed, which is said before anything else is imported.
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fedplug_ray", reason="fedplug-ray is not installed: make test installs it")
+ray = pytest.importorskip("ray", reason="Ray is not installed: make test installs it")
+
+import fedplug
+from fedplug.api.errors import SetupError
+from fedplug.engines.base import Job
+from fedplug.recipe.catalog import Entry
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug_ray import members
+from fedplug_ray.actor import require_shared
+from fedplug_ray.cluster import Cluster, room
+from fedplug_ray.engine import RayEngine
+from ray.cluster_utils import Cluster as Nodes
+from ray_actors import Anywhere, actors, gone, pids
+from toy_components import build, read_saved, recipe_of, run_protocol, toy_catalog
+
+pytestmark = pytest.mark.xdist_group("ray")
+SECONDS = 20
+"""Enough for a worker to start, on a machine that is busy with something else too."""
+RECIPE = """\
+name: two-rounds
+seed: 1
+rounds: 40
+data: {use: std.digits, clients: 4, partition: std.iid}
+model: {use: std.mlp, hidden: []}
+train: {use: std.sgd, epochs: 1}
+negotiate_mask: {use: std.single_zone, zone: encrypted}
+protect: {encrypted: [{use: std.bfv, key_holder: key_server}]}
+aggregate: std.mean
+postprocess: {encrypted: [std.bfv]}
+"""
+
+
+# ---- without Ray
+
+
+def test_the_address_of_a_ray_client_is_refused() -> None:
+    with pytest.raises(SetupError, match=r"address='ray://h:1' is that of a Ray client"):
+        Cluster("ray://h:1", 1)
+
+
+def test_a_run_folder_that_is_another_one_is_refused(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with pytest.raises(SetupError, match=f"does not see the run folder {re.escape(str(tmp_path))}.*--output"):
+        require_shared(mark, "this one")
+    mark.write_text("another one")
+    with pytest.raises(SetupError, match="does not see the run folder"):
+        require_shared(mark, "this one")
+    mark.write_text("this one")
+    require_shared(mark, "this one")
+
+
+@pytest.mark.parametrize(
+    ("job", "cpus", "gpus", "there", "expected"),
+    [
+        ({"workers": None}, 1, None, {"CPU": 3}, (3, 0.0)),
+        ({"workers": None}, 2, None, {"CPU": 3}, (1, 0.0)),
+        ({"workers": None}, 1, None, {"CPU": 64}, (4, 0.0)),
+        ({"workers": 2}, 0.5, None, {"CPU": 1}, (2, 0.0)),
+        ({"workers": None}, 1, 0.25, {"CPU": 8, "GPU": 1}, (4, 0.25)),
+        ({"workers": None}, 1, 1, {"CPU": 8, "GPU": 2}, (2, 1)),
+        ({"workers": 3, "device": "cuda:0"}, 1, None, {"CPU": 8, "GPU": 1}, (3, 0.3333)),
+        ({"workers": 2, "device": "cuda"}, 1, None, {"CPU": 8, "GPU": 8}, (2, 1.0)),
+        ({"workers": 3}, 1, None, {"CPU": 2}, "3 workers with 1 CPUs each need 3, and this Ray has 2"),
+        ({"workers": 3}, 1, 0.5, {"CPU": 3, "GPU": 1}, "3 workers with 0.5 GPUs each need 1.5, and this Ray has 1"),
+        ({"device": "cuda"}, 1, None, {"CPU": 2}, "--device cuda: this Ray has no GPU"),
+    ],
+)
+def test_workers_are_as_many_as_there_is_room_for(
+    job: dict[str, Any], cpus: float, gpus: float | None, there: dict[str, float], expected: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    given = Job(recipe_of(), **job)
+    if isinstance(expected, str):
+        with pytest.raises(SetupError, match=expected):
+            room(given, cpus, gpus)
+    else:
+        assert room(given, cpus, gpus) == expected
+
+
+# ---- several nodes
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    """A head with one CPU, to which tests add nodes."""
+    found = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        yield found
+    finally:
+        ray.shutdown()
+        found.shutdown()
+
+
+def joined(nodes: Nodes, **options: Any) -> Any:
+    """Makes the engine of a job, which joins these nodes."""
+    given = RayEngine.Options(address=nodes.address, **options)
+    return lambda job: RayEngine(job.__class__(**{**vars(job), "options": given}))
+
+
+def raylet(pid: int) -> str:
+    """The process of Ray's under which an actor runs: there is one a node."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+
+
+@pytest.mark.slow
+def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_dies(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    second = nodes.add_node(num_cpus=1)
+    plain = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "key_server"}], rounds=3)
+    local = run_protocol(plain)
+    protocol, engine, _ = build(plain, joined(nodes))
+    checkpoints = Checkpoints(tmp_path)
+    try:
+        where = [raylet(pid) for pid in pids(engine).values()]
+        assert len(set(where[:2])) == 2, "two workers, each on a node of its own"
+        protocol.setup()
+        checkpoints.write(0, protocol.state(), engine)
+        protocol.round(0)
+        checkpoints.write(1, protocol.state(), engine)
+        nodes.add_node(num_cpus=1)
+        theirs = str(second.all_processes["raylet"][0].process.pid)
+        there = [pid for pid in pids(engine).values() if raylet(pid) == theirs]
+        assert there
+        nodes.remove_node(second, allow_graceful=False)
+        assert gone(there)
+        protocol.round(1)
+        checkpoints.write(2, protocol.state(), engine)
+        protocol.round(2)
+        protocol.finish()
+        (tmp_path / "end").mkdir()
+        engine.save(tmp_path / "end")
+        vectors, _ = read_saved(tmp_path / "end")
+    finally:
+        engine.close()
+    answered = [row.clients.answered for row in protocol.rows]
+    assert answered[0] == answered[2] == 4, [row.clients.dropped for row in protocol.rows]
+    assert answered[1] in (2, 4), "4, if the death was noticed before the round began"
+    if answered[1] == 4:
+        assert np.array_equal(vectors[0], local.vector)
+    assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
+    assert not ray.is_initialized(), "the engine joined, and left"
+
+
+@pytest.mark.slow
+def test_where_there_is_no_room_after_a_death_the_run_ends(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = nodes.add_node(num_cpus=1)
+    protocol, engine, _ = build(recipe_of(), joined(nodes), timeout=SECONDS)
+    try:
+        protocol.setup()
+        Checkpoints(tmp_path).write(0, protocol.state(), engine)
+        nodes.remove_node(second, allow_graceful=False)
+        monkeypatch.setattr(members, "_LEAST", float(SECONDS))
+
+        def go_on() -> None:
+            protocol.round(0)  # that it died may be heard of only now
+            engine.save(tmp_path)
+
+        with pytest.raises(SetupError, match=rf"worker-\d was not there after {SECONDS} seconds; the cluster has no"):
+            go_on()
+    finally:
+        engine.close()
+
+
+@pytest.mark.slow
+def test_two_workers_share_a_gpu(nodes: Nodes) -> None:
+    """Ray is told of a GPU that is not there, and the model of this recipe does not look for it."""
+    nodes.add_node(num_cpus=2, num_gpus=1)
+    catalog = toy_catalog()
+    entry = Entry("toy.anywhere", "model", "ray_actors:Anywhere", "toys", "0", Anywhere)
+    catalog.groups["model"][entry.name] = entry
+    plain = Recipe.from_plain(recipe_of(model={"use": "toy.anywhere", "hidden": []}), catalog).to_plain()
+    engine = joined(nodes, gpus=0.5)(Job(plain, workers=2, catalog=catalog))
+    try:
+        for actor in actors(engine).values():
+            assert ray.get(actor.__ray_call__.remote(lambda _: os.environ["CUDA_VISIBLE_DEVICES"])) == "0"
+        assert ray.available_resources().get("GPU", 0) == 0
+    finally:
+        engine.close()
+    with pytest.raises(SetupError, match=r"worker-0 could not start: .*(cuda|CUDA)"):
+        joined(nodes, gpus=0.5)(Job(recipe_of(), workers=1, catalog=toy_catalog()))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can hide a folder")
+def test_a_node_that_does_not_see_the_run_folder_is_refused(nodes: Nodes, tmp_path: Path) -> None:
+    """On the second node another folder lies in the place of the run folder, as on another machine."""
+    run_dir, other = tmp_path / "run", tmp_path / "other"
+    run_dir.mkdir()
+    other.mkdir()
+    start = f"{Path(sys.executable).parent / 'ray'} start --address={nodes.address} --num-cpus=1 --block"
+    second = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", f"mount --bind {other} {run_dir} && exec {start}"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        ray.init(nodes.address, log_to_driver=False)
+        deadline = time.monotonic() + 60
+        while ray.cluster_resources()["CPU"] < 2 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        with pytest.raises(SetupError, match=rf"worker-\d could not start: .*does not see the run folder {run_dir}"):
+            RayEngine(Job(recipe_of(), workers=2, catalog=toy_catalog(), run_dir=run_dir))
+        assert not list(run_dir.iterdir())
+    finally:
+        os.killpg(second.pid, signal.SIGTERM)
+        second.wait(30)
+
+
+# ---- the command
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_everything_and_the_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    common = ["--engine", "ray", "--workers", "2", "--cpus", "0.5", "--quiet"]
+    program = [sys.executable, "-m", "fedplug"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    process = subprocess.Popen(
+        [*program, "run", str(recipe), "--output", str(tmp_path / "runs"), *common],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, env=environment,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/checkpoint/round-0002")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all that were started
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Interrupted" in output
+    assert not left_of(process.pid)
+    (run,) = (tmp_path / "runs").iterdir()
+    resumed = [*program, "resume", str(run), *common]
+    done = subprocess.run(resumed, capture_output=True, text=True, timeout=200, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole = fedplug.run(recipe, output=tmp_path / "local", quiet=True)
+    rows = fedplug.open_run(run).metrics
+    assert [row.loss for row in rows] == [row.loss for row in whole.metrics]
+    mine, theirs = (found.model.state_dict() for found in (fedplug.open_run(run), whole))
+    assert all(bool((mine[name] == theirs[name]).all()) for name in theirs)
+    assert json.loads((run / "summary.json").read_text())["engine"] == "ray"
+
+
+def left_of(session: int) -> list[str]:
+    """Command lines of what is left of a session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, _, theirs = (path / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(theirs) == session and state != "Z":
+                found.append((path / "cmdline").read_text().replace("\0", " "))
+    return found
