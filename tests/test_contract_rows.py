@@ -223,7 +223,7 @@ def test_a_server_link_behind_a_client_link_is_refused() -> None:
 
 
 def test_a_misspelt_statement_cannot_load() -> None:
-    with pytest.raises(TypeError, match=r"side_channel is no member of a .*Negotiation.*; did you mean reveals"):
+    with pytest.raises(TypeError, match=r"side_channel is not a member of a .*Negotiation.*; did you mean reveals"):
 
         class Misspelt(Chatty):
             def side_channel(self, ctx: Context) -> list[Reveals]:
@@ -439,5 +439,5 @@ def test_a_ledger_is_set_up_for_one_cost_a_name(monkeypatch: pytest.MonkeyPatch)
 def test_a_class_of_another_role_cannot_be_offered() -> None:
     catalog = Catalog.discover()
     catalog.groups["protect"]["row.chatty"] = Entry("row.chatty", "protect", "x:Chatty", "test", "0", Chatty)
-    with pytest.raises(RecipeError, match="is no Protector; write class Chatty"):
+    with pytest.raises(RecipeError, match="is not a Protector; write class Chatty"):
         Recipe.from_plain(recipe_of("noised", [{"use": "row.chatty"}]), catalog)

@@ -91,7 +91,7 @@ def test_what_is_wrong_everywhere_ends_the_run_at_once() -> None:
 
 
 def test_a_process_that_all_clients_shared_is_waited_for() -> None:
-    """All are lost for one reason, which is no sign that the recipe is wrong: the process is started again."""
+    """All are lost for one reason, which does not show that the recipe is wrong: the process is started again."""
 
     def prepare(protocol: Protocol, engine: Engine) -> None:
         exchange = engine.exchange

@@ -80,7 +80,7 @@ def test_the_kit_accepts_a_good_component_and_lists_every_fault(
         "has no plans, which a Negotiation must have",
     ):
         assert fault in str(caught.value)
-    with pytest.raises(AssertionError, match="is no Protector"):
+    with pytest.raises(AssertionError, match="is not a Protector"):
         check_component(module.Good, group="protect")
 
 

@@ -118,8 +118,8 @@ def other_size(who: str, block: Block, first: Block) -> ProtectionError:
 def fewest_in(block: Block) -> int:
     """How many updates at least are behind every value that a sum holds, opened or not.
 
-    Ciphertexts may hold more than what comes out of them; who summed them says so in `meta["fewest"]`. What is no count
-    there promises nothing, so that no credit follows from it.
+    Ciphertexts may hold more than what comes out of them; who summed them says so in `meta["fewest"]`. What is not a
+    count there promises nothing, so that no credit follows from it.
     """
     said = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
     return min(said, block.contributors) if is_count(said) else 0

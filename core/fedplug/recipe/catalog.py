@@ -101,7 +101,7 @@ class Entry:
         if not isinstance(found, type):
             raise PluginError(
                 f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
-                f"is no class but {type(found).__name__}; the entry point must have the form module:Class"
+                f"is not a class but {type(found).__name__}; the entry point must have the form module:Class"
             )
         return found
 

@@ -180,7 +180,7 @@ def _extended(source: Source, folder: Path) -> Source:
         if parent and isinstance(parent.data, dict):
             source.complain(("extends",), f"{name} extends another recipe itself; only one level is allowed")
         elif not source.problems:
-            source.complain(("extends",), f"{name} is no recipe: it must be a mapping of keys")
+            source.complain(("extends",), f"{name} is not a recipe: it must be a mapping of keys")
         raise RecipeError(_in_order(source))
     source = overlay.extend(parent, source)
     del source.data["extends"]

@@ -213,7 +213,7 @@ def openings_of(address: str, run_dir: Path | None) -> Openings:
             saved = codec.decode(read_file(checkpoints.path(round) / state))
             known = max(known, saved["remembered"]["opened"])
         except Exception:
-            continue  # damaged; whoever resumes from it is told
+            continue  # damaged; resuming from it says so
     openings = Openings((run_dir / "openings" / state).with_suffix(".jsonl"))
     openings.require(known)
     return openings

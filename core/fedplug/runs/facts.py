@@ -61,7 +61,7 @@ def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribut
 def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dict[str, float]]:
     """Asks the components for facts that no party has, such as how well clusters match the true ones.
 
-    Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
+    Runs outside every party, with what was true of the data. An assessment that fails is noted, and left out.
 
     Args:
         protocol: at the end of the run.

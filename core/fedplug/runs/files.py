@@ -49,7 +49,7 @@ def read_summary(run_dir: Path) -> Summary:
 
 
 def read_pictures(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """What components drew, by name; of a damaged file what can be used, since the run has said what cannot."""
+    """What components drew, by name; of a damaged file what can be used, since the run has noted what cannot."""
     pictures = Pictures(lambda note: None)
     pictures.load(run_dir / "figures.json")
     return pictures.kept

@@ -129,7 +129,7 @@ def write_text(path: Path, text: str) -> None:
     """Writes a file so that a kill leaves the old or the new one, never half of it; an OSError names the file."""
     draft = path.with_name(path.name + ".tmp")
     try:
-        # What cannot be encoded is from the command line, or of a component: half a character is no reason to lose all.
+        # What cannot be encoded is from the command line, or of a component: half a character must not cost everything.
         draft.write_text(text, encoding="utf-8", errors="replace")
         os.replace(draft, path)
     except OSError as error:
@@ -188,7 +188,7 @@ class Charges:
             try:
                 found = checkpoints.read(round)
             except CheckpointError:
-                continue  # damaged; whoever resumes from it is told
+                continue  # damaged; resuming from it says so
             state = found[1] if found else None
             known = state.get("charges", 0) if isinstance(state, dict) else 0
             if known > len(self):

@@ -87,7 +87,7 @@ class Run:
 
     def __init__(self, folder: Path, settings: Settings, exit_code: int = 0) -> None:
         if not (folder / "recipe.yaml").is_file():
-            raise CheckpointError(f"{folder} is no run folder: it has no recipe.yaml; a run prints its folder")
+            raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml; a run prints its folder")
         self.folder, self.exit_code, self._settings = folder, exit_code, settings
 
     @functools.cached_property

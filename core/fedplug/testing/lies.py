@@ -189,7 +189,7 @@ class Lies:
 
 
     def _goes_on(self, books: Bookkeeping) -> set[int] | str:
-        """Plays round 1 after a lie of the set-up: what was told there is used from then on, such as accounts. Whoever
+        """Plays round 1 after a lie of the set-up: what was sent there is used from then on, such as accounts. Whoever
         changes weights by a lie changes what honest clients upload, so what is played back need not fit.
         """
         self._stage.begin(self.acts[1].answers, {})

@@ -214,7 +214,7 @@ def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(
         ("refuse", "not_applicable", "the toy wants none of this"),
         ("diverge", "diverged", "the loss became NaN at step 3"),
         ("dictionary", "failed", "the attack gave a dict, not an AttackReport"),
-        ("text", "failed", "the attack gave 'no number' for what, which is no number"),
+        ("text", "failed", "the attack gave 'no number' for what, which is not a number"),
     ],
 )
 def test_an_attack_that_misbehaves_costs_its_own_target_only(folder: Path, does: str, status: str, reason: str) -> None:

@@ -121,7 +121,7 @@ class FedMLHE(masks.ScoredShare):
         # Weights are at most 1, so nothing saturates; one part in a million less, because float32 may round up.
         largest = seal.range * (1 - 1e-6)
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
-        # The map is no update: none of what is known of the zone's values holds for it.
+        # The map is not an update: none of what is known of the zone's values holds for it.
         ctx = dataclasses.replace(client.ctx, known=Known(zone=ENCRYPTED, link=cipher.name))
         return cipher.protect(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
 

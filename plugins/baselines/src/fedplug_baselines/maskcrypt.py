@@ -124,7 +124,7 @@ def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:
 def proposal_problem(proposal: Any, size: int, count: int) -> str:
     """What is wrong with a client's proposal; empty if nothing."""
     if not (isinstance(proposal, np.ndarray) and proposal.dtype == np.uint32 and proposal.ndim == 1):
-        return "its mask proposal is no list of uint32 indices"
+        return "its mask proposal is not a list of uint32 indices"
     if len(proposal) != count:
         return f"its mask proposal has {len(proposal)} indices, must be {count}: ratio * P"
     if count and int(proposal.max()) >= size:

@@ -68,7 +68,7 @@ def checked(report: Any, view: View) -> AttackReport:
         view: what it was given.
 
     Raises:
-        ViewError: it is no report, or something in it is not what it should be.
+        ViewError: it is not a report, or something in it is not what it should be.
     """
     if not isinstance(report, AttackReport):
         raise ViewError(f"the attack gave a {type(report).__name__}, not an AttackReport")
@@ -103,7 +103,7 @@ def _number(value: Any, name: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ViewError(f"the attack gave {value!r:.40} for {name}, which is no number") from None
+        raise ViewError(f"the attack gave {value!r:.40} for {name}, which is not a number") from None
 
 
 def _array(value: Any, name: str, dtype: type, shape: tuple[int | None, ...]) -> NDArray[Any] | None:
@@ -113,7 +113,8 @@ def _array(value: Any, name: str, dtype: type, shape: tuple[int | None, ...]) ->
     try:
         array: NDArray[Any] = np.asarray(value, dtype)
     except (TypeError, ValueError):
-        raise ViewError(f"the attack gave a {type(value).__name__} for {name}, which is no array of numbers") from None
+        kind = type(value).__name__
+        raise ViewError(f"the attack gave a {kind} for {name}, which is not an array of numbers") from None
     if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ViewError(f"the attack gave {name} of shape {array.shape}, not ({wanted})")

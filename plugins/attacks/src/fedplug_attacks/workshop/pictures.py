@@ -293,7 +293,7 @@ def _draw_histogram(ax: Axes, scores: NDArray[np.float64], truth: NDArray[np.boo
 def roc_curve(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """False and true positive rates from (0, 0) to (1, 1), a point for each distinct score, the highest score first.
 
-    A score that is no number counts as the lowest. Without members or without others, that rate stays at 0.
+    A score that is not a number counts as the lowest. Without members or without others, that rate stays at 0.
 
     Args:
         scores: (m,), higher the more a candidate looks like a member.

@@ -230,7 +230,7 @@ def _reasons(folder: _Folder) -> str:
             if outcome.reason:
                 counted[result.attack, result.adversary, form, outcome.reason] += 1
     body = [[*map(text, key), str(count)] for key, count in counted.items()]
-    caption = "Where an attack did not apply or broke off. That it did not apply is no protection against others."
+    caption = "Where an attack did not apply or broke off. That it did not apply does not protect against others."
     return table(caption, ["attack", "adversary", "form", "reason", "targets"], body, numeric=4)
 
 

@@ -376,7 +376,7 @@ class AttackRun:
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
-        except PluginError as error:  # what it raised is no answer; the other targets still count
+        except PluginError as error:  # what it raised is not an answer; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
             return AttackReport(FAILED, reason=f"the attack stopped with an error: {why}")

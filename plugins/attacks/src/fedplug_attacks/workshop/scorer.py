@@ -145,7 +145,7 @@ class Scorer:
     def unscored(self, found: AttackReport, undefined: Mapping[str, str], metric: str) -> str:
         """Why the number that decides is not defined for what was true here; empty if it is, or if nothing was found.
 
-        Nobody can tell classes apart that are all there: that the attack failed would be no finding.
+        Nobody can tell classes apart that are all there: that the attack failed would say nothing.
         """
         if found.status != FINISHED:
             return ""
