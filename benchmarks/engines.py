@@ -108,7 +108,8 @@ def measure(work: str, engine: str, rounds: int) -> Measured:
         run = fedplug.run(
             recipe, engine=engine, workers=workers, output=folder, display=watch, muted=["lab.report"], device="cpu"
         )
-    rows, between = run.metrics, len(watch.ends) - 2
+        rows = list(run.metrics)
+    between = len(watch.ends) - 2
     (first, before), (last, after) = watch.ends[0], watch.ends[-2]
     up, down = (sum(getattr(row.bytes, way).total for row in rows[1:-1]) / between for way in ("up", "down"))
     start = first - watch.began - rows[0].wall_seconds
