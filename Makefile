@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins-contrib/borda plugins-contrib/rowlog
+DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins/party plugins-contrib/borda plugins-contrib/rowlog
 # Engines that most people do without: `make test` needs them, `make run` does not.
-EXTRAS := plugins/ray
+EXTRAS := plugins/ray plugins/flower
 EXTRAS_STAMP := $(VENV)/.installed-extras
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
-.PHONY: run test types suite test-all check bench cluster setup clean
+.PHONY: run test types suite test-all check bench cluster federation setup clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
@@ -36,6 +36,10 @@ bench: setup
 # Two nodes of Ray on this machine stand for two machines.
 cluster: setup $(EXTRAS_STAMP)
 	$(BIN)/python -m fedplug_ray.trial recipes/bfv-fedavg.yaml --set rounds=5
+
+# A SuperLink, and a node and a party program for each of three clients and the key server, all on this machine.
+federation: setup $(EXTRAS_STAMP)
+	$(BIN)/fedplug federation-try recipes/bfv-fedavg.yaml --clients 3 --set rounds=3
 
 setup: $(STAMP)
 

@@ -2,9 +2,10 @@
 
     FEDPLUG_DATA=... python benchmarks/engines.py [--rounds 6] [--only clear,200] [--json]
 
-Each run is a session of its own with two workers. Seconds and processor time (user and system, of all processes of the
-session: workers, key server, Ray's own) are per round, from the end of the first to the end of the last but one, with
-checkpoints; `start` is what passes before the first round. Engines that are not installed are named and left out.
+Each run is a session of its own with two workers. Seconds and processor time (user and system, of all processes that
+the run has started: workers, key server, Ray's and Flower's own) are per round, from the end of the first to the end of
+the last but one, with checkpoints; `start` is what passes before the first round. Engines that are not installed are
+named and left out; a federation of 200 nodes is too much for one machine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ import fedplug
 from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 
-ENGINES = {"local": "", "processes": "", "ray": "fedplug-ray: make cluster installs it"}
+ENGINES = {
+    "local": "",
+    "processes": "",
+    "ray": "fedplug-ray: make cluster installs it",
+    "flower": "fedplug-flower: make federation installs it",
+}
 """The engines, and where those come from that are no part of fedplug."""
 VOTE: dict[str, Any] = {
     "score_parameters": ["paraaegis.magnitude"],
@@ -79,16 +85,19 @@ class Watch:
 
 
 def session_seconds() -> float:
-    """Processor seconds of every process of this session so far, and of their children that have ended."""
-    session, ticks = os.getsid(0), 0
+    """Processor seconds so far of every process of this session or started by one, and of children that have ended."""
+    session, everyone = os.getsid(0), dict[int, list[int]]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        if int(fields[3]) == session:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+        everyone[int(path.parent.name)] = [int(fields[1]), int(fields[3]), sum(map(int, fields[11:15]))]
+    ours, before = {pid for pid, (_, its, _) in everyone.items() if its == session}, set[int]()
+    while ours != before:  # programs of a federation have sessions of their own
+        before = set(ours)
+        ours |= {pid for pid, (parent, _, _) in everyone.items() if parent in ours}
+    return sum(everyone[pid][2] for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(work: str, engine: str, rounds: int) -> Measured:
@@ -103,12 +112,39 @@ def measure(work: str, engine: str, rounds: int) -> Measured:
         **protection,
     }  # fmt: skip
     watch = Watch()
+    if engine == "flower":
+        return measured(watch, in_a_federation(recipe, watch))
     workers = None if engine == "local" else 2
     with tempfile.TemporaryDirectory() as folder:
         run = fedplug.run(
             recipe, engine=engine, workers=workers, output=folder, display=watch, muted=["lab.report"], device="cpu"
         )
-        rows = list(run.metrics)
+        return measured(watch, list(run.metrics))
+
+
+def in_a_federation(recipe: dict[str, Any], watch: Watch) -> Sequence[Row]:
+    """Runs it in a federation on this machine; gives the rows."""
+    from fedplug_flower.trial import federation
+
+    data = os.environ.get("FEDPLUG_DATA", "")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "federation"
+        folder.mkdir()
+        with federation(fedplug.check(recipe), folder, Path(data) if data else None, lambda _: None) as running:
+
+            def say(line: str) -> None:
+                if line.startswith("round "):
+                    watch.ends.append((time.monotonic(), session_seconds()))
+                elif line.startswith(("note:", "error:")):
+                    watch.note(line)
+
+            running.run({"output": str(Path(name) / "runs"), "data": data}, say)
+        (run,) = (Path(name) / "runs").iterdir()
+        return list(fedplug.open_run(run).metrics)
+
+
+def measured(watch: Watch, rows: Sequence[Row]) -> Measured:
+    """What was noted, by round."""
     between = len(watch.ends) - 2
     (first, before), (last, after) = watch.ends[0], watch.ends[-2]
     up, down = (sum(getattr(row.bytes, way).total for row in rows[1:-1]) / between for way in ("up", "down"))
@@ -126,7 +162,7 @@ def main() -> int:
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
-        print(json.dumps(dataclasses.asdict(measure(*arguments.run, arguments.rounds))))
+        print(json.dumps(dataclasses.asdict(measure(arguments.run[0], arguments.run[1], arguments.rounds))))
         return 0
     installed = Catalog.discover().groups["engine"]
     engines = [engine for engine in arguments.engines.split(",") if engine in installed]
@@ -136,15 +172,17 @@ def main() -> int:
         print("| work | engine | start, s | s a round | CPU s a round | MB up | MB down |\n" + "| --- " * 7 + "|")
     for work in arguments.only.split(","):
         for engine in engines:
+            if engine == "flower" and WORK[work][1] > 20:
+                continue  # a node, a relay and a party for each client are too much for one machine
             command = [sys.executable, __file__, "--run", work, engine, "--rounds", str(arguments.rounds)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
             if done.returncode:
                 return 2
-            measured = Measured(**json.loads(done.stdout.splitlines()[-1]))
-            found.setdefault(work, {})[engine] = dataclasses.asdict(measured)
+            told = Measured(**json.loads(done.stdout.splitlines()[-1]))
+            found.setdefault(work, {})[engine] = dataclasses.asdict(told)
             if not arguments.json:
-                sizes = f"{measured.up / 1e6:.1f} | {measured.down / 1e6:.1f}"
-                times = f"{measured.start:.1f} | {measured.seconds:.2f} | {measured.processor:.2f}"
+                sizes = f"{told.up / 1e6:.1f} | {told.down / 1e6:.1f}"
+                times = f"{told.start:.1f} | {told.seconds:.2f} | {told.processor:.2f}"
                 print(f"| {WORK[work][0]} | `{engine}` | {times} | {sizes} |", flush=True)
     if arguments.json:
         print(json.dumps(found))

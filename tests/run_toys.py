@@ -21,8 +21,8 @@ def start(folder: Path, plain: dict[str, Any] | None = None, **settings: Any) ->
     return run_command.start(recipe, Settings(output=folder, quiet=True, **settings), catalog)[1]
 
 
-def resume(folder: Path, round: int | None = None) -> int:
-    return run_command.resume(folder, Settings(output=folder.parent, quiet=True), round, toy_catalog())
+def resume(folder: Path, round: int | None = None, **settings: Any) -> int:
+    return run_command.resume(folder, Settings(output=folder.parent, quiet=True, **settings), round, toy_catalog())
 
 
 def rows_of(folder: Path, *, times: bool = False) -> list[dict[str, Any]]:

@@ -140,8 +140,8 @@ PUBLIC = re.compile(
     r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?|\.testing(\..*)?)?"
 )
 """What `docs/writing-a-plugin.md` names as public."""
-APPLICATIONS = {"attacks", "lab"}
-"""Plugins that drive runs rather than take part in them. They go deeper into the core."""
+APPLICATIONS = {"attacks", "flower", "lab", "party"}
+"""Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 INSIDE = {"fedplug_sensecrypt.profiles -> fedplug.round.protocol"}
 """For an annotation: a section is handed the protocol when it subscribes to a run."""
 

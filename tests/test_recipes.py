@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.contest import read_contest, runs_of
 from fedplug_lab.grid import combinations, read_grid
+from fedplug_lab.sites import write_sites
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "recipes/paper/paraaegis"
@@ -249,3 +251,29 @@ def test_scenarios_run_on_digits(path: Path, tmp_path: Path) -> None:
     clients, partition = load_recipe(path).clients, load_recipe(path).partition
     data = f"data={{use: std.digits, clients: {clients}, partition: {json.dumps(partition.to_plain())}}}"
     assert_sound(*run_small(path, tmp_path, data, "model.hidden=[16]"))
+
+
+FEDERATION = sorted((ROOT / "recipes/federation").glob("*.yaml"))
+HOSPITALS = "{use: std.pneumonia_mnist, train_size: 60, test_size: 40, partition: std.iid}"
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chest X-rays as five hospitals have them, each in a folder of its own."""
+    if not os.environ.get("FEDPLUG_DATA"):
+        pytest.skip("FEDPLUG_DATA is not set: it must name the folder of real data sets")
+    folder = tmp_path_factory.mktemp("hospitals")
+    list(write_sites(FEDERATION[0], folder, HOSPITALS, (), Settings.load()))
+    return folder
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("path", FEDERATION, ids=ids)
+def test_federations_run_on_one_machine(path: Path, hospitals: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(path, ["rounds=2", "train.epochs=1", "model={use: std.mlp, hidden: [16]}"])
+    settings = Settings(output=tmp_path, device="cpu", quiet=True, data=hospitals)
+    code, folder = run_command.start(recipe, settings)
+    assert code == 0
+    assert_sound(recipe, read_rows(folder))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["class_distribution"] == {"classes": ["normal", "pneumonia"], "clients": {}}

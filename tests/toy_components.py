@@ -55,10 +55,10 @@ from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.client_data import load_data
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
+from fedplug.round.world import World
 from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.testing.world import Notes
 from fedplug.wire.record import Message, Wire
@@ -632,7 +632,7 @@ class Outcome:
 
 def build(
     plain: Mapping[str, Any], engine: str | Callable[[Job], Engine] = "local", *, workers: int = 2,
-    server_plain: Mapping[str, Any] | None = None, timeout: int = TIMEOUT,
+    server_plain: Mapping[str, Any] | None = None, timeout: int = TIMEOUT, data_root: str | None = None,
 ) -> tuple[Watched, Engine, Notes]:  # fmt: skip
     """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
     catalog = toy_catalog()
@@ -640,15 +640,14 @@ def build(
     composition = Composition(recipe, catalog)
     parties = Recipe.from_plain(plain, catalog)
     key_server = needs_key_server(composition)
-    components = composition.components
-    data, public = load_data(recipe, components, None)
-    model = components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")
+    world = World(recipe, composition, data_root)
+    model, public = world.model("cpu"), world.public
     job = Job(
         parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout,
-        timeout=timeout,
+        timeout=timeout, data_root=data_root,
     )  # fmt: skip
-    kinds: dict[str, Callable[[Job], Engine]] = {"local": LocalEngine, "processes": ProcessEngine}
-    running = kinds[engine](job) if isinstance(engine, str) else engine(job)
+    engines: dict[str, Callable[[Job], Engine]] = {"local": LocalEngine, "processes": ProcessEngine}
+    running = engines[engine](job) if isinstance(engine, str) else engine(job)
     ledger = ledger_of(recipe, composition, model.layout)
     events = Events()
     watch = Notes(events)
@@ -664,6 +663,7 @@ def run_protocol(
     workers: int = 2,
     server_plain: Mapping[str, Any] | None = None,
     prepare: Callable[[Watched, Engine], None] | None = None,
+    data_root: str | None = None,
 ) -> Outcome:
     """Runs a recipe from set-up to end.
 
@@ -673,8 +673,9 @@ def run_protocol(
         workers: worker processes.
         server_plain: what the server believes to be the recipe, if that differs.
         prepare: called before the set-up, for a test to hang something in.
+        data_root: folder of data sets.
     """
-    protocol, running, watch = build(plain, engine, workers=workers, server_plain=server_plain)
+    protocol, running, watch = build(plain, engine, workers=workers, server_plain=server_plain, data_root=data_root)
     try:
         if prepare:
             prepare(protocol, running)

@@ -302,7 +302,7 @@ def test_the_message_says_what_happened() -> None:
         codec.unframe(framed[:-2])
     with pytest.raises(MessageError, match="altered on the way"):
         codec.unframe(framed[:-1] + b"\x00")
-    with pytest.raises(MessageError, match="no fedplug message"):
+    with pytest.raises(MessageError, match="are not a fedplug message"):
         codec.unframe(b"HTTP/1.1 200 OK\r\n")
 
 

@@ -89,3 +89,11 @@ def test_reasons_are_one_line() -> None:
     found = Reports.from_plain({"unopened": {"clear": "no\r\x1b[2Jroom" + "y" * 900}})
     assert found.unopened["clear"].startswith("no  [2Jroom")
     assert len(found.unopened["clear"]) == 500
+
+
+def test_shares_are_of_one_answer() -> None:
+    counts = Evaluated(3, 4, 2.0, 1, 2, personal_correct=2, personal_own_correct=2, task={"pixels": 6.0})
+    assert counts.shares() == Evaluated(
+        0.75, 1, 0.5, 0.5, 1, personal_correct=0.5, personal_own_correct=1.0, task={"pixels": 1.5}
+    )
+    assert Evaluated(0, 0, 0.0, 0, 0).shares() == Evaluated(0, 0, 0.0, 0, 0)

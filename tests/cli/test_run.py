@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 from fedplug.cli.main import main
+from fedplug.recipe.catalog import Catalog
 from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 
+ENGINES = sorted(Catalog.discover().groups["engine"])
+"""Those of the core, and of the plugins that are installed."""
 RECIPE = """
 name: small
 seed: 3
@@ -150,7 +153,7 @@ def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--engine", "foo"], "there is no engine 'foo'; for engine there is local, processes"),
+        (["--engine", "foo"], f"there is no engine 'foo'; for engine there is {', '.join(ENGINES)}"),
         (["--engine", "std.mlp"], "there is no engine 'std.mlp'; it is a model component"),
         (["--data", "/nope"], "the folder of data sets /nope does not exist"),
         (["--device", "tpu"], "device=tpu must be auto"),

@@ -37,6 +37,17 @@ def test_it_accepts_recipes_short_and_resolved(
     assert errors(schema, recipe.to_plain()) == []
 
 
+def test_it_accepts_data_at_sites(
+    schema: dict[str, Any], plain_recipe: dict[str, Any], fake_catalog: Catalog
+) -> None:
+    agreed = {"shape": [1, 8, 8], "classes": ["a", "b"], "mean": [0.5], "std": [0.25]}
+    data = {"use": "std.digits", "clients": 4, "at": "sites", "agreed": agreed}
+    assert errors(schema, plain_recipe | {"data": data}) == []
+    assert errors(schema, Recipe.from_plain(plain_recipe | {"data": data}, fake_catalog).to_plain()) == []
+    for wrong in ({"at": "home"}, {"agreed": {"shape": [1]}}):
+        assert errors(schema, plain_recipe | {"data": data | wrong}) != []
+
+
 def test_a_recipe_that_extends_another_may_leave_things_out(schema: dict[str, Any]) -> None:
     assert errors(schema, {"extends": "a.yaml", "rounds": 2, "negotiate_mask": {"ratio": 0.5}}) == []
     assert errors(schema, {"rounds": 2, "negotiate_mask": {"ratio": 0.5}}) != []

@@ -12,10 +12,12 @@ import pytest
 from edited_uploads import LOCAL, buffers_of, edit_replies, run_edited, with_entry
 from fedplug import Block
 from fedplug.api import codec
+from fedplug.api.errors import MessageError
 from fedplug.api.typed import block_problem
 from fedplug.api.types import Plan
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
+from fedplug.round.uploads import read_hello
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -259,3 +261,11 @@ def test_any_garbage_in_one_field_costs_at_most_its_sender_the_round(
 
 def test_the_fuzzed_runs_do_sum_what_is_right(long_run: LongRun) -> None:
     assert long_run.round(lambda reply: reply) == {}
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [1, 2, -1], [1, 2, 3.0], "many", [1, 2, True], {"a": 1}])
+def test_counts_of_classes_that_are_none_are_refused(counts: Any) -> None:
+    assert read_hello({"classes": [4, 0, 5]}, False, False, classes=3).classes == [4, 0, 5]
+    assert read_hello({"classes": counts}, False, False).classes is None  # nobody asked
+    with pytest.raises(MessageError, match="not a whole number from 0 for each of 3"):
+        read_hello({"classes": counts}, False, False, classes=3)

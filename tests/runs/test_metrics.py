@@ -11,6 +11,7 @@ from fedplug.api.reports import Reports
 from fedplug.api.rows import Row
 from fedplug.runs.metrics import means_by_name, too_large
 from run_toys import resume, rows_of, start
+from site_toys import at_sites, write_sites
 from toy_components import build, recipe_of, toy_catalog
 
 
@@ -113,4 +114,25 @@ def test_a_client_that_lies_of_sums_it_could_not_open_writes_no_warning() -> Non
         engine.close()
     assert not any(row.unopened for row in seen)
     assert protocol.ledger.unopened == []
-    assert not any("repeated" in warning for warning in protocol.ledger.to_json()["warnings"])
+    assert not any("repeated" in warning for warning in protocol.ledger.report().warnings)
+
+
+def test_a_site_cannot_make_itself_count_for_more(tmp_path: Path) -> None:
+    rows = []
+    for lies in (False, True):
+        protocol, engine, _ = build(at_sites(rounds=1), data_root=str(write_sites(tmp_path)))
+
+        def lying(event: ReplyArrived, lies: bool = lies) -> None:
+            if event.client_id == 1 and event.reports.evaluation is not None and lies:
+                found = event.reports.evaluation
+                found.correct, found.count, found.loss = found.correct * 1e9, 1e9, found.loss * 1e9
+
+        protocol.events.subscribe(ReplyArrived, lying, first=True)
+        try:
+            protocol.setup()
+            protocol.run()
+        finally:
+            engine.close()
+        rows += protocol.books.metrics.rows
+    assert rows[1].accuracy == pytest.approx(rows[0].accuracy)
+    assert rows[1].loss == pytest.approx(rows[0].loss)

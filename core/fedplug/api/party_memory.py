@@ -61,7 +61,7 @@ class PartyMemory:
         """Inverse of `to_plain`.
 
         Raises:
-            ValueError: it is no record of this kind; names the field and its rule.
+            ValueError: it is not a record of this kind; names the field and its rule.
         """
         if not isinstance(plain, dict) or plain.keys() != {each.name for each in dataclasses.fields(cls)}:
             raise ValueError(f"{shown(plain)} does not have the fields of a {cls.__name__}")
@@ -142,6 +142,7 @@ class ServerMemory(PartyMemory):
     Attributes:
         weights: the aggregator's weight of each client; empty before the set-up.
         accounts: by client, what it stated as `ClientMemory.accounts`; empty where no component keeps an account.
+        classes: by client, how many training examples of each class it has; of sites alone that let it be told.
         groups: group -> all its clients, ascending; empty where all clients are one group.
         zone_sizes: scalars of each zone in the last round that was charged, mean over the uploads; empty before.
         secret_cohort: whether nothing in that round showed who took part; None before.
@@ -152,6 +153,7 @@ class ServerMemory(PartyMemory):
 
     weights: dict[int, _Weight] = field(default_factory=dict)
     accounts: dict[int, dict[str, _Releases]] = field(default_factory=dict)
+    classes: dict[int, list[_Count]] = field(default_factory=dict)
     groups: dict[str, list[_Count]] = field(default_factory=dict)
     zone_sizes: dict[str, _Size] = field(default_factory=dict)
     secret_cohort: bool | None = None

@@ -41,7 +41,8 @@ class Evaluated(Record):
     """Counts of a client's evaluation of the global model, and of its own where it has one.
 
     Attributes:
-        correct, count, loss: on its share of the public test set; the loss is a sum, in nats.
+        correct, count, loss: on its share of the public test set; the loss is a sum, in nats. With data at sites, on
+            the site's held-out examples.
         own_correct, own_count: on test data like its own.
         personal_correct, personal_own_correct: of its own model, on the same; None where it has none.
         task: what the model counted beside these, on its share of the public test set; see `Evaluation.task`.
@@ -64,6 +65,21 @@ class Evaluated(Record):
                 raise ValueError(f"evaluation.{name} is {shown(right)} of {shown(asked)} examples")
         if self.loss == -math.inf:
             raise ValueError("evaluation.loss is -inf, which no sum of losses is")
+
+    def shares(self) -> Evaluated:
+        """The same for one answer: shares and means, which do not say outright of how many answers."""
+        answers, own_answers = self.count or 1.0, self.own_count or 1.0
+        personal, personal_own = self.personal_correct, self.personal_own_correct
+        return Evaluated(
+            self.correct / answers,
+            min(self.count, 1.0),
+            self.loss / answers,
+            self.own_correct / own_answers,
+            min(self.own_count, 1.0),
+            None if personal is None else personal / answers,
+            None if personal_own is None else personal_own / own_answers,
+            {name: found / answers for name, found in self.task.items()},
+        )
 
 
 _RIGHT = {

@@ -16,7 +16,7 @@ def extend(parent: Source, child: Source) -> Source:
     """The child's data over the parent's: mappings merge, everything else is replaced.
 
     A mapping whose `use` changes drops the parent's options, which belong to another component; of `data`, the keys
-    `clients`, `public` and `partition` stay, since they belong to the recipe.
+    `clients`, `public`, `partition`, `at` and `agreed` stay, since they belong to the recipe.
     """
     data = _merge(parent.data, child.data, ())
     marks = {path: mark for path, mark in {**parent.marks, **child.marks}.items() if _has(data, path)}
@@ -27,7 +27,7 @@ def _merge(parent: Any, child: Any, path: KeyPath) -> Any:
     if not isinstance(parent, Mapping) or not isinstance(child, Mapping):
         return child
     if "use" in child and "use" in parent and child["use"] != parent["use"]:
-        kept = ("clients", "public", "partition") if path == ("data",) else ()
+        kept = ("clients", "public", "partition", "at", "agreed") if path == ("data",) else ()
         parent = {key: value for key, value in parent.items() if key in kept}
     merged = {key: _merge(value, child[key], (*path, key)) if key in child else value for key, value in parent.items()}
     return merged | {key: value for key, value in child.items() if key not in parent}
@@ -66,7 +66,7 @@ def override(source: Source, assignments: Iterable[Change]) -> None:
 
 
 def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> str | None:
-    """Puts one value in place, where `origin` said so; gives the complaint if it cannot."""
+    """Puts one value in place, which `origin` gave; returns the complaint if it cannot."""
     if not isinstance(source.data, dict):
         return None  # the file itself is unusable, which is reported already
     mark = Position(origin)
@@ -78,7 +78,7 @@ def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> s
         if isinstance(here, list):
             if not key.isascii() or not key.isdigit() or int(key) >= len(here):
                 last = f"0 to {len(here) - 1}" if here else "none: it is empty"
-                return f"{key!r} is no item of the list {shown}; items are {last}"
+                return f"{key!r} is not an item of the list {shown}; items are {last}"
             step = int(key)
         elif not isinstance(here, dict):
             return f"{shown} is {here!r}, not a mapping; set it as a whole, for instance --set '{shown}={{use: ...}}'"

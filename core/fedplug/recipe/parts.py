@@ -1,11 +1,11 @@
-"""What a recipe is made of: its sections, the keys that are no components, and the places that name a component."""
+"""What a recipe is made of: its sections, the keys that are not components, and the places that name a component."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from fedplug.api.component import Options
 from fedplug.api.types import BASE_ZONES
@@ -29,11 +29,57 @@ REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
 """Keys that no recipe can do without, beside those of `General`."""
 
 
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Length = Annotated[int, Field(ge=1, strict=True)]
+
+
+class Agreed(Options):
+    """What the data of all sites has in common; a site whose data is otherwise cannot join."""
+
+    shape: tuple[_Length, ...] = Field(min_length=1, description="of one example: channels, height, width")
+    classes: tuple[str, ...] = Field(min_length=1, description="their names, in the order of the labels")
+    mean: tuple[_Finite, ...] = Field(description="subtracted from inputs in [0, 1], one a channel; a public constant")
+    std: tuple[_Positive, ...] = Field(description="inputs are then divided by it, one a channel; public as well")
+    kinds: tuple[str, ...] = Field((), description="names of the labels, where classes are those of pixels")
+    regions: tuple[str, ...] = Field((), description="names of the privacy-sensitive fields that are marked")
+
+    @model_validator(mode="after")
+    def _one_a_channel(self) -> Self:
+        for name in ("mean", "std"):
+            if len(given := getattr(self, name)) != self.shape[0]:
+                raise ValueError(
+                    f"agreed.{name} has {len(given)} numbers, but examples of shape={list(self.shape)} have "
+                    f"{self.shape[0]} channels; write one a channel"
+                )
+        return self
+
+
 class Split(Options):
     """The keys of `data` that are the recipe's own, whatever the data set."""
 
     clients: int = Field(ge=1, strict=True, description="among how many clients it is split")
     public: int = Field(0, ge=0, strict=True, description="how many training examples are set aside as public ones")
+    at: Literal["here", "sites"] = Field(
+        "here", description="here: one data set, split among the clients; sites: each client has what lies at its site"
+    )
+    agreed: Agreed | None = Field(None, description="what the data of all sites has in common; null where at is here")
+
+    @model_validator(mode="after")
+    def _fits_where_it_lies(self) -> Self:
+        if self.at == "here" and self.agreed is not None:
+            raise ValueError("agreed is for data at sites; write at: sites, or leave agreed out")
+        if self.at == "sites" and self.agreed is None:
+            raise ValueError(
+                "at: sites needs 'agreed', what the data of all sites has in common, such as "
+                "agreed: {shape: [1, 28, 28], classes: [normal, pneumonia], mean: [0.5], std: [0.25]}"
+            )
+        if self.at == "sites" and self.public:
+            raise ValueError(
+                f"public={self.public}, but nobody has the examples of all sites, to set some aside; name a data set "
+                "that everybody has: a section public: {use: ...}"
+            )
+        return self
 
 
 class Sampling(Options):
@@ -49,7 +95,7 @@ class Sampling(Options):
 
 
 class General(Options):
-    """The keys of a recipe that are no components."""
+    """The keys of a recipe that are not components."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
     description: str = Field("", description="one sentence for people; not part of the digest")
@@ -97,15 +143,22 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class DataUse(Use):
-    """The data set, among how many clients it is split, and how; `public` training examples are set aside first."""
+    """The data set, among how many clients it is split, and how; `public` training examples are set aside first.
+
+    With data at sites nothing is split or set aside: `partition` is None, and `agreed` is not.
+    """
 
     clients: int = 1
-    partition: Use = None  # type: ignore[assignment]
+    partition: Use | None = None
     public: int = 0
+    at: Literal["here", "sites"] = "here"
+    agreed: Agreed | None = None
 
     def to_plain(self) -> Any:
-        split = {"clients": self.clients, "public": self.public, "partition": self.partition.to_plain()}
-        return super().to_plain() | split
+        plain = super().to_plain() | {"clients": self.clients}
+        if self.agreed is not None:
+            return plain | {"at": self.at, "agreed": plain_options(self.agreed)}
+        return plain | {"public": self.public, "partition": self.partition and self.partition.to_plain()}
 
 
 def zone_order(names: set[str]) -> tuple[str, ...]:

@@ -82,10 +82,7 @@ class Places:
             elif raw is not None:
                 self.slots.append(Slot((section,), group, raw, section))
                 if section == "data" and isinstance(raw, Mapping):
-                    if raw.get("partition") is None:
-                        self.source.complain(("data",), "data needs 'partition', for instance {use: std.iid}")
-                    else:
-                        self.slots.append(Slot(("data", "partition"), "partition", raw["partition"], "partition"))
+                    self._partition(raw.get("partition"), raw.get("at", "here"))
             elif section in self.data and section in REQUIRED:
                 self.source.complain((section,), f"{section} must name a component, not null")
         for section, found in offered.items():
@@ -95,6 +92,17 @@ class Places:
                     self.slots += self._list((section, part), part_group, raw.get(part), part)
             elif found.lists:
                 self.slots += self._list((section,), next(iter(found.lists.values())), raw, section)
+
+    def _partition(self, raw: Any, lies: Any) -> None:
+        """The place of the partition; there is none where each site has what lies there."""
+        path = ("data", "partition")
+        if raw is None and lies == "here":
+            self.source.complain(("data",), "data needs 'partition', for instance {use: std.iid}")
+        elif raw is not None and lies == "sites":
+            remedy = "remove partition, or write partition: null over an inherited one"
+            self.source.complain(path, f"data at sites is not split: each client has what lies at its site; {remedy}")
+        elif raw is not None:
+            self.slots.append(Slot(path, "partition", raw, "partition"))
 
     def _zones(self, section: str, group: str, raw: Any) -> dict[str, list[Slot]]:
         if raw is None and section not in self.data:
@@ -149,7 +157,7 @@ class Places:
         use = slot.raw.get("use")
         if isinstance(use, str) and use:
             return True
-        what = "needs 'use'" if use is None else f"has use={use!r}, which is no name"
+        what = "needs 'use'" if use is None else f"has use={use!r}, which is not a name"
         dotted = ".".join(map(str, slot.path))
         self.source.complain(slot.path, f"{dotted} {what}; {self.catalog.offer(slot.group)}")
         return False
@@ -219,7 +227,7 @@ class Places:
 def _unusable(found: type, group: str, reserved: tuple[str, ...]) -> str:
     """Why a class cannot stand in a recipe; empty if it can."""
     if not issubclass(found, Component):
-        return f"is no component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
+        return f"is not a component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
     model: Any = found.Options
     if not (isinstance(model, type) and issubclass(model, Options)):
         return "has no nested class Options(fedplug.Options)"

@@ -12,7 +12,11 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
     def line(hook: str, name: str) -> tuple[str, str, str]:
         return hook, name, composition.components[name].describe()
 
-    plan = [line("data", recipe.data.name), line("partition", recipe.data.partition.name)]
+    plan = [line("data", recipe.data.name)]
+    if recipe.data.partition is not None:
+        plan.append(line("partition", recipe.data.partition.name))
+    else:
+        plan.append(("sites", "–", _sites(recipe)))
     if recipe.public:
         plan.append(line("public", recipe.public.name))
     elif recipe.data.public:
@@ -33,3 +37,15 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
             plan.append((key, "–", text))
         plan += [line(key, use.name) for use in section.main]
     return plan
+
+
+def _sites(recipe: Recipe) -> str:
+    """What the sites have agreed on."""
+    agreed = recipe.data.agreed
+    assert agreed is not None  # whatever is not split is at sites
+    shape, mean, std = "x".join(map(str, agreed.shape)), agreed.mean, agreed.std
+    return (
+        f"each of {recipe.clients} clients has what lies at its site, the server nothing; inputs {shape}, "
+        f"{len(agreed.classes)} classes, mean {', '.join(f'{each:g}' for each in mean)}, "
+        f"std {', '.join(f'{each:g}' for each in std)}"
+    )

@@ -51,7 +51,13 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
     alone = {
         "required": [*general["required"], *REQUIRED],
         "properties": {section: named for section in REQUIRED if section not in CHAINS}
-        | {"data": {"type": "object", "required": ["use", "clients", "partition"]}}
+        | {
+            "data": {
+                "type": "object",
+                "required": ["use", "clients"],
+                "anyOf": [{"required": ["partition"]}, {"required": ["at", "agreed"]}],
+            }
+        }
         | {key: {"required": _required(found)} for key, found in offered.items()},
     }
     schema = {
@@ -78,7 +84,7 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     found = entry.load()
     model = found.Options if issubclass(found, Component) else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        message = f"plugin {entry.distribution}: {entry.name} is no component; its class must inherit from its role"
+        message = f"plugin {entry.distribution}: {entry.name} is not a component; its class must inherit from its role"
         raise PluginError(message)
     options = _options(model, f"{entry.group}:{entry.name}", definitions)
     properties = {
@@ -89,7 +95,7 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     required = ["use", *options.get("required", [])]
     if entry.group == "dataset":
         properties |= _options(Split, "split", definitions)["properties"]
-        properties["partition"] = {"$ref": "#/$defs/partition"}
+        properties["partition"] = {"anyOf": [{"$ref": "#/$defs/partition"}, {"type": "null"}]}  # of sites
     return {
         "type": "object",
         "title": entry.name,

@@ -97,21 +97,26 @@ class Adopting(PartySteps):
     def evaluate(self, client: HostedClient, members: list[int]) -> None:
         """Evaluates the global model on this client's share of the public test set, and on test data like its own.
 
-        Where clients have models of their own, those too.
+        With data at sites there is no public test set: both are the site's held-out examples, and it tells shares of
+        right answers in place of counts. Where clients have models of their own, those too.
         """
+        at_sites = self.recipe.data.at == "sites"
         with client.timed("evaluate"):
-            data, model = client.data, client.loaded(client.vector)
-            share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
-            public = model.evaluate(data.shared_test.take(share), data)
-            own = model.evaluate(data.own_test, data)
+            data, model, test = client.data, client.loaded(client.vector), client.data.shared_test
+            if not at_sites:
+                test = test.take(slice_of_test(members.index(client.client_id), len(members), len(test)))
+            public = model.evaluate(test, data)
+            own = public if at_sites else model.evaluate(data.own_test, data)
             task = {name: float(count) for name, count in public.task.items()}
             counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 model = client.loaded(client.start)
-                counts.personal_correct = model.evaluate(data.shared_test.take(share), data).correct
-                counts.personal_own_correct = model.evaluate(data.own_test, data).correct
+                personal = model.evaluate(test, data)
+                counts.personal_correct = personal.correct
+                own = personal if at_sites else model.evaluate(data.own_test, data)
+                counts.personal_own_correct = own.correct
                 client.forget_model()
-        client.reports.evaluation = counts
+        client.reports.evaluation = counts.shares() if at_sites else counts
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:

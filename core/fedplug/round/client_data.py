@@ -17,6 +17,33 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Holding:
+    """What a client has.
+
+    Attributes:
+        data: its examples.
+        folder: where it finds data sets, or None.
+        tells_classes: whether the server may be told how many examples of each class it has.
+    """
+
+    data: ClientData
+    folder: str | None
+    tells_classes: bool = False
+
+
+def read_only(examples: Examples) -> Examples:
+    """The same examples, in arrays that cannot be written to; whoever wants to makes a copy."""
+    fields = ((field.name, getattr(examples, field.name)) for field in dataclasses.fields(examples))
+    return dataclasses.replace(examples, **{name: _locked(array) for name, array in fields if array is not None})
+
+
+def _locked(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def client_data(
     dataset: Dataset, assignment: Sequence[NDArray[np.int64]], client_id: int, num_clients: int, seed: int
 ) -> ClientData:
@@ -64,19 +91,7 @@ def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -
     with of_component(recipe.data.name, "load"):
         data: Dataset = components[recipe.data.name].load(root)
     if recipe.public is not None:
-        with of_component(recipe.public.name, "load"):
-            other: Dataset = components[recipe.public.name].load(root)
-        for what, theirs, ours in (
-            ("shape", other.shape, data.shape),
-            ("number of classes", len(other.classes), len(data.classes)),
-            ("kind of answer", other.train.answers.ndim, data.train.answers.ndim),
-        ):
-            if theirs != ours:
-                raise DataError(
-                    f"public: {recipe.public.use} has the {what} {theirs}, data: {recipe.data.use} has {ours}; choose "
-                    "a public data set of the same task, or set examples aside: data: {public: 32, ...}"
-                )
-        return data, _public(other, other.train)
+        return data, load_public(recipe, components, root, data.shape, len(data.classes), data.train.answers.ndim)
     count, total = recipe.data.public, len(data.train)
     if not count:
         return data, None
@@ -88,6 +103,42 @@ def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -
     order = stream(recipe.seed, "public").permutation(total)
     mine = dataclasses.replace(data, train=data.train.take(np.sort(order[count:])))
     return mine, _public(data, data.train.take(np.sort(order[:count])))
+
+
+def load_public(
+    recipe: Recipe,
+    components: Mapping[str, Any],
+    root: str | None,
+    shape: tuple[int, ...],
+    num_classes: int,
+    answers: int,
+) -> PublicData | None:
+    """The public examples of the section `public`; None where the recipe has none.
+
+    Args:
+        recipe, components: whose section, and what loads it.
+        root: folder of data sets, or None.
+        shape, num_classes, answers: of the clients' data: of an example, of its classes, dimensions of all answers.
+
+    Raises:
+        DataError: they do not look like the clients' data.
+    """
+    if recipe.public is None:
+        return None
+    with of_component(recipe.public.name, "load"):
+        other: Dataset = components[recipe.public.name].load(root)
+    for what, theirs, ours in (
+        ("shape", other.shape, shape),
+        ("number of classes", len(other.classes), num_classes),
+        ("kind of answer", other.train.answers.ndim, answers),
+    ):
+        if theirs != ours:
+            aside = ", or set examples aside: data: {public: 32, ...}" if recipe.data.agreed is None else ""
+            raise DataError(
+                f"public: {recipe.public.use} has the {what} {theirs}, data: {recipe.data.use} has {ours}; choose "
+                f"a public data set of the same task{aside}"
+            )
+    return _public(other, other.train)
 
 
 def _public(dataset: Dataset, examples: Examples) -> PublicData:

@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 
 class HostedClient(Client):
-    """A client with its timings, and with the model that it shares with the other clients of its process."""
+    """A client with its timings, and with the model that it shares with the other clients of its process.
+
+    Attributes:
+        tells_classes: whether the server may be told how many examples of each class it has.
+    """
 
     def __init__(self, client_id: int, host: ClientHost) -> None:
         super().__init__(client_id=client_id)
         self._host = host
         self.reports = Reports()
         self.previous_plan: Plan | None = None
+        self.tells_classes = False
 
     @property
     def model(self) -> Model:

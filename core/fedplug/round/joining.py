@@ -12,6 +12,7 @@ from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import ProtectionError, of_component
 from fedplug.round.accounts import stated_accounts
 from fedplug.round.base import PartySteps
+from fedplug.round.sites import class_counts
 from fedplug.round.uploads import Hello
 
 if TYPE_CHECKING:
@@ -28,14 +29,16 @@ class Joining(PartySteps):
     @at_client
     def join(self, client: HostedClient, wants_secret: bool, wants_size: bool) -> dict[str, Any]:
         """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
-        and what every round releases at levels of which a component keeps account, so that it is known before anything
-        is lost.
+        how many there are of each class if its site lets that be told, and what every round releases at levels of which
+        a component keeps account, so that it is known before anything is lost.
         """
         key = None
         if wants_secret:
             client.cache["hpke"], key = secrets.key_pair()
         accounts = client.remembered.accounts = stated_accounts(self.composition, client)
-        return Hello(accounts or None, client.num_examples if wants_size else None, key).to_plain()
+        size = client.num_examples if wants_size else None
+        classes = class_counts(client.data) if client.tells_classes else None
+        return Hello(accounts or None, size, key, classes).to_plain()
 
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
@@ -65,7 +68,7 @@ class Joining(PartySteps):
 
     @at_client
     def ready(self, client: HostedClient) -> bool:
-        """The end of the set-up: everything told so far has worked."""
+        """The end of the set-up: everything that was asked for so far has worked."""
         client.cache.pop("hpke", None)
         return True
 
@@ -74,7 +77,7 @@ def weight_of(aggregator: Aggregator, num_examples: int, max_examples: int) -> f
     """A client's weight in the sums, as the aggregator has it.
 
     Raises:
-        ProtectionError: it is no number in (0, 1], which the cost of noise is reckoned with.
+        ProtectionError: it is not a number in (0, 1], which the cost of noise is reckoned with.
     """
     with of_component(aggregator.name, "client_weight"):
         given: Any = aggregator.client_weight(num_examples, max_examples)

@@ -23,7 +23,6 @@ from fedplug.api.unchangeable import unchangeable
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import KEPT, Checkpoints
-from fedplug.round.client_data import client_data
 from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.own_state import OwnState
@@ -67,20 +66,20 @@ class ClientHost:
         self._own = OwnState(composition.components)
         self._receiver = Receiver("client", components, recipe.digest, run_dir, self._own.unchanged)
         world = World(recipe, composition, data_root) if world is None else world
-        self.public, num_clients = world.public, recipe.data.clients
+        self.public = world.public
         self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
-        self._own.share(initial)
+        self._own.share(initial, model=True)
         sections = recipe.sections
         self.counts = counts_operations(recipe)
         self.clients: dict[str, HostedClient] = {}
-        for client_id in client_ids:
+        for client_id, held in world.holdings(client_ids).items():
             client = HostedClient(client_id, self)
             client.said = {key: section.of_client(client_id) for key, section in sections.items()}
-            client.data_root = data_root
-            client.data = client_data(world.data, world.assignment, client_id, num_clients, recipe.seed)
+            client.data, client.data_root = held.data, held.folder
+            client.tells_classes = held.tells_classes
             client.vector = initial
             client.openings = openings_of(client_address(client_id), run_dir)
             client.remembered.buffers = buffers
@@ -105,7 +104,7 @@ class ClientHost:
         last = self._last_vector
         if last is None or (vector is not last and not np.array_equal(vector, last, equal_nan=True)):
             self._last_vector = last = unchangeable(vector)  # shared, so that no client may write to it
-            self._own.share(last)
+            self._own.share(last, model=True)
         return last
 
     def save(self, folder: Path) -> None:
@@ -144,7 +143,7 @@ class ClientHost:
                 client.load(data, fetch)
             self._at_round(client, -1)
             if self._residents is not None:
-                self._residents.used(client)
+                self._residents.loaded(client)
         self.model_user = None
 
     def _at_round(self, client: HostedClient, round: int) -> None:
@@ -214,7 +213,7 @@ def openings_of(address: str, run_dir: Path | None) -> Openings:
             saved = codec.decode(read_file(checkpoints.path(round) / state))
             known = max(known, saved["remembered"]["opened"])
         except Exception:
-            continue  # damaged; whoever resumes from it is told
+            continue  # damaged; resuming from it says so
     openings = Openings((run_dir / "openings" / state).with_suffix(".jsonl"))
     openings.require(known)
     return openings

@@ -44,6 +44,7 @@ class SetUp:
         everyone.server.remembered = ServerMemory(
             weights=self._weigh(everyone, hellos),
             accounts={c: hello.accounts for c, hello in hellos.items() if hello.accounts is not None},
+            classes={c: hello.classes for c, hello in hellos.items() if hello.classes is not None},
         )
         components = self.composition.components.values()
         # Keys first: others may want something encrypted in their own set-up.
@@ -53,22 +54,23 @@ class SetUp:
                     component.setup(everyone, self.key_server, ctx)
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
-        ready = everyone.ask(self.steps.ready)  # delivers what was told, so that set-up errors show here
+        ready = everyone.ask(self.steps.ready)  # delivers what was held back, so that set-up errors show here
         self._require(ready, self.office.client_ids)
 
     def _join(self, everyone: Cohort, ctx: Context) -> Mapping[int, Hello]:
-        """The hellos of all clients, if any is needed; with their keys, secrets are agreed on."""
+        """The hellos of all clients, if any is needed or may tell more; with their keys, secrets are agreed on."""
         ids = self.office.client_ids
         wants_size = self.composition.aggregator.wants.num_examples
         wants_secret = any(component.cohort_secret for component in self.composition.components.values())
         wants_answers = any(locked(ctx.steps(zone)) for zone in self.composition.links)
         wants_key = wants_secret or wants_answers
-        keepers = self.composition.keepers
-        if not (wants_size or wants_key or keepers):
+        keepers, agreed = self.composition.keepers, self.composition.recipe.data.agreed
+        classes = len(agreed.kinds or agreed.classes) if agreed is not None else 0
+        if not (wants_size or wants_key or keepers or classes):
             return {}
         hellos = self.office.usable(
             everyone.ask(self.steps.join, wants_key, wants_size),
-            lambda _, hello: read_hello(hello, wants_key, wants_size, keepers, ctx.rounds),
+            lambda _, hello: read_hello(hello, wants_key, wants_size, keepers, ctx.rounds, classes),
         )
         self._require(hellos, ids)
         keys = {c: hello.public_key for c, hello in hellos.items() if hello.public_key is not None}

@@ -33,11 +33,13 @@ class Hello:
         accounts: by level, what each round releases, as the component says that keeps an account of that level.
         num_examples: of its training data, > 0.
         public_key: 32 bytes, under which secrets are sealed for it.
+        classes: how many training examples of each class it has, where its site lets that be told.
     """
 
     accounts: dict[str, list[list[float]]] | None = None
     num_examples: int | None = None
     public_key: bytes | None = None
+    classes: list[int] | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """As it travels."""
@@ -73,6 +75,7 @@ def read_hello(
     wants_size: bool,
     keepers: Mapping[str, AccountKeeper] | None = None,
     rounds: int = 0,
+    classes: int = 0,
 ) -> Hello:
     """A client's hello as it arrived.
 
@@ -81,6 +84,7 @@ def read_hello(
         wants_secret, wants_size: whether it must hold a public key, and the number of examples.
         keepers: the components that keep an account of a level of their own, by level.
         rounds: for how many rounds it must say what these release.
+        classes: how many classes it may count its examples of; 0: it may not.
 
     Raises:
         MessageError: it lacks what it must hold.
@@ -92,13 +96,21 @@ def read_hello(
         raise MessageError(f"num_examples is {shown(size)}, not a whole number from 1 to {MOST_EXAMPLES}")
     if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
         raise MessageError(f"public_key is {shown(key)}, not 32 bytes")
+    counts = hello.get("classes") if classes else None
+    if counts is not None and not _are_counts(counts, classes):
+        raise MessageError(f"classes is {shown(counts)}, not a whole number from 0 for each of {classes}")
     said = accounts if isinstance(accounts, dict) else {}
     kept = {level: _releases(keeper, said.get(level), rounds) for level, keeper in (keepers or {}).items()}
-    return Hello(kept or None, size if wants_size else None, key if wants_secret else None)
+    return Hello(kept or None, size if wants_size else None, key if wants_secret else None, counts)
+
+
+def _are_counts(given: Any, length: int) -> bool:
+    whole = isinstance(given, list) and all(type(count) is int and 0 <= count <= MOST_EXAMPLES for count in given)
+    return whole and len(given) == length
 
 
 def _releases(keeper: AccountKeeper, said: Any, rounds: int) -> list[list[float]]:
-    """What each round releases at the level of which a component keeps account, as a client said it."""
+    """What each round releases at the level of which a component keeps account, as a client stated it."""
     account = keeper.account
     what = f"its account of level {account.level}"
     if not isinstance(said, list) or len(said) != rounds:

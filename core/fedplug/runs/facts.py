@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +15,12 @@ from fedplug.api.role_records import GroundTruth
 from fedplug.runs.summary import Distribution
 
 if TYPE_CHECKING:
+    from fedplug.engines.base import Engine
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
+    from fedplug.wire.record import Wire
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
@@ -33,9 +36,21 @@ def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def class_distribution(world: World) -> Distribution:
-    """For the report, how many examples of each class a client has, which no message carries."""
+def carried(wire: Wire, engine: Engine) -> dict[str, int]:
+    """Bytes of this execution's messages, and of what the engine says was added to them on their way."""
+    return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **engine.overhead()}
+
+
+def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribution:
+    """For the report, how many examples of each class a client has, which no message carries.
+
+    Args:
+        world: in which clients have their data.
+        told: by client, what its site let be told; all that anybody knows of data at sites.
+    """
     data = world.data
+    if data is None:
+        return Distribution(list(world.label_names), dict(told))
     counts = {
         client_id: np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
         for client_id, mine in enumerate(world.assignment)
@@ -46,7 +61,7 @@ def class_distribution(world: World) -> Distribution:
 def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dict[str, float]]:
     """Asks the components for facts that no party has, such as how well clusters match the true ones.
 
-    Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
+    Runs outside every party, with what was true of the data. An assessment that fails is noted, and left out.
 
     Args:
         protocol: at the end of the run.
@@ -54,10 +69,11 @@ def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dic
     """
     examples = distribution.clients
     composition, found = protocol.composition, {}
-    partition = composition.part(protocol.recipe.data.partition.name, Partition)
+    place = protocol.recipe.data.partition
+    partition = composition.part(place.name, Partition) if place else None
     for name, component in composition.components.items():
         try:
-            categories = partition.categories(len(examples))
+            categories = partition.categories(len(examples)) if partition else None
             truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
             if facts := component.assess(protocol.server, truth):
                 found[name] = {str(fact): float(value) for fact, value in facts.items()}

@@ -32,7 +32,7 @@ from fedplug.round.buffers import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Party
+    from fedplug.api.context import Server
     from fedplug.api.outer_roles import ModelSource
     from fedplug.privacy.ledger import Ledger
 
@@ -55,14 +55,14 @@ class Metrics:
     """
 
     def __init__(
-        self, recipe: Recipe, model: ModelSource, office: PostOffice, ledger: Ledger, server: Party, events: Events
+        self, recipe: Recipe, model: ModelSource, office: PostOffice, ledger: Ledger, server: Server, events: Events
     ) -> None:
         self.recipe, self.model, self.office, self.ledger, self.events = recipe, model, office, ledger, events
         self.rows: list[Row] = []
         self.awaiting: Row | None = None
         self.server, self.pictures = server, Pictures(events.note)
         self._reports: list[tuple[int, Reports]] = []
-        self._noted: set[int] = set()  # drop-outs of this round that were told of
+        self._noted: set[int] = set()  # drop-outs of this round that a note has named
         events.subscribe(SetUpDone, lambda event: self.forget())
         events.subscribe(ReplyArrived, self._hear)
         events.subscribe(Negotiated, self._after_negotiation)
@@ -89,19 +89,20 @@ class Metrics:
         if row is None:
             return
         counts, results = self._evaluations(), {}
-        public = dict(counts)
+        public, worth = dict(counts), self._worth(counts)
         for group, ids in groups.items():
-            for client_id in too_large({member: counts[member].count for member in ids if member in counts}):
+            sizes = {member: counts[member].count for member in ids if member in counts}
+            for client_id in too_large(sizes) if self.recipe.data.at == "here" else ():
                 said = public.pop(client_id).count
                 self.events.note(
                     f"round {row.round}: client {client_id} says that its share of the public test set has {said:g} "
                     "answers, more than twice as many as those of most others; it does not count in the accuracy"
                 )
-            inside = [public[client_id] for client_id in ids if client_id in public]
-            if total := sum(count.count for count in inside):
-                right, loss = sum(count.correct for count in inside), sum(count.loss for count in inside)
-                results[group] = GroupResult(right / total, loss / total)
-        row.figures = self._figures(public.values())
+            inside = [(public[client_id], worth[client_id]) for client_id in ids if client_id in public]
+            if total := sum(count.count * by for count, by in inside):
+                right = sum(count.correct * by for count, by in inside)
+                results[group] = GroupResult(right / total, sum(count.loss * by for count, by in inside) / total)
+        row.figures = self._figures([(count, worth[client_id]) for client_id, count in public.items()])
         row.accuracy = _mean(result.accuracy for result in results.values())
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}
@@ -181,7 +182,7 @@ class Metrics:
         return {**means, **own}
 
     def _note_drop_outs(self) -> None:
-        """Tells who dropped out since that was told last: one note a reason, however many clients it hit."""
+        """Notes who dropped out since the last time: one note a reason, however many clients it hit."""
         new = {c: reason for c, reason in self.office.dropped.items() if c not in self._noted}
         self._noted.update(new)
         shown = min(self.office.round + 1, self.recipe.rounds)
@@ -211,11 +212,22 @@ class Metrics:
         given = [(client_id, reports.evaluation) for client_id, reports in self._reports]
         return {client_id: found for client_id, found in sorted(given, key=lambda pair: pair[0]) if found is not None}
 
-    def _figures(self, counts: Iterable[Evaluated]) -> dict[str, float]:
+    def _worth(self, counts: Mapping[int, Evaluated]) -> dict[int, float]:
+        """By what each client's counts are multiplied before they are added up.
+
+        Shares of a public test set are added as they are. A site counts by its weight in the sums of updates, whatever
+        number of examples it says it has held out.
+        """
+        if self.recipe.data.at == "here":
+            return dict.fromkeys(counts, 1.0)
+        weights = self.server.remembered.weights
+        return {c: weights[c] / count.count if count.count else 0.0 for c, count in counts.items()}
+
+    def _figures(self, counts: Iterable[tuple[Evaluated, float]]) -> dict[str, float]:
         """What the task's model makes of the clients' counts. Those may be anything, so its errors cost no round."""
         total: Counter[str] = Counter()
-        for count in counts:
-            total.update(count.task)
+        for count, by in counts:
+            total.update({name: value * by for name, value in count.task.items()})
         if not total:
             return {}
         try:

@@ -26,11 +26,13 @@ class Summary(Record):
         plan: hook, component and what it does here, in the order of a round.
         versions: of Python, numpy, fedplug and every plugin used.
         engine, device: that computed.
-        class_distribution: of the clients' data, which no message carries.
+        class_distribution: of the clients' data, which no message carries; of data at sites, what was told.
         resumed: whether the run went on from a checkpoint.
         command: that does it again, for a shell; empty in a script and in a notebook.
         parameters: of the model.
         assessments: component -> fact -> value, with knowledge that no party has.
+        carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
+            them on their way, where the engine says so; headers of networks come on top.
     """
 
     name: Text
@@ -45,3 +47,4 @@ class Summary(Record):
     command: Text
     parameters: Count
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
+    carried: dict[Text, Count] = dataclasses.field(default_factory=dict)

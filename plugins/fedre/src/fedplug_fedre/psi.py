@@ -88,9 +88,10 @@ class Psi(fedplug.Scorer):
         """There are public examples, the clients with preferences exist, and calibration needs no marked fields."""
         found = []
         if self.options.source == "public" and not recipe.data.public and recipe.public is None:
+            aside = "data: {public: 32, ...} to set some aside, " if recipe.data.at == "here" else ""
             found.append(
-                "source: public needs public examples; write data: {public: 32, ...} to set some aside, a section "
-                "public: {use: ...}, or source: calibration"
+                f"source: public needs public examples; write {aside}a section public: {{use: ...}}, or "
+                "source: calibration"
             )
         strangers = [client_id for client_id in self.options.preferences if not 0 <= client_id < recipe.clients]
         if strangers:

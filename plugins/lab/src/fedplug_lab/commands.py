@@ -1,4 +1,4 @@
-"""The commands `fedplug sweep`, `fedplug compare` and `fedplug report`. Everything heavy is imported inside them."""
+"""The commands `fedplug sweep`, `compare`, `report` and `sites`. Everything heavy is imported inside them."""
 
 from __future__ import annotations
 
@@ -96,6 +96,25 @@ def compare(
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")
     raise typer.Exit(comparing.compare(what, settings, asked))
+
+
+@command(epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
+def sites(
+    recipe: RecipeFile,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder that gets client-0, client-1, ...; empty or new.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DATA", help="What is split, where the recipe has its data at sites."),
+    ] = None,
+    sets: Sets = None,
+    data: Data = None,
+) -> None:
+    """Split a data set into a folder for each client, to try recipes with data at sites on one machine."""
+    settings = settings_of(data=data)
+    from fedplug_lab.sites import write_sites
+
+    for line in write_sites(recipe, out, source, sets or [], settings):
+        typer.echo(line)
 
 
 @command(epilog="Example: fedplug report runs/fedavg-20260101-120000")

@@ -1,0 +1,73 @@
+"""The app folder that `flwr run` wants: the recipe, the two apps, and Flower's settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedplug.api.errors import SetupError
+from fedplug.recipe import yaml_source
+from fedplug.recipe.recipe import Recipe
+
+from fedplug_flower.server import CONFIG
+
+_SERVER = '''"""The server's side: a run of the recipe beside this file."""
+
+from pathlib import Path
+
+from fedplug_flower.server import app_of
+
+app = app_of(Path(__file__).parent / "recipe.yaml")
+'''
+_CLIENT = '''"""The clients' side: bytes in, bytes out. Sites that use `fedplug federation-relay` do not load it."""
+
+from fedplug_flower.relaying import app
+
+__all__ = ["app"]
+'''
+
+
+def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | bool] | None = None) -> Path:
+    """Writes the folder, which must not exist or be empty.
+
+    Args:
+        recipe: is written with all its values, so that it does not depend on other files.
+        folder: its name becomes that of the app.
+        config: other values than `CONFIG` has.
+
+    Raises:
+        SetupError: there is something in it.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet")
+    name = re.sub(r"[^a-z0-9]+", "-", recipe.name.lower()).strip("-") or "recipe"
+    package = folder / "fedplug_app"
+    package.mkdir(parents=True)
+    for file, text in (("__init__.py", ""), ("server_app.py", _SERVER), ("client_app.py", _CLIENT)):
+        (package / file).write_text(text, encoding="utf-8")
+    (package / "recipe.yaml").write_text(yaml_source.dump(recipe.to_plain()), encoding="utf-8")
+    values = {**CONFIG, **(config or {})}
+    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
+    (folder / "pyproject.toml").write_text(
+        f"""[project]
+name = "fedplug-{name}"
+version = "1.0.0"
+description = "The recipe {name} (digest {recipe.digest[:12]})."
+license = "Apache-2.0"
+dependencies = ["fedplug-flower"]
+
+[tool.flwr.app]
+publisher = "fedplug"
+
+[tool.flwr.app.components]
+serverapp = "fedplug_app.server_app:app"
+clientapp = "fedplug_app.client_app:app"
+
+[tool.flwr.app.config]
+{lines}
+""",
+        encoding="utf-8",
+    )
+    return folder

@@ -1,0 +1,75 @@
+"""The commands `fedplug federation-app`, `-relay` and `-try`. Everything heavy is imported inside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from fedplug.cli.options import Data, Output, RecipeFile, RecordWire, Sets, Timeout, command, settings_of
+
+Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="So many clients; default: as in the recipe.")]
+
+
+@command(epilog="Example: fedplug federation-app recipes/bfv-fedavg.yaml app && flwr run app my-federation --stream")
+def federation_app(
+    recipe: RecipeFile,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The app folder; it must not exist yet.", show_default=False)
+    ],
+    sets: Sets = None,
+) -> None:
+    """Write the app folder with which `flwr run` runs a recipe in a Flower federation."""
+    from fedplug.runs import functions
+
+    from fedplug_flower.app_folder import write_app
+
+    checked = functions.check(recipe, sets)
+    write_app(checked, folder)
+    typer.echo(f"{folder} has the recipe {checked.name}, digest {checked.digest}; start it: flwr run {folder} --stream")
+
+
+@command(epilog="Example: fedplug federation-relay --state /srv/fedplug/client-0 --secret /srv/fedplug/relay.secret")
+def federation_relay(
+    secret: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="The file that the SuperNode has as --superexec-auth-secret-file."),
+    ],
+    state: Annotated[Path, typer.Option(metavar="DIR", help="The party's folder, its --state.")],
+    port: Annotated[int, typer.Option(help="The SuperNode's --port on this machine.")] = 9094,
+) -> None:
+    """Hand messages of a SuperNode (--isolation process) to the party beside it; no code of the server is loaded."""
+    from fedplug_flower.worker import work
+
+    work(f"127.0.0.1:{port}", secret, state)
+
+
+@command(epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")
+def federation_try(
+    recipe: RecipeFile,
+    clients: Clients = None,
+    sets: Sets = None,
+    timeout: Timeout = None,
+    output: Output = None,
+    data: Data = None,
+    record_wire: RecordWire = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and the parties' states here.")
+    ] = None,
+) -> None:
+    """Start a whole Flower federation on this machine, run a recipe in it, and stop everything again."""
+    settings = settings_of(engine="flower", timeout=timeout, output=output, data=data, record_wire=record_wire)
+    from fedplug.runs import functions
+
+    from fedplug_flower.server import CONFIG
+    from fedplug_flower.trial import try_federation
+
+    checked = functions.check(recipe, [*(sets or []), *([f"data.clients={clients}"] if clients else [])])
+    where = settings.data and settings.data.absolute()
+    config = {
+        "output": str(settings.output.absolute()),
+        "data": str(where) if where and checked.data.at == "here" else "",
+        "timeout": CONFIG["timeout"] if settings.timeout is None else settings.timeout,
+        "record-wire": settings.record_wire,
+    }
+    try_federation(checked, config, where, folder, lambda line: print(line, flush=True))

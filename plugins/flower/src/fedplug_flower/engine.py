@@ -1,0 +1,59 @@
+"""The engine `flower`: parties behind the nodes of a Flower federation. It runs inside Flower's ServerApp alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from fedplug.api.errors import SetupError
+from fedplug.engines.base import Job
+from fedplug.wire.record import KEY_SERVER, client_address
+from fedplug_party.engine import PartyEngine
+from flwr.serverapp import Grid
+
+from fedplug_flower.nodes import Nodes
+from fedplug_flower.transport import FlowerTransport
+
+_GRID: ContextVar[tuple[Grid, float]] = ContextVar("grid")
+
+
+@contextlib.contextmanager
+def serving(grid: Grid, patience: float) -> Iterator[None]:
+    """Inside, a run of this thread reaches its parties through this grid.
+
+    Args:
+        grid: of the ServerApp.
+        patience: seconds to wait for nodes that are not connected yet.
+    """
+    token = _GRID.set((grid, patience))
+    try:
+        yield
+    finally:
+        _GRID.reset(token)
+
+
+class FlowerEngine(PartyEngine):
+    """Parties as programs of their own, behind the nodes of a Flower federation.
+
+    Raises:
+        SetupError: this process is no ServerApp, or no party is there.
+    """
+
+    def __init__(self, job: Job) -> None:
+        try:
+            grid, patience = _GRID.get()
+        except LookupError:
+            raise SetupError(
+                "--engine flower works inside a Flower federation: fedplug federation-app writes the app that "
+                "flwr run starts there, and fedplug federation-try starts a federation on this machine"
+            ) from None
+        clients = [client_address(number) for number in range(int(job.recipe["data"]["clients"]))]
+        nodes = Nodes(grid, job.run_dir)
+        nodes.wait_for([*clients, KEY_SERVER] if job.key_server else clients, patience, print)
+        self._flower = FlowerTransport(grid, nodes)
+        super().__init__(job, self._flower)
+
+    def overhead(self) -> dict[str, int]:
+        """What parties' requests and Flower's own form of a message add to a message."""
+        return {**super().overhead(), "Flower": self._flower.framing}

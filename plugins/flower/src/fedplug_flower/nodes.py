@@ -1,0 +1,102 @@
+"""Which node of the federation stands before which party: the one that was registered under the party's address.
+
+    flwr supernode register client-3.pub --name client:3
+
+Whoever runs the SuperLink registers a node's public key, and the SuperLink lets nobody in who lacks the private half.
+So a name is bound to a key. A run notes the keys that it began with; a node that later has the name and another key is
+left out. What a node says of itself is not asked for: the party behind it answers for one address only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import CheckpointError, PartyLost, SetupError
+from fedplug.runs.folder import write_text
+from flwr.serverapp import Grid
+
+NODES = "nodes.json"
+"""In the run folder: of each party, the digest of its node's public key."""
+
+
+class Nodes:
+    """Finds the node of a party.
+
+    Args:
+        grid: of the ServerApp.
+        run_dir: where the keys that a run began with are noted, or None.
+
+    Raises:
+        CheckpointError: what was noted cannot be read.
+    """
+
+    def __init__(self, grid: Grid, run_dir: Path | None) -> None:
+        self._grid, self._file = grid, run_dir and run_dir / NODES
+        self._keys: dict[str, str] = {}
+        if self._file and self._file.is_file():
+            try:
+                self._keys = {str(name): str(key) for name, key in json.loads(self._file.read_text()).items()}
+            except (OSError, ValueError, AttributeError) as error:
+                raise CheckpointError(
+                    f"{self._file} holds no addresses and keys ({error}); delete it to trust the keys that are "
+                    "registered now"
+                ) from error
+
+    def of(self, addresses: Iterable[str]) -> dict[str, int | PartyLost]:
+        """The connected node of each of these parties, or why there is none that may be asked."""
+        connected: dict[str, list[Any]] = {}
+        for node in self._grid.get_nodes():
+            connected.setdefault(node.name, []).append(node)
+        found: dict[str, int | PartyLost] = {}
+        new = False
+        for address in addresses:
+            nodes = connected.get(address, [])
+            if len(nodes) != 1:
+                found[address] = PartyLost(_not_one(address, len(nodes)))
+                continue
+            (node,) = nodes
+            key = hashlib.sha256(node.public_key).hexdigest()
+            new |= address not in self._keys
+            if self._keys.setdefault(address, key) == key:
+                found[address] = node.node_id
+            else:
+                found[address] = PartyLost(
+                    f"the node that is registered as {address} has another key than when this run began; if its site "
+                    f"says that it has a new one, delete {address} from {self._file}"
+                )
+        if new and self._file:
+            write_text(self._file, json.dumps(self._keys, indent=2))
+        return found
+
+    def wait_for(self, addresses: Iterable[str], seconds: float, say: Callable[[str], None]) -> None:
+        """Waits until all of these are connected, or the time is over, and says for whom it waits.
+
+        Raises:
+            SetupError: none of them is there.
+        """
+        until, missing, told = time.monotonic() + seconds, list(addresses), ""
+        while True:
+            found = self.of(missing)
+            away = [address for address, node in found.items() if isinstance(node, PartyLost)]
+            if not away or time.monotonic() >= until:
+                break
+            if (words := ", ".join(away)) != told:
+                say(f"waiting for nodes that are registered as {words}")
+                told = words
+            time.sleep(0.5)
+        if len(away) == len(missing):
+            raise SetupError(f"nobody is there after {seconds:g} seconds: {found[away[0]]}")
+
+
+def _not_one(address: str, number: int) -> str:
+    if number:
+        return f"{number} nodes are registered as {address}; unregister all but one: flwr supernode unregister ID"
+    return (
+        f"no node that is registered as {address} is connected; whoever runs the SuperLink registers its key: "
+        f"flwr supernode register KEY.pub --name {address}"
+    )

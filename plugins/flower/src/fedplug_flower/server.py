@@ -1,0 +1,68 @@
+"""The ServerApp: the same run as `fedplug run`, with its parties behind Flower's nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedplug.api import units
+from fedplug.api.errors import FedplugError, SetupError
+from fedplug.runs import functions
+from fedplug.runs.settings import Settings
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedplug_flower.engine import serving
+
+CONFIG: dict[str, str | int | bool] = {
+    "output": "",
+    "data": "",
+    "resume": "",
+    "timeout": 1800,
+    "patience": 600,
+    "record-wire": False,
+}
+"""What `flwr run --run-config 'output="/srv/runs"'` can say, with what it is otherwise. Empty: as this machine's config
+file has it."""
+
+
+def app_of(recipe: Path) -> ServerApp:
+    """The ServerApp that runs this recipe."""
+
+    def main(grid: Grid, context: Context) -> None:
+        failure = ""
+        try:
+            _run(recipe, grid, dict(context.run_config))
+        except FedplugError as error:
+            failure = str(error)
+        except KeyboardInterrupt as error:
+            failure = f"interrupted; {error}"
+        if failure:
+            print(f"error: {failure}")
+            raise RuntimeError(failure)  # so that Flower lists the run as failed
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def _run(recipe: Path, grid: Grid, config: dict[str, Any]) -> None:
+    settings = Settings.load().replace(
+        {
+            "engine": "flower",
+            "output": Path(config["output"]).expanduser() if config["output"] else None,
+            "data": Path(config["data"]).expanduser() if config["data"] else None,
+            "timeout": config["timeout"],
+            "record_wire": config["record-wire"],
+        }
+    )
+    with serving(grid, config["patience"]):
+        if config["resume"]:
+            run = functions.resume(Path(config["resume"]).expanduser(), settings=settings, display="terminal")
+        else:
+            run = functions.run(recipe, settings=settings, display="terminal")
+    beside = {name: size for name, size in run.summary.carried.items() if name != "messages"}
+    told = ", ".join(f"{units.size(size)} for {name}" for name, size in beside.items())
+    print(f"carried: {units.size(run.summary.carried['messages'])} of messages, and beside them {told}")
+    if run.exit_code:
+        raise SetupError(f"the run ended with code {run.exit_code}; what it found is in {run.folder}")

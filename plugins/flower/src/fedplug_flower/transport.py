@@ -1,0 +1,92 @@
+"""Carries requests to parties through Flower's grid, and brings their replies.
+
+The grid is polled: `send_and_receive` would sleep three seconds between two looks. Every message has a time to live, so
+that a SuperNode that comes back after the deadline does not ask its party for what nobody waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from fedplug.api.errors import MessageError, PartyLost
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedplug_flower import letters
+from fedplug_flower.nodes import Nodes
+
+LONGEST = 30 * 24 * 3600.0
+"""Seconds that a message lives where there is no deadline. Flower's own default is 12 hours."""
+_LOOK, _MOST = 0.1, 1.0
+"""Seconds between two looks at the grid: at first, and when a reply takes long."""
+_GRACE = 30.0
+"""Seconds that a message lives beyond what its party has: the way there, and the way back."""
+
+
+class FlowerTransport:
+    """Reaches parties through the nodes of a federation.
+
+    Args:
+        grid: of the ServerApp.
+        nodes: which node a party is behind.
+
+    Attributes:
+        framing: bytes that Flower's own form of the messages took so far beyond the requests and replies in them.
+    """
+
+    def __init__(self, grid: Grid, nodes: Nodes) -> None:
+        self._grid, self._nodes, self.framing = grid, nodes, 0
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        """Sends all requests at once and yields each reply once, as they come; late ones are never asked for."""
+        waiting: dict[str, str] = {}
+        try:
+            there = self._nodes.of(requests)
+        except PartyLost as error:
+            yield from ((address, error) for address in requests)
+            return
+        messages = {}
+        for address, data in requests.items():
+            node = there[address]
+            if isinstance(node, PartyLost):
+                yield address, node
+            else:
+                messages[address] = self._message(data, node, seconds)
+        for address, sent in zip(messages, self._grid.push_messages(list(messages.values())), strict=True):
+            if sent:
+                waiting[sent] = address
+            else:
+                yield address, PartyLost(f"{address}: the SuperLink did not take the message; see its log")
+        messages.clear()
+        until, pause = time.monotonic() + min(seconds, LONGEST) + _GRACE, _LOOK
+        while waiting:
+            arrived = list(self._grid.pull_messages(list(waiting)))
+            for message in arrived:
+                address = waiting.pop(message.metadata.reply_to_message_id, "")
+                if address:  # else it came twice
+                    yield address, self._read(address, message)
+            if not waiting:
+                return
+            if time.monotonic() >= until:
+                given = f"{seconds:g} seconds"
+                yield from ((a, PartyLost(f"{a}: its node has not answered in {given}")) for a in waiting.values())
+                return
+            pause = _LOOK if arrived else min(_MOST, pause * 1.3)
+            time.sleep(pause)
+
+    def close(self) -> None:
+        """Flower closes the grid when the ServerApp ends."""
+
+    def _message(self, data: bytes, node: int, seconds: float) -> Message:
+        message = Message(letters.request(data, seconds), node, letters.KIND, ttl=min(seconds, LONGEST) + _GRACE)
+        self.framing += letters.size(message) - len(data)
+        return message
+
+    def _read(self, address: str, message: Message) -> bytes | PartyLost:
+        try:
+            data = letters.data_of(message)
+        except MessageError as error:
+            return PartyLost(f"{address}: {error}")
+        self.framing += letters.size(message) - len(data)
+        return data

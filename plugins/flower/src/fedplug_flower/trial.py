@@ -1,0 +1,226 @@
+"""A whole federation on this machine, for one run: what a real one has on many, each part as a program of its own.
+
+A SuperLink with TLS that lets registered nodes in only; for each client and for the key server a party program, a
+SuperNode with a key of its own, and the relay between the two; then the run; then all of it is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fedplug.api.errors import SetupError
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.opening import needs_key_server
+from fedplug.round.sites import site_folders
+from fedplug.runs.machine import terminated_like_interrupted
+from fedplug.wire.record import KEY_SERVER, client_address
+from fedplug_party.line import SOCKET
+
+from fedplug_flower.app_folder import write_app
+from fedplug_flower.certificates import make_certificates, make_node_key, write_private
+from fedplug_flower.programs import Programs, free_ports, programs
+from fedplug_flower.superlink import COMPLETED, SuperLink
+
+ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
+"""Of every program: nothing is reported to Flower's makers, and the run starts at once."""
+_START_SECONDS = 120.0
+
+
+class Federation:
+    """The parts of a federation that runs.
+
+    Attributes:
+        folder: certificates, keys, logs, and a folder for each party: `client-3`, `key-server`.
+        port: of the SuperLink.
+        ports: by party, where its node and the relay beside it meet.
+        programs: that run.
+        superlink: takes runs.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path, started: Programs, port: int) -> None:
+        self.recipe, self.folder, self.programs, self.port = recipe, folder, started, port
+        self.ports: dict[str, int] = {}
+        self.superlink = SuperLink(port, (folder / "ca.crt").read_bytes())
+
+    def run(self, config: dict[str, str | int | bool], say: Callable[[str], None]) -> None:
+        """Runs the recipe, with what the ServerApp prints.
+
+        Raises:
+            SetupError: the run failed, for the reason that was printed.
+        """
+        app = write_app(self.recipe, self.folder / f"app-{secrets.token_hex(4)}", config)
+        run = self.superlink.start(app)
+        for line in _ours(self.superlink.lines(run)):
+            say(line)
+        status, details = self.superlink.outcome(run)
+        if status != COMPLETED:
+            raise SetupError(f"the run {status or 'was lost'}: {details}")
+
+
+@contextlib.contextmanager
+def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[str], None]) -> Iterator[Federation]:
+    """Inside, a federation for this recipe runs on this machine.
+
+    Args:
+        recipe: its clients, and its key server if it needs one.
+        folder: an empty one.
+        data: folder of data sets, of all parties; with data at sites, holds that of each: `client-0`, `client-1`, ...
+        say: told of progress.
+    """
+    clients = list(range(recipe.data.clients))
+    own_data: dict[int, Path] = {}
+    if recipe.data.at == "sites":
+        own_data = site_folders(str(data) if data else None, clients)
+    elif data:
+        own_data = dict.fromkeys(clients, data)
+    parties = [client_address(number) for number in clients]
+    if needs_key_server(Composition(recipe, Catalog.discover())):
+        parties.append(KEY_SERVER)
+    make_certificates(folder)
+    write_private(folder / "relay.secret", secrets.token_bytes(32))
+    (folder / "recipe.yaml").write_text(yaml_source.dump(recipe.to_plain()), encoding="utf-8")
+    # Flower starts its programs by name: those of this environment are meant.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environ = {**ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}
+    port, *ports = free_ports(1 + len(parties))
+    with programs(folder, environ) as started:
+        say("starting the SuperLink (TLS, registered nodes only)")
+        _start_superlink(started, folder, port)
+        say(f"starting {len(parties)} parties: {', '.join(parties)}")
+        for number, address in enumerate(parties):
+            _start_party(started, folder, address, own_data.get(number))
+        started.await_port("superlink", port, _START_SECONDS)
+        running = Federation(recipe, folder, started, port)
+        try:
+            say("registering a key for each node, and starting the nodes and the relays beside the parties")
+            for address, own in zip(parties, ports, strict=True):
+                key, public = make_node_key(folder, f"{name_of(address)}.key")
+                running.superlink.register(public, address)
+                running.ports[address] = own
+                start_node(started, folder, address, key, port, own)
+                _start_relay(started, folder, address, own)
+            for name in map(name_of, parties):
+                started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
+            yield running
+        finally:
+            running.superlink.close()
+
+
+def name_of(address: str) -> str:
+    """An address as the name of a file: `client-3`, `key-server`."""
+    return address.replace(":", "-").replace("_", "-")
+
+
+def _start_superlink(started: Programs, folder: Path, port: int) -> None:
+    started.start(
+        "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(port),
+        "--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.pem"),
+        "--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+    )  # fmt: skip
+
+
+def _start_party(started: Programs, folder: Path, address: str, data: Path | None) -> None:
+    which = ["--key-server"] if address == KEY_SERVER else ["--client", address.partition(":")[2]]
+    where = ["--data", str(data)] if data else []
+    started.start(
+        f"party-{name_of(address)}", "fedplug", "party", str(folder / "recipe.yaml"), *which, *where,
+        "--state", str(folder / name_of(address)), "--yes",
+    )  # fmt: skip
+
+
+def start_node(started: Programs, folder: Path, address: str, key: Path, port: int, own: int) -> None:
+    """Starts a party's SuperNode.
+
+    Args:
+        started: the programs of the federation.
+        folder: of the federation.
+        address: of the party.
+        key: the file of the node's private key.
+        port: of the SuperLink.
+        own: the port at which the relay finds it.
+    """
+    started.start(
+        f"node-{name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
+        "--root-certificates", str(folder / "ca.crt"), "--auth-supernode-private-key", str(key),
+        "--host", "127.0.0.1", "--port", str(own), "--isolation", "process",
+        "--superexec-auth-secret-file", str(folder / "relay.secret"),
+    )  # fmt: skip
+
+
+def _start_relay(started: Programs, folder: Path, address: str, own: int) -> None:
+    started.start(
+        f"relay-{name_of(address)}", "fedplug", "federation-relay", "--port", str(own),
+        "--secret", str(folder / "relay.secret"), "--state", str(folder / name_of(address)),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def workplace(folder: Path | None) -> Iterator[Path]:
+    """A folder for a trial: the one that was named, which is kept, or one that is gone afterwards.
+
+    Raises:
+        SetupError: the one that was named is not empty.
+    """
+    if folder is None:
+        made = Path(tempfile.mkdtemp(prefix="fedplug-"))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    yield folder.resolve()
+
+
+def try_federation(
+    recipe: Recipe, config: dict[str, str | int | bool], data: Path | None, folder: Path | None,
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Starts a federation, runs the recipe in it, and stops everything again.
+
+    Args:
+        recipe: what to run.
+        config: of the run, as in `fedplug_flower.server.CONFIG`.
+        data: folder of data sets; with data at sites, of the sites' folders.
+        folder: for keys, logs and the parties' states, which is kept; None: a temporary one.
+        say: told of progress.
+
+    Raises:
+        SetupError: a program ended, or the run failed.
+        KeyboardInterrupt: of Ctrl-C or SIGTERM, once everything is stopped.
+    """
+    started = time.monotonic()
+    with terminated_like_interrupted(), workplace(folder) as place:
+        try:
+            with federation(recipe, place, data, say) as running:
+                say(f"{time.monotonic() - started:.0f} seconds until here; the run:")
+                running.run(config, say)
+        finally:
+            say("everything is stopped" + (f"; logs are in {place}" if folder else ""))
+
+
+def _ours(lines: Iterator[str]) -> Iterator[str]:
+    """The lines of the ServerApp that are fedplug's: Flower's own are coloured, and a traceback comes last."""
+    over = False
+    for line in lines:
+        over = over or line.startswith("Traceback")
+        if not over and not line.startswith(("\x1b[", "Successfully installed ")):
+            yield line

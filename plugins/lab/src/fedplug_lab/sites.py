@@ -1,0 +1,91 @@
+"""`fedplug sites`: a data set that is split, written out as one folder for each client, to try data at sites.
+
+Each folder gets a `data.npz`, which `std.arrays` reads: the client's training examples, and as held-out ones test
+examples with the same mix of classes. Clients are dealt these each for itself, so two may hold the same one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.errors import DataError, SetupError
+from fedplug.recipe import yaml_source
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.parts import Agreed
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.sections import plain_options
+from fedplug.round.sites import misfits
+from fedplug.round.world import World
+
+if TYPE_CHECKING:
+    from fedplug.api.data import ClientData
+    from fedplug.runs.settings import Settings
+
+FILE = "data.npz"
+
+
+def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], settings: Settings) -> Iterator[str]:
+    """Writes the folders, and says what is in each and how to go on.
+
+    Args:
+        path: the recipe.
+        out: the folder that gets a folder for each client; it must be empty, or not be there.
+        source: a section `data` in place of the recipe's, as YAML; `clients` is the recipe's.
+        sets: changes of the recipe.
+        settings: of this machine; its folder of data sets is read.
+
+    Raises:
+        RecipeError: the recipe is wrong, or the section in its place.
+        SetupError: the recipe's data is at sites already and there is no other source; or the folder holds something.
+        DataError: the data set is missing, or not what the recipe says of the data at all sites.
+    """
+    wanted = load_recipe(path, sets)
+    if wanted.data.agreed is not None and source is None:
+        raise SetupError(
+            f"{path} has its data at sites, so there is nothing to split; name a data set and a partition, for "
+            "instance --from '{use: std.digits, partition: {use: std.iid}}'"
+        )
+    split = wanted if source is None else load_recipe(path, [*sets, f"data={source}", f"data.clients={wanted.clients}"])
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SetupError(f"{out} holds something already; name a folder that is empty, or not there: --out DIR")
+    root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+    world = World(split, Composition(split), root)
+    if world.data is None:
+        raise SetupError(f"--from {source}: this is data at sites itself; name a data set with a partition")
+    found = Agreed(
+        shape=world.shape, classes=world.classes, mean=world.mean, std=world.data.std, kinds=world.data.kinds,
+        regions=world.data.region_names,
+    )  # fmt: skip
+    if wanted.data.agreed is not None and (problems := list(misfits(world.data, wanted.data.agreed))):
+        raise DataError(f"--from {source}: this is not what {path} says of the data at sites: {'; '.join(problems)}")
+    for client_id, held in world.holdings(list(range(split.clients))).items():
+        folder = out / f"client-{client_id}"
+        folder.mkdir(parents=True)
+        np.savez_compressed(folder / FILE, **arrays_of(held.data))
+        yield f"{folder}: {len(held.data.train)} training examples, {len(held.data.own_test)} held out"
+    yield _onward(path, out, wanted, found)
+
+
+def arrays_of(data: ClientData) -> dict[str, Any]:
+    """What a client has, as `std.arrays` reads it."""
+    arrays: dict[str, Any] = {"classes": data.classes, "kinds": data.kinds, "region_names": data.region_names}
+    for split, examples in (("train", data.train), ("test", data.own_test)):
+        arrays |= {f"{split}_images": examples.inputs, f"{split}_labels": examples.labels}
+        arrays |= {f"{split}_targets": examples.targets, f"{split}_regions": examples.regions}
+    return {name: array for name, array in arrays.items() if array is not None and len(array)}
+
+
+def _onward(path: Path, out: Path, wanted: Recipe, found: Agreed) -> str:
+    """How to run a recipe on these folders."""
+    if wanted.data.agreed is not None:
+        return f"fedplug run {path} --data {out}"
+    agreed = {key: value for key, value in plain_options(found).items() if value}
+    section = {"use": "std.arrays", "at": "sites", "clients": wanted.clients, "agreed": agreed}
+    return (
+        f"a recipe that reads them, with --data {out}, says in place of its data:\n"
+        f"{yaml_source.dump({'data': section}).rstrip()}"
+    )

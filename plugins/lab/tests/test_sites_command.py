@@ -1,0 +1,92 @@
+"""`fedplug sites`: folders for a trial with data at sites, from a data set that is split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from cli_calls import call
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import load_recipe
+from fedplug.round.world import World
+
+SPLIT = """
+name: split
+seed: 7
+rounds: 1
+data: {use: std.digits, clients: 3, train_size: 90, partition: {use: dirichlet, alpha: 0.5}}
+model: {use: std.mlp, hidden: []}
+train: {use: std.sgd, epochs: 1, lr: 0.05}
+negotiate_mask: {use: std.single_zone, zone: clear}
+protect: {clear: []}
+aggregate: {use: std.mean}
+"""
+
+
+@pytest.fixture
+def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
+    path = tmp_path / "split.yaml"
+    path.write_text(SPLIT)
+    return path
+
+
+def world_of(path: Path, root: Path | None = None) -> World:
+    recipe = load_recipe(path)
+    return World(recipe, Composition(recipe), root and str(root))
+
+
+def test_each_client_has_at_its_site_what_it_would_be_dealt(
+    split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    trial = tmp_path / "trial"
+    assert call(monkeypatch, "sites", str(split), "--out", str(trial)) == 0
+    out = capsys.readouterr().out
+    dealt = world_of(split).holdings([0, 1, 2])
+    assert f"{trial / 'client-0'}: {len(dealt[0].data.train)} training examples" in out
+    written = yaml.safe_load(out[out.index("data:") :])
+    assert written["data"]["agreed"]["shape"] == [1, 8, 8]
+    at_sites = tmp_path / "sites.yaml"
+    at_sites.write_text(yaml.safe_dump(yaml.safe_load(SPLIT) | written))
+    found = world_of(at_sites, trial).holdings([0, 1, 2])
+    for client_id, held in dealt.items():
+        there = found[client_id].data
+        assert np.array_equal(there.train.inputs, held.data.train.inputs)
+        assert np.array_equal(there.own_test.labels, held.data.own_test.labels)
+        assert (there.classes, there.mean, there.std) == (held.data.classes, held.data.mean, held.data.std)
+    # The same, for a recipe that has its data at sites already.
+    again = tmp_path / "again"
+    data = "{use: std.digits, train_size: 90, partition: {use: dirichlet, alpha: 0.5}}"
+    assert call(monkeypatch, "sites", str(at_sites), "--out", str(again), "--from", data) == 0
+    assert f"fedplug run {at_sites} --data {again}" in capsys.readouterr().out
+    assert np.array_equal(world_of(at_sites, again).holdings([1])[1].data.train.inputs, dealt[1].data.train.inputs)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sites.yaml", "--out", "new"], "sites.yaml has its data at sites, so there is nothing to split"),
+        (["split.yaml", "--out", "."], "holds something already; name a folder that is empty"),
+        (["sites.yaml", "--out", "new", "--from", "{use: std.digits}"], "data needs 'partition'"),
+        (
+            ["sites.yaml", "--out", "new", "--from", "{use: std.digits, partition: std.iid}", "--set",
+             "data.agreed.shape=[1, 9, 9]"],
+            "this is not what sites.yaml says of the data at sites: training and test inputs have the shape [1, 8, 8]",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_refused_with_a_remedy(
+    split: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(split.parent)
+    agreed = {"shape": [1, 8, 8], "classes": list("0123456789"), "mean": [0.5], "std": [0.25]}
+    data = {"use": "std.arrays", "at": "sites", "clients": 3, "agreed": agreed}
+    Path("sites.yaml").write_text(yaml.safe_dump(yaml.safe_load(SPLIT) | {"data": data}))
+    assert call(monkeypatch, "sites", *words) == 1
+    captured = capsys.readouterr()
+    assert said in captured.out + captured.err
+    assert not Path("new").exists()

@@ -1,0 +1,275 @@
+"""The engine over parties that are programs of their own, whoever carries the messages to them.
+
+It tells every party which run, which round and which program is meant, so that a reply that comes twice, late or out of
+order is dropped, and a party that was killed and started again is first taken back to the last complete checkpoint: it
+loses the round it was in. Every party keeps its own checkpoints; the server's own knows their names (`server_files`).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from fedplug.api.errors import CheckpointError, ClientError, MessageError, PartyLost, SetupError
+from fedplug.api.plain import one_line
+from fedplug.engines.base import Job
+from fedplug.wire.record import KEY_SERVER, client_address
+
+from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
+from fedplug_party.server_files import read_names, round_in, run_of, write_names
+from fedplug_party.transport import Transport
+
+PATIENCE = 20.0
+"""Seconds that a server waits at its start for parties that are not there yet, and later for the key server to be back,
+or for a client that was silent to say that it is, before the round goes on without it."""
+_LEAVE_SECONDS = 5.0
+
+
+class PartyEngine:
+    """Runs a protocol with parties that live elsewhere.
+
+    Args:
+        job: of the run; the parties have recipes, data and settings of their own.
+        transport: carries the requests.
+        patience: seconds, see `PATIENCE`; more where a message to a party takes long.
+
+    Attributes:
+        framing: bytes that requests and replies took so far beyond the messages of the protocol in them.
+
+    Raises:
+        SetupError: a party refuses to join, for the reason that it gives; or none is there at all.
+    """
+
+    in_process = False
+
+    def __init__(self, job: Job, transport: Transport, patience: float = PATIENCE) -> None:
+        self._transport, self._timeout, self._patience = transport, job.timeout or math.inf, patience
+        recipe, _ = job.build()
+        self._digest = recipe.digest
+        clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
+        self._addresses = [*clients, KEY_SERVER] if job.key_server else clients
+        self._session, self._number = secrets.token_hex(8), 0
+        self._run = run_of(job.run_dir)
+        self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
+        self._told: set[str] = set()  # those of them that hold the state of the round that goes on
+        self._silent: set[str] = set()  # those that gave no answer when they were asked last
+        self._saved: dict[str, list[str]] = {}  # of each party, its last checkpoints of which this server knows
+        self._complete: dict[str, list[str]] | None = None  # the same, as the server's last complete checkpoint has it
+        self.framing = 0
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- what an engine does -------------------------------------------------------------------------------------------
+
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Delivers each message, and yields replies as they come."""
+        waiting: Mapping[str, bytes] = messages
+        for _ in range(2):  # the second time for parties that turn out to have been started again
+            problems = self._up_to_date(waiting)
+            yield from problems.items()
+            again: dict[str, bytes] = {}
+            for address, reply in self._ask("deliver", {a: data for a, data in waiting.items() if a not in problems}):
+                if isinstance(reply, Reply) and reply.outcome == "restarted":
+                    self._forget(address)
+                    again[address] = waiting[address]
+                elif isinstance(reply, Reply) and reply.outcome == "done":
+                    yield address, reply.message
+                else:
+                    yield address, _problem(address, reply)
+            waiting = again
+        for address in waiting:
+            yield address, PartyLost(f"{address} is started again and again; see what its program says")
+
+    def save(self, folder: Path) -> None:
+        """Has every party that is there write its state at its own site.
+
+        One that is not there goes on later from a checkpoint that it has, and catches up; but none may miss the first
+        one, which holds the keys.
+
+        Raises:
+            SetupError: a party could not, for the reason that it gives.
+        """
+        name = checkpoint_name(round_in(folder), secrets.token_hex(4))
+        there = [a for a in self._addresses if a not in self._silent or not round_of(name)]
+        for address, reply in self._ask("save", dict.fromkeys(there, b""), checkpoint=name):
+            if isinstance(reply, Reply) and reply.outcome == "done":
+                self._saved[address] = [*self._saved.get(address, []), name][-2:]
+                self._joined[address] = reply
+            elif isinstance(reply, Reply) and reply.outcome == "refused":
+                raise SetupError(f"{address} could not save its state: {one_line(reply.reason, 1000)}")
+            elif round_of(name) == 0:
+                raise SetupError(f"{_problem(address, reply)}; every party must save what was agreed before round 1")
+            else:
+                self._forget(address)
+        write_names(folder, self._saved)
+
+    def saved(self, folder: Path) -> None:
+        """The server's own part is complete too: parties that come back go on from here."""
+        self._complete = {address: [*names] for address, names in self._saved.items()}
+
+    def load(self, folder: Path) -> None:
+        """Takes every party that is there back to a checkpoint of its own; the others, when they come back.
+
+        Raises:
+            CheckpointError: no client can go back to it, or the key server cannot, or parties had no part in it.
+        """
+        self._saved = read_names(folder)
+        self.saved(folder)
+        self._told.clear()
+        problems = self._up_to_date(self._addresses)
+        clients = [address for address in self._addresses if address != KEY_SERVER]
+        if KEY_SERVER in problems or all(address in problems for address in clients):
+            raise CheckpointError("; ".join(dict.fromkeys(map(str, problems.values()))))
+
+    def overhead(self) -> dict[str, int]:
+        """Bytes that travelled beside the messages, by what added them."""
+        return {"requests to parties": self.framing}
+
+    def close(self) -> None:
+        """Tells the parties that this server asks no more, and lets go of them; they live on."""
+        there = {address: b"" for address in self._addresses if address in self._told - self._silent}
+        for _ in self._ask("leave", there, seconds=_LEAVE_SECONDS):
+            pass
+        self._joined.clear()
+        self._told.clear()
+        self._transport.close()
+
+    # -- how parties are brought to where the run is -------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Joins every party; waits a while for those that are still being started."""
+        missing = self._awaited(self._addresses, self._addresses)
+        if refusals := [str(why) for why in missing.values() if not isinstance(why, PartyLost)]:
+            raise SetupError("\n".join(refusals))
+        if KEY_SERVER in missing or len(missing) == len(self._addresses):
+            address = KEY_SERVER if KEY_SERVER in missing else self._addresses[0]
+            raise SetupError(f"{address} did not join: {missing[address]}")
+
+    def _awaited(self, addresses: Iterable[str], needed: Collection[str]) -> dict[str, Exception]:
+        """Joins parties, waits a while for those that are needed, and says of each with which it failed why."""
+        until = time.monotonic() + self._patience
+        failed = self._join(addresses)
+        while time.monotonic() < until:
+            away = [a for a, why in failed.items() if a in needed and isinstance(why, PartyLost)]
+            if not away:
+                break
+            time.sleep(0.2)
+            failed = {a: why for a, why in failed.items() if a not in away} | self._join(away)
+        return failed
+
+    def _join(self, addresses: Iterable[str]) -> dict[str, Exception]:
+        """Joins parties; says of each with which that failed why."""
+        failed: dict[str, Exception] = {}
+        seconds = min(self._patience, self._timeout)
+        for address, reply in self._ask("join", dict.fromkeys(addresses, b""), seconds=seconds):
+            if isinstance(reply, PartyLost) or reply.outcome != "done":
+                failed[address] = _problem(address, reply)
+                continue
+            before = self._joined.get(address)
+            if before is None or before.incarnation != reply.incarnation:
+                self._told.discard(address)
+            self._joined[address] = reply
+        return failed
+
+    def _up_to_date(self, addresses: Iterable[str]) -> dict[str, Exception]:
+        """Has parties begin, or load the last complete checkpoint, that have not done so; says of which it failed."""
+        asked = [address for address in addresses if address not in self._joined or address in self._silent]
+        found = self._awaited(asked, (KEY_SERVER,))  # without it a run would end
+        behind = [address for address in addresses if address not in self._told and address not in found]
+        by_name: dict[str, list[str]] = {}
+        for address in behind:
+            try:
+                by_name.setdefault(self._from(address), []).append(address)
+            except PartyLost as old:
+                found[address] = old
+                self._forget(address)  # it may come back with another state
+        for name, there in by_name.items():
+            command: Command = "load" if name else "begin"
+            for address, reply in self._ask(command, dict.fromkeys(there, b""), checkpoint=name):
+                if isinstance(reply, Reply) and reply.outcome == "done":
+                    self._told.add(address)
+                else:
+                    found[address] = _problem(address, reply)
+                    self._forget(address)
+        return found
+
+    def _from(self, address: str) -> str:
+        """The checkpoint from which a party is to go on; empty: from the beginning.
+
+        The last one that it made for this run as the server has it: an earlier one where it was away when the others
+        saved. What it has missed, it is told again.
+        """
+        if self._complete is None:
+            return ""
+        known = self._complete.get(address, [])
+        kept = self._joined[address].kept
+        if not known or known[-1] not in kept:
+            wanted = f"is to go on from {known[-1]}" if known else "has saved nothing of this run"
+            raise PartyLost(
+                f"{address} {wanted}, and it keeps {one_line(', '.join(kept)) or 'no checkpoint'}; if its folder was "
+                "put back from an older copy, put back that of when it last ran, and else go on from a later round"
+            )
+        return known[-1]
+
+    def _forget(self, address: str) -> None:
+        self._joined.pop(address, None)
+        self._told.discard(address)
+
+    # -- questions and answers -----------------------------------------------------------------------------------------
+
+    def _ask(
+        self, command: Command, messages: Mapping[str, bytes], *, checkpoint: str = "", seconds: float | None = None
+    ) -> Iterator[tuple[str, Reply | PartyLost]]:
+        """Asks several parties and yields one answer of each, as they come; what answers another question goes."""
+        self._number += 1
+        requests = {}
+        for address, message in messages.items():
+            joined, needed = self._joined.get(address), (self._complete or {}).get(address, [""])[-1]
+            requests[address] = Request(
+                address, self._digest, self._run, self._session, self._number,
+                "" if command == "join" or joined is None else joined.incarnation,
+                command, checkpoint, needed, message,
+            ).to_bytes()  # fmt: skip
+            self.framing += len(requests[address]) - len(message)
+        number, waiting = self._number, set(requests)
+        if not requests:
+            return
+        for address, answer in self._transport.exchange(requests, self._timeout if seconds is None else seconds):
+            if address not in waiting:
+                continue
+            reply = self._read(answer, number)
+            if reply is None:
+                continue
+            waiting.discard(address)
+            (self._silent.add if isinstance(reply, PartyLost) else self._silent.discard)(address)
+            yield address, reply
+            if not waiting:
+                return
+        self._silent |= waiting
+        for address in sorted(waiting):
+            yield address, PartyLost(f"{address} gave no answer to this question")
+
+    def _read(self, answer: bytes | PartyLost, number: int) -> Reply | PartyLost | None:
+        """An answer; None where it answers another question."""
+        if isinstance(answer, PartyLost):
+            return answer
+        try:
+            reply = Reply.read(answer)
+        except MessageError as error:
+            return PartyLost(f"a reply that cannot be read: {error}")
+        self.framing += len(answer) - len(reply.message)
+        return reply if (reply.session, reply.number) == (self._session, number) else None
+
+
+def _problem(address: str, reply: Reply | Exception) -> Exception:
+    if isinstance(reply, Exception):
+        return reply
+    if reply.outcome == "restarted":
+        return PartyLost(f"{address} was started again meanwhile")
+    return ClientError(f"{address} refuses: {one_line(reply.reason, 1000)}")

@@ -1,0 +1,222 @@
+"""One party between its host and whoever carries requests to it: what it obeys, what it refuses, what it notes.
+
+The party obeys one server process at a time, and one run for ever. It runs nothing for a server with another recipe,
+nothing twice, and nothing out of order; it answers in no round of the past more often than its site allows.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedplug.api import codec
+from fedplug.api.codec import Message
+from fedplug.api.errors import MessageError, describe, log_error
+from fedplug.wire.calls import read_reply
+from fedplug.wire.record import KEY_SERVER
+
+from fedplug_party.frames import Outcome, Reply, Request
+from fedplug_party.state import State
+
+LAST = "fedplug.fingerprint"
+"""The question that ends a run: which model a client has in the end."""
+
+
+class Host(Protocol):
+    """What holds the party: a host of `fedplug.round.parties` with this party alone."""
+
+    def deliver(self, address: str, data: Message) -> Message:
+        """Runs a message at the party and gives its reply."""
+
+    def save(self, folder: Path) -> None:
+        """Writes the party's state."""
+
+    def load(self, folder: Path) -> None:
+        """Reads what `save` wrote."""
+
+
+class Party:
+    """One party as its program runs it.
+
+    Args:
+        address: its own.
+        digest: of its recipe.
+        rounds: of the recipe.
+        state: its folder.
+        build: makes a host in which the run has not begun.
+        repeats: how many answers in rounds that were answered before its site allows, over the whole run.
+        paid: how often in a round a question may be answered, since the ledger enters no more; None: it enters nothing.
+        said: told what a person should know, a line each.
+
+    Attributes:
+        host: as the last `begin` or `load` made it.
+        over: whether the run is at its end, and the server has left.
+        finished: handed the host when that is so.
+    """
+
+    def __init__(
+        self, address: str, digest: str, rounds: int, state: State, build: Callable[[], Host], repeats: int,
+        paid: Callable[[int, str], int | None], said: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self.address, self.digest, self.rounds, self.state = address, digest, rounds, state
+        self._build, self._repeats, self._paid, self._said = build, repeats, paid, said
+        self.incarnation = secrets.token_hex(8)
+        self.host: Host | None = None
+        self.over = False
+        self.finished: Callable[[Host], None] = lambda _: None
+        self._asked_last = False
+        self._session, self._former = "", set[str]()
+        self._number, self._last, self._reply = -1, ("", -1), b""
+
+    def answer(self, data: bytes) -> bytes:
+        """The reply to a request. One that comes again is answered again with the same bytes, and not run again."""
+        try:
+            request = Request.read(data)
+        except MessageError as error:
+            return Reply("", -1, self.incarnation, "refused", f"this is no request: {error}").to_bytes()
+        try:
+            if (request.session, request.number) == self._last:
+                return self._reply
+            if problem := self._problem(request):
+                return self._replying(request, *problem)
+            self.state.require_run(request.run)
+            self._number = request.number
+            message = getattr(self, f"_{request.command}")(request)
+            reply = self._replying(request, "done", message=message or b"")
+        except Exception as error:  # of a plugin too: the program goes on
+            log_error(self.state.folder, f"{self.address}, {request.command}", error)
+            reply = self._replying(request, "refused", describe(error))
+        self._last, self._reply = (request.session, request.number), reply
+        return reply
+
+    def _problem(self, request: Request) -> tuple[Outcome, str] | None:
+        """Why a request is not obeyed; None if it is."""
+        if request.address != self.address:
+            return "refused", f"this is {self.address}, and the request is for {request.address}; look at who is where"
+        if request.digest != self.digest:
+            return "refused", (
+                f"it was started with recipe {self.digest[:12]}, and the server's is {request.digest[:12]}; start all "
+                "parties with the same recipe"
+            )
+        if request.session in self._former:
+            return "refused", "a request of a server process that another one has followed"
+        if request.session == self._session and request.number < self._number:
+            return "refused", f"request {request.number} came after request {self._number}, too late to be run"
+        if request.command == "join":
+            return None
+        if request.session != self._session or request.incarnation != self.incarnation:
+            return "restarted", ""
+        if self.host is None and request.command in ("deliver", "save"):
+            return "restarted", ""
+        return None
+
+    def _replying(self, request: Request, outcome: Outcome, reason: str = "", message: bytes = b"") -> bytes:
+        kept = self.state.kept() if request.command != "deliver" else []
+        return Reply(request.session, request.number, self.incarnation, outcome, reason, kept, message).to_bytes()
+
+    def status(self) -> dict[str, Any]:
+        """What the party is at, for its site's administrator; may be called while it answers."""
+        notes, belongs = self.state.notes, self.state.belongs
+        last = next((line for line in reversed(notes.lines) if "answered" in line), None)
+        return {
+            "party": self.address,
+            "recipe": self.digest[:12],
+            "run": (belongs and belongs.run) or "none so far",
+            "server": "joined" if self._session else "not there",
+            "checkpoint": notes.current or "none",
+            "last answer": f"{last['answered']} of round {last['round']}, {last['time']}" if last else "none",
+            "repeats": f"{notes.repeats} of {self._repeats}",
+        }
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def _join(self, request: Request) -> None:
+        if request.session != self._session:
+            self._former |= {self._session} - {""}
+            self._session, self.host = request.session, None
+            self._said("a server has joined")
+
+    def _begin(self, request: Request) -> None:
+        self.state.go_back("")
+        self.host = self._build()
+
+    def _load(self, request: Request) -> None:
+        folder = self.state.path(request.checkpoint)
+        self.state.go_back(request.checkpoint)
+        self.host = None  # not one that is half loaded
+        host = self._build()
+        host.load(folder)
+        self.host = host
+
+    def _save(self, request: Request) -> None:
+        assert self.host is not None
+        self.state.save(request.checkpoint, self.host.save, request.needed)
+
+    def _leave(self, request: Request) -> None:
+        self._former.add(self._session)
+        self._session, self.over = "", self._asked_last
+        if self.over and self.host is not None:
+            self.finished(self.host)
+        self.host = None
+        self._said("the run is over" if self.over else "the server has left; this party waits for it to come back")
+
+    def _deliver(self, request: Request) -> bytes:
+        assert self.host is not None
+        round, question = _question(request.message)
+        if round >= 0:  # a server that fails before it has begun a round may begin another run
+            self.state.bind(request.run)
+        self._require_allowed(round, question)
+        started = time.perf_counter()
+        reply = self.host.deliver(self.address, request.message)
+        data = reply if isinstance(reply, bytes) else reply.to_bytes()
+        if self.address != KEY_SERVER and 0 <= round < self.rounds and _is_answer(data):
+            self.state.notes.answered(round, question, len(data))
+            took = time.perf_counter() - started
+            self._said(f"round {round + 1}: answered {question} with {len(data):,} bytes after {took:.1f} s")
+        self._asked_last = question == LAST or (self.address == KEY_SERVER and round == self.rounds - 1)
+        return data
+
+    def _require_allowed(self, round: int, question: str) -> None:
+        """Refuses an answer that would be one repeat too many, or one ballot.
+
+        Raises:
+            MessageError: it would.
+        """
+        notes = self.state.notes
+        client = self.address != KEY_SERVER
+        paid = self._paid(round, question) if client and 0 <= round < self.rounds else None
+        if paid is not None and notes.answers(round, question) >= paid:
+            raise MessageError(
+                f"{question} may be asked {paid} times in round {round + 1}, as the recipe states its noise, and was; "
+                "a further answer would carry other noise over the same values"
+            )
+        if notes.would_repeat(round) and notes.repeats >= self._repeats:
+            raise MessageError(
+                f"it has answered in round {round + 1} before, and its site allows {self._repeats} repeats of a round "
+                "in the whole run, which are used up; its owner can allow more: start it again with a higher --repeats"
+            )
+
+
+def _question(message: bytes) -> tuple[int, str]:
+    """The round, from 0, and the name of the last call of a message, whose answer is what the reply holds.
+
+    Raises:
+        MessageError: it is no message with calls.
+    """
+    plain = codec.decode(codec.unframe(message))
+    calls = plain.get("calls") if isinstance(plain, dict) else None
+    if not isinstance(calls, list) or not calls or not isinstance(calls[-1], bytes):
+        raise MessageError("a message without calls")
+    call: Any = codec.decode(calls[-1])
+    if not isinstance(call, list) or len(call) != 5 or type(call[1]) is not int:
+        raise MessageError("a message whose last call is none")
+    return call[1], f"{call[2]}.{call[3]}"
+
+
+def _is_answer(reply: bytes) -> bool:
+    """Whether a reply gives anything away: not that there was an error, or that the party must catch up first."""
+    found, _ = read_reply(reply)
+    return found.error is None and not found.behind

@@ -1,0 +1,252 @@
+"""The program of one party, from its start to the end of the run: shows what will leave the site, asks, and answers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fedplug.api.context import Server
+from fedplug.api.data import ClientData, Examples
+from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.roles import Groups, Negotiation
+from fedplug.api.types import Layout
+from fedplug.engines.hosts import draw_apart
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.contexts import make_context
+from fedplug.round.hosted import HostedClient
+from fedplug.round.opening import needs_key_server
+from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.round.world import World
+from fedplug.runs.execution import INTERRUPTED
+from fedplug.runs.machine import resolve_device, terminated_like_interrupted
+from fedplug.wire.record import KEY_SERVER, client_address
+
+from fedplug_party.agreement import agreement
+from fedplug_party.line import Listening, ask
+from fedplug_party.party import Host, Party
+from fedplug_party.state import Belongs, State
+
+STATUS = b"status"
+"""A request that is no one's of a server: what the party is at."""
+_STATUS_SECONDS = 5.0
+
+
+class Site:
+    """What one party is made of: its recipe, its data, and hosts that hold it.
+
+    Args:
+        recipe: this party's own copy.
+        address: `client:3`, or `key_server`.
+        folder: of its state, where it notes what it opens.
+        data_root: its folder of data, or None.
+        device: torch device name.
+        catalog: the components on offer.
+
+    Attributes:
+        layout: of the model.
+
+    Raises:
+        SetupError: the recipe has no such party.
+        DataError: its data are missing or do not fit.
+    """
+
+    def __init__(
+        self, recipe: Recipe, address: str, folder: Path, data_root: str | None, device: str, catalog: Catalog
+    ) -> None:
+        self.recipe, self.address, self._folder, self._catalog = recipe, address, folder, catalog
+        self._data_root, self._device = data_root, resolve_device(device)
+        self.composition = Composition(recipe, catalog)
+        clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
+        if address == KEY_SERVER and not needs_key_server(self.composition):
+            raise SetupError(f"recipe {recipe.name} has no key server: nothing in it says key_holder: key_server")
+        if address not in (*clients, KEY_SERVER):
+            raise SetupError(f"recipe {recipe.name} has no {address}; it has {clients[0]} to {clients[-1]}")
+        self._client_id = None if address == KEY_SERVER else int(address.partition(":")[2])
+        self._world = World(recipe, self.composition, data_root, self._client_id)
+        self.layout: Layout = self._world.model("cpu").layout
+
+    def host(self) -> Host:
+        """A host of this party in which the run has not begun."""
+        composition = Composition(self.recipe, self._catalog)
+        if self._client_id is None:
+            return KeyServerHost(self.recipe, composition, self.layout, self._folder)
+        return ClientHost(
+            self.recipe, composition, [self._client_id], self._data_root, self._device, self._folder, self._world
+        )
+
+    def paid(self, round: int, question: str) -> int | None:
+        """How often a round's question may be answered by what the ledger enters for it: ballots, once where noise is
+        stated; None for what the ledger does not pay.
+        """
+        name, _, method = question.rpartition(".")
+        component = self.composition.components.get(name)
+        if not isinstance(component, Groups | Negotiation):
+            return None
+        server = Server()
+        server.ctx = make_context(self.recipe, self.composition, self.layout, round, server)
+        named = [shown for shown in component.reveals(server.ctx) if method in shown.asked]
+        if not any(shown.covered_by == "epsilon" for shown in named):
+            return None
+        return int(bool(component.ballots(round, server.ctx)))
+
+    def client(self) -> HostedClient | None:
+        """The client, with its data, before the run; None for the key server."""
+        host = self.host()
+        return host.clients[self.address] if isinstance(host, ClientHost) else None
+
+
+def be_party(
+    file: Path, sets: Sequence[str] | None, address: str, folder: Path, data: Path | None, device: str, repeats: int,
+    yes: bool,
+) -> int:  # fmt: skip
+    """The body of `fedplug party`; gives the exit code.
+
+    Args:
+        file, sets: the recipe, and changes of it.
+        address: of the party.
+        folder: of its state.
+        data: folder of its data, or None.
+        device: torch device name.
+        repeats: how many answers in rounds that were answered before the site allows, over the whole run.
+        yes: join without asking.
+    """
+    catalog = Catalog.discover()
+    recipe = load_recipe(file, sets or (), catalog)
+
+    def agreed(text: str) -> bool:
+        print(text)
+        return yes or _asked()
+
+    with contextlib.closing(State(folder)) as state:
+        site = Site(recipe, address, folder, str(data) if data else None, device, catalog)
+        try:
+            return run_party(site, state, repeats, agreed, _with_time)
+        except KeyboardInterrupt:
+            _with_time("ended; what it holds is safe, and the same command goes on")
+            return INTERRUPTED
+
+
+def _asked() -> bool:
+    """Asks whether to join; without a terminal nobody is there to answer.
+
+    Raises:
+        SetupError: nobody is.
+    """
+    if not sys.stdin.isatty():
+        raise SetupError("nobody is there to say whether to join; read the above, and add --yes")
+    return input("Join? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _with_time(text: str) -> None:
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}", flush=True)
+
+
+def run_party(
+    site: Site, state: State, repeats: int, agreed: Callable[[str], bool], said: Callable[[str], None] = print
+) -> int:
+    """Runs the party until the run is over; gives the exit code.
+
+    Args:
+        site: what it is made of.
+        state: its folder.
+        repeats: how many answers in rounds that were answered before the site allows, over the whole run.
+        agreed: is shown what will leave the site, and says whether the party may join.
+        said: is told what happens, a line each.
+
+    Raises:
+        SetupError: the folder belongs to something else.
+        KeyboardInterrupt: somebody ended the program.
+    """
+    recipe, client = site.recipe, site.client()
+    belongs = Belongs(site.address, recipe.digest, "" if client is None else data_digest(client.data))
+    state.require(belongs)
+    if not agreed(agreement(recipe, site.composition, site.layout, client, repeats)):
+        said("not joined")
+        return 1
+    state.claim(belongs)
+    draw_apart()
+    party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, site.paid, said)
+    party.finished = lambda host: write_models(host, state.folder)
+    with _line(state.folder, party) as requests:
+        said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
+        while not party.over:
+            data, reply = requests.get()
+            reply.put(party.answer(data))
+    return 0
+
+
+@contextlib.contextmanager
+def _line(folder: Path, party: Party) -> Iterator[queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[bytes]]]]:
+    """Inside, requests arrive in a queue, each with one for its reply: parties answer on the thread that holds them."""
+    requests: queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[bytes]]] = queue.SimpleQueue()
+
+    def answer(data: bytes) -> bytes:
+        if data == STATUS:
+            return json.dumps(party.status()).encode()
+        reply: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        requests.put((data, reply))
+        return reply.get()
+
+    listening = Listening(folder, answer)
+    try:
+        with terminated_like_interrupted():
+            yield requests
+    finally:
+        listening.close()
+
+
+def show_status(folder: Path) -> int:
+    """The body of `fedplug party --status`; gives the exit code."""
+    try:
+        found: dict[str, Any] = json.loads(ask(folder, STATUS, _STATUS_SECONDS))
+    except PartyLost as lost:
+        print(lost)
+        return 1
+    for name, value in found.items():
+        print(f"{name + ':':<14}{value}")
+    return 0
+
+
+def write_models(host: Host, folder: Path) -> None:
+    """Writes what a client has of the run in the end: `model.npz`, and `personal.npz` where it has a model of its own.
+
+    Args:
+        host: of the client; of the key server, which has no model, nothing is written.
+        folder: where to.
+    """
+    for client in host.clients.values() if isinstance(host, ClientHost) else ():
+        vectors = {"model": client.vector, "personal": client.personal}
+        for name, vector in vectors.items():
+            if vector is None:
+                continue
+            named = {each.name: vector[each.slice].reshape(each.shape) for each in client.ctx.layout.parameters}
+            file = folder / f"{name}.npz"
+            with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+                np.savez(opened, **{**client.remembered.buffers, **named})
+
+
+def data_digest(data: ClientData) -> str:
+    """SHA-256 over a client's examples, its own test examples among them."""
+    digest = hashlib.sha256()
+    for examples in (data.train, data.own_test):
+        for array in _arrays(examples):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _arrays(examples: Examples) -> Iterator[np.ndarray[Any, Any]]:
+    for value in vars(examples).values():
+        if isinstance(value, np.ndarray):
+            yield value

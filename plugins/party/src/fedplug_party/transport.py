@@ -1,0 +1,64 @@
+"""What the engine needs of whoever carries its requests to parties, and the carrier for parties of this machine."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from fedplug.api.errors import PartyLost
+
+from fedplug_party.line import ask
+
+
+class Transport(Protocol):
+    """Carries requests to parties and brings their replies. It reads neither.
+
+    Addresses are those of `fedplug.wire`: `client:3`, `key_server`.
+    """
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        """Delivers each request and yields replies as they arrive, in any order.
+
+        A party that is not there, or that has not answered after `seconds` (`inf`: no limit), yields `PartyLost` with
+        the reason. A reply may come twice, or answer an earlier request: the engine drops what does not answer. Once
+        every party has answered, the engine asks for no more.
+        """
+
+    def close(self) -> None:
+        """Nothing will be asked any more; whatever is under way may be dropped."""
+
+
+class SocketTransport:
+    """Reaches parties of this machine, each by the socket in its folder.
+
+    Args:
+        folder: holds a folder for each party: `client-3`, `key-server`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        """Asks all of them at once, each on a thread of its own, which waits."""
+        answers: queue.SimpleQueue[tuple[str, bytes | PartyLost]] = queue.SimpleQueue()
+
+        def carry(address: str, request: bytes) -> None:
+            try:
+                answers.put((address, ask(self.state(address), request, seconds)))
+            except PartyLost as lost:
+                answers.put((address, lost))
+
+        for address, request in requests.items():
+            threading.Thread(target=carry, args=(address, request), daemon=True).start()
+        for _ in requests:
+            yield answers.get()
+
+    def state(self, address: str) -> Path:
+        """The folder of a party."""
+        return self._folder / address.replace(":", "-").replace("_", "-")
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,177 @@
+"""Parties as real processes over toy components, and what a test wants of them: to be killed, started again, asked."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import PartyLost
+from fedplug.engines.base import Job
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.opening import needs_key_server
+from fedplug_party.engine import PartyEngine
+from fedplug_party.frames import Request
+from fedplug_party.party import Party
+from fedplug_party.program import Site, data_digest, run_party
+from fedplug_party.state import Belongs, State
+from fedplug_party.transport import SocketTransport
+from toy_components import toy_catalog
+
+_LIBRARIES = ["fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets", __name__]
+
+
+def be(plain: Mapping[str, Any], address: str, folder: Path, repeats: int) -> None:
+    """The life of one party."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(plain, catalog)
+    state = State(folder)
+    with open(folder / "said.txt", "a", encoding="utf-8", buffering=1) as said:
+        site = Site(recipe, address, folder, None, "cpu", catalog)
+        run_party(site, state, repeats, lambda text: bool(said.write(text)), lambda text: print(text, file=said))
+
+
+class Beside:
+    """A transport to parties in this very process, one after the other: for what no process is needed to show.
+
+    Args:
+        folder: where each has its state.
+        plain: the recipe.
+        repeats: that every site allows.
+        sites: with data at sites, where they lie.
+    """
+
+    def __init__(
+        self, folder: Path, plain: Mapping[str, Any], repeats: int = 3, sites: Path | None = None
+    ) -> None:  # fmt: skip
+        self.folder, self.plain, self.repeats, self._sites = folder, plain, repeats, sites
+        self._catalog = toy_catalog()
+        self.recipe = self.read(plain)
+        self.parties: dict[str, Party] = {}
+        self.asked: list[Request] = []
+        self.closed = False
+        for address in addresses(self.recipe):
+            self.start(address)
+
+    @staticmethod
+    def read(plain: Mapping[str, Any]) -> Recipe:
+        """A recipe over the toys."""
+        return Recipe.from_plain(plain, toy_catalog())
+
+    def start(self, address: str) -> None:
+        """Starts a party, or starts it again after it was killed; its state is what its folder has."""
+        self.kill(address)
+        folder = self.folder / address.replace(":", "-")
+        data = self._sites and str(self._sites / address.replace(":", "-"))
+        site = Site(self.recipe, address, folder, data, "cpu", self._catalog)
+        client, state = site.client(), State(folder)
+        belongs = Belongs(address, self.recipe.digest, "" if client is None else data_digest(client.data))
+        state.require(belongs)
+        state.claim(belongs)
+        recipe = self.recipe
+        self.parties[address] = Party(address, recipe.digest, recipe.rounds, state, site.host, self.repeats, site.paid)
+
+    def kill(self, address: str) -> None:
+        """Nobody answers under this address any more."""
+        if (party := self.parties.pop(address, None)) is not None:
+            party.state.close()
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        """Asks one after the other."""
+        for address, data in requests.items():
+            self.asked.append(Request.read(data))
+            if address in self.parties:
+                yield address, self.parties[address].answer(data)
+            else:
+                yield address, PartyLost(f"{address} is not there")
+
+    def close(self) -> None:
+        """Notes that it was closed."""
+        self.closed = True
+
+    def engine(self, job: Job) -> PartyEngine:
+        """The engine over these parties."""
+        return PartyEngine(job, self)
+
+
+def addresses(recipe: Recipe) -> list[str]:
+    """Of all parties of a recipe."""
+    found = [f"client:{number}" for number in range(recipe.data.clients)]
+    return [*found, "key_server"] if needs_key_server(Composition(recipe, toy_catalog())) else found
+
+
+class Parties:
+    """All parties of a recipe, each in a process of its own.
+
+    Args:
+        folder: where each has its state.
+        plain: the recipe.
+        repeats: that every site allows.
+    """
+
+    def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
+        self.folder, self.plain, self.repeats = folder, plain, repeats
+        self.transport = SocketTransport(folder)
+        self.addresses = addresses(Recipe.from_plain(plain, toy_catalog()))
+        self.processes: dict[str, Any] = {}
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(_LIBRARIES)
+        for address in self.addresses:
+            self.start(address)
+
+    def start(self, address: str, plain: Mapping[str, Any] | None = None) -> None:
+        """Starts the program of a party, perhaps with another recipe."""
+        arguments = (plain or self.plain, address, self.state(address), self.repeats)
+        self.processes[address] = self._context.Process(target=be, args=arguments, daemon=True)
+        self.processes[address].start()
+
+    def kill(self, address: str) -> None:
+        """As `kill -9` does."""
+        os.kill(self.processes[address].pid, signal.SIGKILL)
+        self.processes[address].join()
+
+    def state(self, address: str) -> Path:
+        """The folder of a party."""
+        return self.transport.state(address)
+
+    def said(self, address: str) -> str:
+        """What its program has said."""
+        return (self.state(address) / "said.txt").read_text(encoding="utf-8")
+
+    def listening(self, address: str, seconds: float = 10.0) -> None:
+        """Waits until a party that was just started can be called."""
+        before = self.said(address).count(" listens in ") if (self.state(address) / "said.txt").exists() else 0
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with contextlib.suppress(FileNotFoundError):
+                if self.said(address).count(" listens in ") > before:
+                    return
+            time.sleep(0.02)
+        raise TimeoutError(f"{address} does not listen")
+
+    def engine(self, job: Job) -> PartyEngine:
+        """The engine over these parties."""
+        return PartyEngine(job, SocketTransport(self.folder))
+
+    def end(self) -> None:
+        """Ends all that are left."""
+        for process in self.processes.values():
+            process.kill()
+            process.join()
+
+
+@contextlib.contextmanager
+def parties(folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> Iterator[Parties]:
+    """Inside, the parties of a recipe live."""
+    all_of_them = Parties(folder, plain, repeats)
+    try:
+        yield all_of_them
+    finally:
+        all_of_them.end()

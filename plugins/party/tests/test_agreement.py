@@ -1,0 +1,96 @@
+"""What a site's owner reads before joining is what the recipe does, and what the ledger says of a whole run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import RoundsReport
+from fedplug_party.agreement import agreement, planned
+from fedplug_party.program import Site
+from party_toys import Beside
+from toy_components import paraaegis, recipe_of, run_protocol, toy_catalog
+
+
+def site(plain: dict[str, Any], folder: Path, address: str = "client:0") -> Site:
+    return Site(Beside.read(plain), address, folder, None, "cpu", toy_catalog())
+
+
+def noised(rounds: int = 3, **changes: Any) -> dict[str, Any]:
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5}]
+    return recipe_of("noised", chain, rounds=rounds, **changes)
+
+
+def epsilons(ledger: Ledger) -> dict[str, float | None]:
+    return {name: view.epsilon for name, view in ledger.report().views.items()}
+
+
+def central() -> dict[str, Any]:
+    """Noise at the server, over a secret sample."""
+    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+    return recipe_of(
+        "noised", [{"use": "std.clip", "norm": 1.0}], postprocess={"noised": [noise]}, accountant="std.pld",
+        sampling={"scheme": "poisson", "rate": 0.9}, aggregate={"use": "std.mean", "weighting": "uniform"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "plain", [noised(), paraaegis(noised=None), central()], ids=["noise", "vote and encryption", "sampled"]
+)
+def test_the_planned_cost_is_never_below_that_of_the_run(plain: dict[str, Any], tmp_path: Path) -> None:
+    """Nor does it promise anything to anybody to whom the run promises nothing."""
+    mine = site(plain, tmp_path)
+    plan = epsilons(planned(mine.recipe, mine.composition, mine.layout, mine.client()))
+    ran = epsilons(run_protocol(plain).protocol.ledger)
+    assert plan.keys() == ran.keys()
+    for name, epsilon in ran.items():
+        stated = plan[name]
+        assert stated is None or (epsilon is not None and stated >= epsilon - 1e-9)
+    assert any(stated is not None for stated in plan.values()) == (plain["protect"].keys() == {"noised"})
+
+
+def test_repeats_cost_what_rounds_cost(tmp_path: Path) -> None:
+    mine, longer = site(noised(3), tmp_path), site(noised(5), tmp_path)
+    again = planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats=2)
+    assert again.report().rounds == RoundsReport(planned=3, actual=3)
+    assert epsilons(again)["aggregator"] is not None
+    multiplier = again.log[0]["zones"]["noised"]["local"]
+    of_five = planned(longer.recipe, longer.composition, longer.layout, longer.client())
+    # The noise of the longer recipe is calibrated to five rounds; per unit of noise both cost the same.
+    ratio = of_five.log[0]["zones"]["noised"]["local"] / multiplier
+    assert again.costs["noised"].own[0] == pytest.approx(of_five.costs["noised"].own[0] * ratio**2)
+
+
+def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path) -> None:
+    plain = paraaegis(noised=None)
+    mine = site(plain, tmp_path)
+    text = agreement(mine.recipe, mine.composition, mine.layout, mine.client(), 2)
+    for part in (
+        f"Recipe toy ({mine.recipe.digest[:12]}): 2 rounds, 4 clients.",
+        "each round, to the server: the zone encrypted of the update, behind std.bfv; the server sees ciphertexts; the "
+        "clients can open sums",
+        "each round, to the server: the zone noised of the update, behind std.clip then std.gaussian; the server reads",
+        "once, to the server: its number of examples and a public key",
+        "fedplug.protect  Cuts the update into the plan's zones and protects each; what comes out is what the server",
+        "paraaegis.vote.",
+        "toward the aggregator: ",
+        "And if rounds are repeated as often as --repeats 2 allows:",
+        "Never covered: hyper-parameter search",
+    ):
+        assert part in text, part
+    assert "retained" not in text
+    assert "fedplug.open " not in text
+
+
+def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:
+    for answer, to in (("server", "for the server"), ("clients", "for the clients alone, through the server")):
+        chain = [{"use": "std.bfv", "key_holder": "key_server", "answer": answer}]
+        mine = site(recipe_of("encrypted", chain, min_clients=3), tmp_path, "key_server")
+        assert mine.client() is None
+        text = agreement(mine.recipe, mine.composition, mine.layout, None, 2)
+        assert f"zone encrypted: a sum of 3 updates or more is opened, once a round, {to}" in text
+        assert "fedplug.open  Opens a sum." in text
+        assert "fedplug.train " not in text
+        assert "What leaves this site" not in text

@@ -1,0 +1,113 @@
+"""`fedplug party` as its user meets it: what it asks, what it refuses, and a program that is started for real."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import GOOD, call
+from fedplug_party import program
+from fedplug_party.state import State
+
+BFV = GOOD.replace("zone: noised", "zone: encrypted").partition("protect:")[0] + (
+    "protect: {encrypted: [{use: std.bfv, key_holder: key_server}]}\npostprocess: {encrypted: [std.bfv]}\n"
+    "aggregate: std.mean\n"
+)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    file = tmp_path / "recipe.yaml"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which party it is to be: fedplug party RECIPE --client N"),
+        (["recipe.yaml", "--client", "0"], "say which party it is to be"),
+        (["recipe.yaml", "--state", "s"], "say which party it is to be"),
+        (["recipe.yaml", "--state", "s", "--client", "0", "--key-server"], "say which party it is to be"),
+        (["recipe.yaml", "--state", "s", "--client", "4"], "recipe a has no client:4; it has client:0 to client:3"),
+        (["recipe.yaml", "--state", "s", "--key-server"], "recipe a has no key server: nothing in it says"),
+        (["recipe.yaml", "--state", "s", "--client", "0"], "nobody is there to say whether to join; read the above"),
+        (["recipe.yaml", "--state", "recipe.yaml", "--client", "0"], "recipe.yaml cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_joins(
+    arguments: list[str], message: str, recipe: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(program, "Party", None)
+    assert call(monkeypatch, "party", *arguments) == 1
+    assert message in capsys.readouterr().err
+    assert not (recipe.parent / "s/party.json").exists()
+
+
+def test_who_says_no_joins_nothing_and_who_says_yes_is_asked_by_no_flag(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "n")  # type: ignore[func-returns-value]
+    assert call(monkeypatch, "party", "recipe.yaml", "--client", "1", "--state", "s") == 1
+    assert asked == ["Join? [y/N] "]
+    out = capsys.readouterr().out
+    assert "Recipe a (" in out
+    assert out.rstrip().endswith("not joined")
+    assert not (recipe.parent / "s/party.json").exists()
+
+    monkeypatch.setattr(program, "Party", lambda *_: types.SimpleNamespace(over=True))
+    assert call(monkeypatch, "party", "recipe.yaml", "--client", "1", "--state", "s", "--yes") == 0
+    assert asked == ["Join? [y/N] "]
+    belongs = State(recipe.parent / "s").belongs
+    assert belongs is not None
+    assert (belongs.party, belongs.run) == ("client:1", "")
+
+
+def test_status_of_a_party_that_does_not_run(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "party", "--status", "s") == 1
+    assert "nobody listens at s/party.sock; start the party" in capsys.readouterr().out
+
+
+def test_a_whole_federation_from_the_command_line(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key server as a program; the clients on threads of this
+    process, since each program takes seconds to import its libraries; then `fedplug run` and its summary."""
+    recipe.write_text(BFV.replace("clients: 4", "clients: 3"))
+    command = [sys.executable, "-m", "fedplug", "party", "recipe.yaml", "--key-server", "--state", "p/key-server"]
+    outcomes: list[Any] = []
+
+    def client(number: int) -> None:
+        state = Path(f"p/client-{number}")
+        outcomes.append(program.be_party(recipe, None, f"client:{number}", state, None, "cpu", 3, True))
+
+    with subprocess.Popen([*command, "--yes"], stdout=subprocess.PIPE, text=True) as key_server:
+        try:
+            threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(3)]
+            for thread in threads:
+                thread.start()
+            assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
+            for thread in threads:
+                thread.join(10)
+            assert outcomes == [0, 0, 0]
+            assert key_server.wait(10) == 0
+        finally:
+            key_server.kill()
+    out = capsys.readouterr().out
+    assert "accuracy" in out
+    assert "round 2: answered fedplug.protect" in out
+    assert "the run is over" in out
+    (run,) = (recipe.parent / "runs").iterdir()
+    assert (run / "parties.run").is_file()

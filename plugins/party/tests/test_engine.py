@@ -1,0 +1,428 @@
+"""The engine over parties: real processes that are killed and come back, and carriers that lose, repeat and reorder."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.api import codec
+from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError
+from fedplug.engines.base import Engine, Job
+from fedplug.round.arrivals import Arrivals
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.state_files import read_file
+from fedplug.runs.result import Run
+from fedplug.runs.settings import Settings
+from fedplug_party.engine import PartyEngine
+from fedplug_party.frames import Request
+from fedplug_party.sockets import SocketEngine
+from fedplug_party.transport import SocketTransport
+from party_toys import Beside, parties
+from run_toys import TIMES, resume, rows_of, start
+from toy_components import build, recipe_of, run_protocol
+
+
+def encrypted(rounds: int = 2, clients: int = 2, **changes: Any) -> dict[str, Any]:
+    """Two clients and a key server: BFV behind a clip and reproducible noise."""
+    noise = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}
+    chain = [{"use": "std.clip", "norm": 1.0}, noise, {"use": "std.bfv", "key_holder": "key_server"}]
+    plain = recipe_of("encrypted", chain, rounds=rounds, postprocess={"encrypted": ["std.bfv"]}, min_clients=2)
+    plain["data"]["clients"] = clients
+    return plain | changes
+
+
+def plain_of(clients: int = 3, **changes: Any) -> dict[str, Any]:
+    plain = recipe_of(min_clients=2, **changes)
+    plain["data"]["clients"] = clients
+    return plain
+
+
+def vectors_in(folder: Path) -> dict[str, Any]:
+    """The global model of each client, as its last checkpoint has it: under a run folder, or under those of parties."""
+    last: dict[str, Path] = {}
+    for path in sorted(folder.glob("**/round-*/client-?.state")):
+        last[path.stem] = path
+    return {
+        name: codec.decode(read_file(path.with_name(codec.decode(read_file(path))["vector"])))
+        for name, path in last.items()
+    }
+
+
+class Checked:
+    """A protocol over parties, with a checkpoint after every round, and what a test does in between."""
+
+    def __init__(
+        self, plain: Mapping[str, Any], engine: Callable[[Job], Engine], folder: Path,
+        before_saving: Callable[[int], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self.protocol, running, self.notes = build(plain, engine)
+        assert isinstance(running, PartyEngine)
+        self.engine, self.checkpoints = running, Checkpoints(folder)
+        self.protocol.after_each_round(before_saving)
+        self.protocol.after_each_round(self.save)
+
+    def save(self, done: int) -> None:
+        self.checkpoints.write(done, self.protocol.state(), self.engine)
+
+    def set_up(self) -> None:
+        self.protocol.setup()
+        self.save(0)
+
+    def vectors(self, folder: Path) -> dict[str, Any]:
+        """The clients' final models, from what their parties write under this folder."""
+        end = folder / "end" / f"round-{self.protocol.recipe.rounds + 1:04d}"
+        end.mkdir(parents=True)
+        self.engine.save(end)
+        return vectors_in(folder)
+
+    def dropped(self) -> list[dict[int, str]]:
+        return [dict(row.clients.dropped) for row in self.protocol.rows]
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+
+def serve(folder: Path, plain: dict[str, Any], where: Path, dies: bool) -> None:
+    """A server of its own process; perhaps one that dies when it has the uploads of round 2, before it adds them up."""
+    close = Arrivals.close
+
+    def die(self: Arrivals, group: str) -> Any:
+        if dies and self.ctx.round == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return close(self, group)
+
+    Arrivals.close = die  # type: ignore[method-assign]
+    start(folder, plain, engine="parties", engine_options={"parties": str(where)})
+
+
+def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed_and_resumed(tmp_path: Path) -> None:
+    """Two clients and a key server with BFV: the same model bit for bit, the same bytes, no secret key outside the key
+    server's folder; the round that was repeated is charged, and noted by the parties."""
+    plain, where = encrypted(rounds=3), tmp_path / "parties"
+    with parties(where, plain) as there:
+        server = get_context("forkserver").Process(target=serve, args=(tmp_path / "runs", plain, where, True))
+        server.start()
+        server.join()
+        assert server.exitcode == -signal.SIGKILL
+        (run,) = (tmp_path / "runs").iterdir()
+        assert Checkpoints(run).rounds() == [0, 1]
+        assert all(process.is_alive() for process in there.processes.values())
+        resume(run, engine="parties", engine_options={"parties": str(where)})
+        for process in there.processes.values():
+            process.join(10)
+        assert [process.exitcode for process in there.processes.values()] == [0, 0, 0]
+        assert "round 2: answered fedplug.protect" in there.said("client:0")
+        assert there.said("client:0").count("a server has joined") == 2
+        assert there.said("client:0").count("round 2: answered") == 2
+
+    local = start(tmp_path / "local", plain)
+    assert rows_of(run) == rows_of(local)
+    for one, other in zip(rows_of(run, times=True), rows_of(local, times=True), strict=True):
+        assert set(TIMES) <= one.keys()
+        for way in ("up", "down"):
+            sent = [row["bytes"][way] for row in (one, other)]
+            sizes = [bytes["total"] - bytes["zones"].get("encrypted", 0) for bytes in sent]
+            assert sizes[0] == sizes[1]  # ciphertexts are compressed, and differ with every key
+    final = Run(local, Settings()).client_model(0).state_dict()
+    for number in range(2):
+        with np.load(where / f"client-{number}/model.npz") as model:
+            assert model.keys() == final.keys()
+            assert all(np.array_equal(model[name], tensor.numpy()) for name, tensor in final.items())
+    ours, theirs = vectors_in(where), vectors_in(local)
+    assert ours.keys() == theirs.keys() == {"client-0", "client-1"}
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+    (state,) = where.glob("key-server/checkpoint/round-0003/key_server.state")
+    secret = codec.decode(read_file(state))["state"]["std.bfv"]["context"]
+    pieces = [secret[i : i + 64] for i in range(512, len(secret) - 64, 997)]
+    assert len(pieces) > 20
+    holders = {
+        path.relative_to(tmp_path).parts[:2]
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.relative_to(tmp_path).parts[0] != "local"
+        and any(piece in path.read_bytes() for piece in pieces)
+    }  # fmt: skip
+    assert holders == {("parties", "key-server")}
+    assert not list(run.rglob("client-*"))
+
+
+def test_a_party_that_is_killed_comes_back_and_loses_that_round(tmp_path: Path) -> None:
+    """One between two questions of a round; the key server between two rounds; one that comes back rounds later."""
+    plain = encrypted(rounds=6, clients=3)
+    plain["score_parameters"] = [{"use": "toy.fail", "clients": [1], "rounds": [3], "how": "kill"}]
+    with parties(tmp_path / "parties", plain) as there:
+        checked = Checked(plain, there.engine, tmp_path)
+        protocol = checked.protocol
+
+        def on_round(done: int) -> None:
+            if done == 1:
+                there.kill("key_server")
+                there.start("key_server")
+                there.listening("key_server")
+            elif done == 4:
+                assert there.processes["client:1"].exitcode == -signal.SIGKILL
+            elif done == 5:
+                there.start("client:1")
+                there.listening("client:1")
+
+        protocol.after_each_round(on_round)
+        try:
+            checked.set_up()
+            protocol.run()
+            ours = checked.vectors(tmp_path)
+        finally:
+            checked.engine.close()
+        dropped = checked.dropped()
+    assert [sorted(lost) for lost in dropped] == [[], [], [], [1], [1], []]
+    assert "gave no answer" in dropped[3][1]
+    assert "nobody listens at" in dropped[4][1]
+    assert "fedplug party" in dropped[4][1]
+    assert all(np.array_equal(ours["client-0"], vector) for vector in ours.values())
+
+
+# -- carriers, and parties in this process -----------------------------------------------------------------------------
+
+
+class Unruly:
+    """Hands every request on twice and everything back in reverse, with old replies before and copies behind."""
+
+    def __init__(self, beside: Beside) -> None:
+        self.beside, self.old = beside, list[tuple[str, bytes | PartyLost]]()
+        self.dropped = 0
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        first = list(self.beside.exchange(requests, seconds))
+        assert list(self.beside.exchange(requests, seconds)) == first
+        yield from self.old
+        self.old = [*self.old[-4:], *first]
+        for answer in reversed(first):
+            yield from (answer, answer)
+
+    def close(self) -> None:
+        self.beside.close()
+
+
+def test_duplicate_late_and_reordered_requests_and_replies_change_nothing(tmp_path: Path) -> None:
+    """Two clients and a key server: the model that one process gives, from a run in which all of that happens."""
+    plain = encrypted()
+    beside = Beside(tmp_path, plain)
+    checked = Checked(plain, lambda job: PartyEngine(job, Unruly(beside)), tmp_path)
+    checked.set_up()
+    checked.protocol.run()
+    assert checked.dropped() == [{}, {}]
+    notes = [party.state.notes for party in beside.parties.values()]
+    assert [sum("answered" in line for line in each.lines) for each in notes] == [2, 2, 0]
+    ours = checked.vectors(tmp_path)
+    checked.engine.close()
+    assert beside.closed
+    assert all(party.over for party in beside.parties.values())
+    local = run_protocol(plain)
+    assert all(np.array_equal(local.vector, vector) for vector in ours.values())
+    messages = [message for message in local.wire.messages if message.size]
+    assert 0 < checked.engine.framing < 1000 * len(messages)
+
+
+def test_a_reply_that_is_lost_costs_the_client_the_round_and_nothing_is_run_twice(tmp_path: Path) -> None:
+    beside = Beside(tmp_path, plain_of(rounds=3))
+
+    class Losing:
+        lose = False
+
+        def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+            for address, answer in beside.exchange(requests, seconds):
+                lost = self.lose and address == "client:1" and beside.asked[-1].command == "deliver"
+                yield address, PartyLost("the line broke") if lost else answer
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    carrier = Losing()
+    checked = Checked(plain_of(rounds=3), lambda job: PartyEngine(job, carrier), tmp_path)
+    checked.protocol.after_each_round(lambda done: setattr(carrier, "lose", done == 1))
+    checked.set_up()
+    checked.protocol.run()
+    assert checked.dropped() == [{}, {1: "the line broke"}, {}]
+    assert beside.parties["client:1"].state.notes.repeats == 0
+    vectors = checked.vectors(tmp_path)
+    assert len(vectors) == 3
+    assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
+
+
+def test_a_party_that_was_away_when_the_others_saved_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+    """It catches up with what it has missed; the one that the server's checkpoint knows of is there long after."""
+    plain = encrypted(rounds=5, clients=3)
+    beside = Beside(tmp_path / "parties", plain)
+
+    def before_saving(done: int) -> None:
+        if done == 2:
+            beside.kill("client:1")
+
+    checked = Checked(plain, beside.engine, tmp_path, before_saving)
+    checked.protocol.after_each_round(lambda done: beside.start("client:1") if done == 3 else None)
+    checked.set_up()
+    checked.protocol.run()
+    vectors = checked.vectors(tmp_path)
+    assert [sorted(lost) for lost in checked.dropped()] == [[], [], [1], [], []]
+    assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
+    loaded = [request.checkpoint for request in beside.asked if request.command == "load"]
+    assert [name[0] for name in loaded] == ["1"]
+
+
+def test_a_folder_that_was_put_back_from_a_backup_is_refused_by_the_server_and_costs_nobody_else(
+    tmp_path: Path,
+) -> None:
+    """Its own notes are as old as the rest, so that only the server can tell. With the right folder it is back."""
+    plain = plain_of(rounds=5)
+    beside = Beside(tmp_path / "parties", plain)
+    mine, old, new = (tmp_path / name for name in ("parties/client-1", "old", "new"))
+
+    def put_back(folder: Path) -> None:
+        shutil.rmtree(mine)
+        shutil.copytree(folder, mine)
+        beside.start("client:1")
+
+    def on_round(done: int) -> None:
+        if done == 1:
+            shutil.copytree(mine, old)
+        elif done == 3:
+            beside.kill("client:1")
+            shutil.copytree(mine, new)
+            put_back(old)
+        elif done == 4:
+            beside.kill("client:1")
+            put_back(new)
+
+    checked = Checked(plain, beside.engine, tmp_path)
+    checked.protocol.after_each_round(on_round)
+    checked.set_up()
+    checked.protocol.run()
+    dropped = checked.dropped()
+    assert [sorted(lost) for lost in dropped] == [[], [], [], [1], []]
+    assert "client:1 is to go on from 3-" in dropped[3][1]
+    assert "if its folder was put back from an older copy" in dropped[3][1]
+    vectors = checked.vectors(tmp_path)
+    assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
+
+
+def test_a_key_server_that_dies_is_awaited_and_asked_again(tmp_path: Path) -> None:
+    """With the keys of its checkpoint; and if it stays away, the run stops and does not go on without it."""
+    plain = encrypted(rounds=3)
+    beside = Beside(tmp_path / "parties", plain)
+
+    class Deadly:
+        dies, back_after, died = False, 0.1, 0.0
+
+        def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+            if self.dies and "key_server" in requests and Request.read(requests["key_server"]).command == "deliver":
+                list(beside.exchange(requests, seconds))  # it opens the sum, and dies before it can answer
+                beside.kill("key_server")
+                self.dies, self.died = False, time.monotonic()
+            elif "key_server" not in beside.parties and time.monotonic() - self.died > self.back_after:
+                beside.start("key_server")
+            yield from beside.exchange(requests, seconds)
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    carrier = Deadly()
+    checked = Checked(plain, lambda job: PartyEngine(job, carrier, 1.0), tmp_path)
+    checked.set_up()
+    carrier.dies = True
+    checked.protocol.round(0)
+    assert len(beside.parties["key_server"].state.notes.lines) == 4  # begun, saved, sent back, saved
+    checked.protocol.round(1)
+    assert [row.clients.answered for row in checked.protocol.rows] == [2]
+    carrier.dies, carrier.back_after = True, 60.0
+    with pytest.raises(ClientError, match="the key server is gone: key_server is not there"):
+        checked.protocol.round(2)
+
+
+def test_a_party_with_another_recipe_is_refused_when_the_server_starts(tmp_path: Path) -> None:
+    beside = Beside(tmp_path, plain_of())
+    with pytest.raises(SetupError, match=r"client:0 refuses: it was started with recipe \w{12}"):
+        build(plain_of(rounds=3), beside.engine)
+    assert beside.closed
+
+
+def test_a_server_that_goes_back_further_than_the_parties_can_is_told(tmp_path: Path) -> None:
+    beside = Beside(tmp_path / "parties", plain_of(rounds=4))
+    checked = Checked(plain_of(rounds=4), beside.engine, tmp_path)
+    checked.checkpoints.kept = None
+    checked.set_up()
+    checked.protocol.run()
+    with pytest.raises(CheckpointError, match=r"client:0 is to go on from 1-\w+, and it keeps 3-\w+, 4-\w+; if"):
+        checked.engine.load(checked.checkpoints.path(1))
+    checked.engine.load(checked.checkpoints.path(3))
+
+
+def test_a_party_that_cannot_save_stops_the_run_with_its_reason(tmp_path: Path) -> None:
+    beside = Beside(tmp_path / "parties", plain_of(rounds=1))
+    checked = Checked(plain_of(rounds=1), beside.engine, tmp_path)
+    checked.protocol.setup()
+    (tmp_path / "parties/client-1/checkpoint").write_text("in the way")
+    with pytest.raises(SetupError, match=r"client:1 could not save its state: .*File exists"):
+        checked.save(0)
+    (tmp_path / "parties/client-1/checkpoint").unlink()
+    beside.kill("client:2")
+    with pytest.raises(SetupError, match="client:2 is not there; every party must save what was agreed before round 1"):
+        checked.save(0)
+
+
+def test_without_parties_there_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"client:0 did not join: nobody listens at .*client-0/party.sock; start the"):
+        build(plain_of(), lambda job: PartyEngine(job, SocketTransport(tmp_path), 0.1))
+    plain = encrypted()
+    beside = Beside(tmp_path, plain)
+    beside.kill("key_server")
+    with pytest.raises(SetupError, match="key_server did not join: key_server is not there"):
+        build(plain, lambda job: PartyEngine(job, beside, 0.1))
+    with pytest.raises(SetupError, match="needs to know where the parties are: --parties DIR"):
+        build(plain, SocketEngine)
+
+
+@pytest.mark.slow
+def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_path: Path) -> None:
+    """Stopped in the middle of a round, it is left out; asked briefly whether it is back; and then is in again."""
+    plain = plain_of(rounds=5)
+    with parties(tmp_path / "parties", plain) as there:
+        client = there.processes["client:1"]
+
+        def on_round(done: int) -> None:
+            if done in (1, 3):
+                os.kill(client.pid, signal.SIGSTOP if done == 1 else signal.SIGCONT)
+
+        engine = functools.partial(PartyEngine, transport=SocketTransport(there.folder), patience=8.0)
+        checked = Checked(plain, lambda job: engine(dataclasses.replace(job, timeout=6)), tmp_path)
+        checked.protocol.after_each_round(on_round)
+        try:
+            checked.set_up()
+            checked.protocol.run()
+            vectors = checked.vectors(tmp_path)
+        finally:
+            checked.engine.close()
+        dropped = checked.dropped()
+    assert [sorted(lost) for lost in dropped] == [[], [1], [1], [], []]
+    assert "silent for longer than 6 seconds" in dropped[1][1]
+    assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
+
+
+def test_a_run_on_another_engine_cannot_be_resumed_with_parties(tmp_path: Path) -> None:
+    """Their state is in its own folder there; the message names the file that a run with parties would have."""
+    plain = plain_of(rounds=1)
+    beside = Beside(tmp_path / "parties", plain)
+    run = start(tmp_path / "runs", plain)
+    checked = Checked(plain, beside.engine, tmp_path)
+    with pytest.raises(CheckpointError, match=r"parties.state is missing from the checkpoint"):
+        checked.engine.load(run / "checkpoint/round-0001")
+    with pytest.raises(SetupError, match=r"elsewhere is no folder of a round, such as round-0007"):
+        checked.engine.save(tmp_path / "elsewhere")

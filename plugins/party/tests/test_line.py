@@ -1,0 +1,121 @@
+"""The line to a party: who may call, what is refused, and what a caller is told of a party that does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from fedplug.api.errors import PartyLost, SetupError
+from fedplug_party import line
+from fedplug_party.line import KEY, MOST_BYTES, SOCKET, Listening, ask
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a party that says everything backwards."""
+    listening = Listening(tmp_path, lambda request: request[::-1])
+    yield tmp_path
+    listening.close()
+
+
+def test_a_request_has_a_reply_and_nobody_else_can_reach_the_socket_or_read_the_key(echo: Path) -> None:
+    large = os.urandom(3 << 20)
+    assert ask(echo, b"abc", 5) == b"cba"
+    assert ask(echo, large, 5) == large[::-1]
+    assert ask(echo, b"", float("inf")) == b""
+    for name in (SOCKET, KEY):
+        assert stat.S_IMODE((echo / name).stat().st_mode) == 0o600
+
+
+def test_who_has_another_key_is_refused_and_nothing_is_answered(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    listening = Listening(tmp_path, lambda request: heard.append(request) or b"")  # type: ignore[func-returns-value]
+    (tmp_path / KEY).write_bytes(b"0" * 64)
+    try:
+        with pytest.raises(PartyLost, match="has another key than"):
+            ask(tmp_path, b"open", 5)
+    finally:
+        listening.close()
+    assert heard == []
+
+
+def test_who_listens_in_the_place_of_a_party_learns_nothing(tmp_path: Path) -> None:
+    """Someone who does not know the key gets no request to read: the caller asks for proof as well."""
+    (tmp_path / KEY).write_bytes(b"1" * 64)
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / SOCKET))
+        other.listen()
+
+        def impostor() -> None:
+            """Takes any proof for good, and cannot give one."""
+            with contextlib.closing(Connection(other.accept()[0].detach())) as pipe, contextlib.suppress(EOFError):
+                pipe.send_bytes(b"#CHALLENGE#" + bytes(20))
+                heard.append(pipe.recv_bytes())
+                pipe.send_bytes(b"#WELCOME#")
+                heard.append(pipe.recv_bytes())
+                pipe.send_bytes(bytes(16))
+                while True:
+                    heard.append(pipe.recv_bytes())
+
+        thread = threading.Thread(target=impostor)
+        thread.start()
+        with pytest.raises(PartyLost, match="has another key than"):
+            ask(tmp_path, b"private", 5)
+        thread.join()
+    assert len(heard) == 3  # a proof, a challenge, and that the answer was wrong
+    assert b"private" not in heard
+
+
+def test_a_request_that_is_too_large_is_refused_by_its_size_before_any_of_it_is_read(
+    echo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST_BYTES == 1 << 30
+    monkeypatch.setattr(line, "MOST_BYTES", 1000)
+    assert len(ask(echo, bytes(1000), 5)) == 1000
+    with pytest.raises(PartyLost, match="a request of 1,001 bytes was refused; a party reads 1,000 at most"):
+        ask(echo, bytes(1001), 5)
+
+
+def test_a_party_that_is_not_there_or_silent_is_lost(tmp_path: Path) -> None:
+    with pytest.raises(PartyLost, match=r"nobody listens at .*party.sock; start the party: fedplug party"):
+        ask(tmp_path, b"", 5)
+    listening = Listening(tmp_path, lambda request: time.sleep(0.8) or b"late")  # type: ignore[func-returns-value]
+    before = time.monotonic()
+    with pytest.raises(PartyLost, match=r"silent for longer than 0.3 seconds"):
+        ask(tmp_path, b"", 0.3)
+    assert time.monotonic() - before < 1.5
+    listening.close()
+    with pytest.raises(PartyLost, match="nobody listens"):
+        ask(tmp_path, b"", 5)
+
+
+def test_whoever_calls_and_says_nothing_keeps_nobody_else_waiting(echo: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as babbling:
+        silent.connect(str(echo / SOCKET))
+        babbling.connect(str(echo / SOCKET))
+        babbling.sendall(b"\0\0\0\5hello" * 100)
+        assert ask(echo, b"abc", 5) == b"cba"
+
+
+def test_a_folder_too_deep_for_a_socket_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    with pytest.raises(SetupError, match="longer than the 107 bytes that a socket's path may have; choose a shorter"):
+        Listening(deep, lambda request: request)
+
+
+def test_the_socket_of_a_program_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / SOCKET))
+    listening = Listening(tmp_path, lambda request: request)
+    assert ask(tmp_path, b"again", 5) == b"again"
+    listening.close()

@@ -1,0 +1,222 @@
+"""What one party obeys and what it refuses, whoever sends; in this process, since no other is needed to show it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.wire.calls import Call, read_reply, request
+from fedplug_party.frames import Reply
+from fedplug_party.party import Party
+from party_toys import Beside
+from toy_components import build, recipe_of
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path)
+
+
+class Server:
+    """A server that says to one client what a test wants it to say, after the set-up."""
+
+    def __init__(self, folder: Path, repeats: int = 1, **changes: Any) -> None:
+        plain = recipe_of(rounds=3, **changes)
+        plain["data"]["clients"] = plain["min_clients"] = 1
+        self.beside = Beside(folder, plain, repeats)
+        self.protocol, self.engine, _ = build(plain, self.beside.engine)
+        self.protocol.setup()
+        self.number = 100
+        self.last = self.beside.asked[-1]
+
+    @property
+    def party(self) -> Party:
+        return self.beside.parties["client:0"]
+
+    def say(self, **changes: Any) -> Reply:
+        """Sends a request like the last one of the engine, with changes, and gives the reply."""
+        self.number += 1
+        changed = dataclasses.replace(self.last, **{"number": self.number, "message": b"", **changes})
+        return Reply.read(self.party.answer(changed.to_bytes()))
+
+    def message(self, round: int = 0) -> bytes:
+        """The whole of a round as one message: train, upload."""
+        steps, digest = self.protocol.steps, self.protocol.recipe.digest
+        calls = [Call.of(method, (), "client", round) for method in (steps.train, steps.protect)]
+        zone: Any = self.protocol.composition.components["std.single_zone"]
+        data, _ = request(digest, [calls[0], Call.of(zone.adopt, (), "client", round), calls[1]])
+        assert isinstance(data, bytes)
+        return data
+
+    def deliver(self, round: int = 0, **changes: Any) -> Reply:
+        return self.say(command="deliver", message=self.message(round), **changes)
+
+
+def test_a_round_is_answered_and_noted_and_the_same_request_gives_the_same_bytes(server: Server) -> None:
+    """A carrier that hands a request on twice gets no second upload, whose noise would be another."""
+    first = server.deliver()
+    assert first.outcome == "done"
+    (upload,) = read_reply(first.message)[0].value["blocks"].values()
+    assert upload.zone == "clear"
+    assert [line["answered"] for line in server.party.state.notes.lines if "answered" in line] == ["fedplug.protect"]
+    again = server.say(command="deliver", message=server.message(), number=server.number)
+    server.number -= 1
+    assert again == first
+    assert len([line for line in server.party.state.notes.lines if "answered" in line]) == 1
+
+
+def test_a_request_that_comes_late_is_not_run(server: Server) -> None:
+    assert server.deliver().outcome == "done"
+    late = server.say(command="deliver", message=server.message(1), number=server.number - 1)
+    assert (late.outcome, late.message) == ("refused", b"")
+    assert "came after request" in late.reason
+    assert server.say(command="join", incarnation="", number=5).outcome == "refused"
+    assert server.deliver(1).outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"digest": "f" * 64},
+            "it was started with recipe .{12}, and the server's is f{12}; start all parties",
+        ),
+        ({"address": "client:1"}, "this is client:0, and the request is for client:1"),
+        ({"session": "new", "command": "join", "run": "other"}, "holds the state of run .*, and this is run other"),
+    ],
+)
+def test_who_means_another_recipe_party_or_run_is_refused(changes: dict[str, Any], reason: str, server: Server) -> None:
+    assert server.deliver().outcome == "done"
+    reply = server.say(**{"command": "deliver", "message": server.message(1), **changes})
+    assert (reply.outcome, reply.message) == ("refused", b"")
+    assert re.search(reason, reply.reason)
+    assert server.deliver(1).outcome == "done"
+
+
+def test_a_run_that_failed_before_its_first_round_binds_nobody(server: Server) -> None:
+    """A server whose set-up fails throws its run folder away, and begins another run."""
+    changes = {"session": "new", "run": "other"}
+    assert server.say(command="join", **changes).outcome == "done"
+    assert server.say(command="begin", **changes).outcome == "done"
+    assert server.deliver(**changes).outcome == "done"
+
+
+def test_a_message_under_another_digest_inside_a_request_under_the_right_one_is_refused(server: Server) -> None:
+    calls = [Call.of(server.protocol.steps.train, (), "client", 0)]
+    data, _ = request("f" * 64, calls)
+    assert isinstance(data, bytes)
+    answer = read_reply(server.say(command="deliver", message=data).message)[0]
+    assert answer.error is not None
+    assert "refused a message made under recipe ffffffffffff" in answer.error.message
+
+
+def test_bytes_that_are_no_request_are_refused(server: Server) -> None:
+    for data in (b"", b"\0" * 40, Reply("", 0, "").to_bytes(), server.last.to_bytes()[:-1]):
+        reply = Reply.read(server.party.answer(data))
+        assert (reply.outcome, reply.session) == ("refused", "")
+        assert "this is no request" in reply.reason
+    assert server.say(command="deliver", message=b"nonsense").outcome == "refused"
+    assert server.say(command="load", checkpoint="../../etc").outcome == "refused"
+    assert server.say(command="save", checkpoint="no name").outcome == "refused"
+    assert (
+        server.say(command="load", checkpoint="7-unknown").reason == "there is no checkpoint 7-unknown; there is: none"
+    )
+
+
+def test_a_party_that_was_started_again_runs_nothing_until_it_is_told_where_it_is(server: Server) -> None:
+    assert server.say(command="save", checkpoint="0-aa").outcome == "done"
+    server.beside.start("client:0")
+    for command in ("deliver", "save", "load", "begin"):
+        reply = server.say(command=command, message=server.message(), checkpoint="0-aa")
+        assert (reply.outcome, reply.message) == ("restarted", b"")
+    joined = server.say(command="join", incarnation="")
+    assert joined.kept == ["0-aa"]
+    assert joined.incarnation != server.last.incarnation
+    server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
+    assert server.deliver().outcome == "restarted"
+    assert server.say(command="load", checkpoint="0-aa").outcome == "done"
+    assert server.deliver().outcome == "done"
+
+
+def test_when_another_server_process_has_joined_the_one_before_is_refused(server: Server) -> None:
+    """Also when its requests arrive after those of the new one."""
+    assert server.say(command="save", checkpoint="0-aa").outcome == "done"
+    assert server.say(command="join", session="second", incarnation="").outcome == "done"
+    reply = server.deliver()
+    assert reply.outcome == "refused"
+    assert "that another one has followed" in reply.reason
+    assert server.say(command="join", incarnation="").outcome == "refused"
+    assert server.deliver(session="second").outcome == "restarted"  # it has not said where the run is
+    assert server.say(command="load", session="second", checkpoint="0-aa").outcome == "done"
+    assert server.deliver(session="second").outcome == "done"
+
+
+def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -> None:
+    """A server that was killed has a round run again; one that asks without end gets no more uploads to average."""
+    assert server.say(command="save", checkpoint="0-aa").outcome == "done"
+    assert server.deliver().outcome == "done"
+    uploads = []
+    for _ in range(3):
+        assert server.say(command="load", checkpoint="0-aa").outcome == "done"
+        uploads.append(server.deliver())
+    assert [reply.outcome for reply in uploads] == ["done", "refused", "refused"]
+    assert "it has answered in round 1 before, and its site allows 1 repeats" in uploads[1].reason
+    assert server.say(command="begin").outcome == "done"
+    assert server.deliver().outcome == "refused"
+    server.beside.start("client:0")  # forgets nothing
+    joined = server.say(command="join", incarnation="")
+    server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
+    assert server.say(command="begin").outcome == "done"
+    assert server.deliver().outcome == "refused"
+    server.beside.repeats = 2  # its owner allows one more
+    server.beside.start("client:0")
+    joined = server.say(command="join", incarnation="")
+    server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
+    assert server.say(command="begin").outcome == "done"
+    assert server.deliver().outcome == "done"
+
+
+@pytest.mark.parametrize(("round", "times"), [(0, 1), (1, 0)])
+def test_a_ballot_is_given_as_often_as_the_ledger_enters_it(round: int, times: int, tmp_path: Path) -> None:
+    """Once in the round for which its noise is stated, and in no other: its noise could be averaged away."""
+    server = Server(tmp_path, groups="toy.halves")
+    groups: Any = server.protocol.composition.components["toy.halves"]
+    data, _ = request(server.protocol.recipe.digest, [Call.of(groups.parity, (), "client", round)])
+    assert isinstance(data, bytes)
+    replies = [server.say(command="deliver", message=data) for _ in range(2)]
+    assert [reply.outcome for reply in replies] == ["done"] * times + ["refused"] * (2 - times)
+    assert f"toy.halves.parity may be asked {times} times in round {round + 1}" in replies[-1].reason
+
+
+def test_what_gives_nothing_away_is_not_noted(server: Server) -> None:
+    """A question that fails, and one to a party that must catch up first."""
+    steps, digest = server.protocol.steps, server.protocol.recipe.digest
+    calls = [Call.of(steps.protect, (), "client", 0)]
+    for known in (0, 99):
+        data, _ = request(digest, calls, known)
+        assert isinstance(data, bytes)
+        assert server.say(command="deliver", message=data).outcome == "done"
+    assert not [line for line in server.party.state.notes.lines if "answered" in line]
+
+
+def test_a_party_says_what_it_is_at(server: Server) -> None:
+    assert server.deliver().outcome == "done"
+    said = server.party.status()
+    assert (said["party"], said["server"], said["repeats"]) == ("client:0", "joined", "0 of 1")
+    assert said["last answer"].startswith("fedplug.protect of round 1")
+    assert server.say(command="leave").outcome == "done"
+    assert not server.party.over
+    assert server.party.status()["server"] == "not there"
+
+
+def test_the_run_is_over_when_the_server_leaves_after_the_last_question(server: Server) -> None:
+    data, _ = request(server.protocol.recipe.digest, [Call.of(server.protocol.steps.fingerprint, (), "client", 3)])
+    assert isinstance(data, bytes)
+    reply = read_reply(server.say(command="deliver", message=data).message)[0]
+    assert isinstance(reply.value, bytes)
+    assert server.say(command="leave").outcome == "done"
+    assert server.party.over
+    assert not [line for line in server.party.state.notes.lines if "answered" in line]

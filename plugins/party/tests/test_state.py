@@ -1,0 +1,204 @@
+"""The folder of a party: its checkpoints, its notes, and what it refuses to go on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.round.state_files import write_file
+from fedplug_party.notes import Notes
+from fedplug_party.state import Belongs, State
+
+
+def write(folder: Path) -> None:
+    """What a host writes."""
+    write_file(folder / "client-0.state", b"its state")
+
+
+def fail(folder: Path) -> None:
+    write(folder)
+    raise OSError("no room")
+
+
+def reopened(state: State) -> State:
+    """As its program finds it when it is started again."""
+    state.close()
+    return State(state.folder)
+
+
+def test_the_last_two_checkpoints_are_kept_and_the_one_that_the_server_needs(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    for name in ("0-aa", "1-bb", "2-cc", "3-dd"):
+        state.save(name, write, needed="1-bb")
+    assert state.kept() == ["1-bb", "2-cc", "3-dd"]
+    assert (state.path("3-dd") / "client-0.state").is_file()
+    state.save("4-ee", write, needed="3-dd")
+    assert reopened(state).kept() == ["3-dd", "4-ee"]
+    for path in tmp_path.rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
+def test_a_checkpoint_that_fails_half_way_leaves_the_one_before(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.save("1-aa", write, "")
+    with pytest.raises(OSError, match="no room"):
+        state.save("2-bb", fail, "")
+    assert state.kept() == ["1-aa"]
+    state = reopened(state)
+    state.save("2-cc", write, "")
+    assert state.kept() == ["1-aa", "2-cc"]
+
+
+def test_going_back_forgets_what_came_after(tmp_path: Path) -> None:
+    """Of a round that was run again there are two courses; only one of them went on."""
+    state = State(tmp_path)
+    for name in ("1-aa", "2-bb"):
+        state.save(name, write, "")
+    state.go_back("1-aa")
+    assert state.kept() == ["1-aa"]
+    with pytest.raises(CheckpointError, match="no checkpoint 2-bb; there is: 1-aa"):
+        state.path("2-bb")
+    state.save("2-cc", write, "")
+    assert reopened(state).kept() == ["1-aa", "2-cc"]
+    state.go_back("")
+    assert reopened(state).kept() == []
+
+
+def test_two_programs_cannot_use_one_folder(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    with pytest.raises(SetupError, match="another program uses"):
+        State(tmp_path)
+    reopened(state)
+
+
+def _older_checkpoints(state: Path, old: Path) -> None:
+    shutil.rmtree(state / "checkpoint")
+    shutil.copytree(old / "checkpoint", state / "checkpoint")
+
+
+def _no_checkpoints(state: Path, old: Path) -> None:
+    shutil.rmtree(state / "checkpoint")
+
+
+def _older_notes(state: Path, old: Path) -> None:
+    shutil.copy(old / "uploads.jsonl", state / "uploads.jsonl")
+
+
+def _no_notes(state: Path, old: Path) -> None:
+    (state / "uploads.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    ("restore", "message"),
+    [
+        (_older_checkpoints, r"is older than .*uploads.jsonl: that knows of checkpoint 4-ee, and there is: 1-bb, 2-cc"),
+        (_no_checkpoints, r"knows of checkpoint 4-ee, and there is: none; put the folder back as it was"),
+        (_older_notes, r"uploads.jsonl has 4 lines, and checkpoint 3-dd knows of 5; put the folder back"),
+        (_no_notes, r"uploads.jsonl has 0 lines, and checkpoint 3-dd knows of 5"),
+    ],
+)
+def test_a_folder_of_which_a_part_is_older_is_refused(
+    restore: Callable[[Path, Path], None], message: str, tmp_path: Path
+) -> None:
+    state, old = State(tmp_path / "state"), tmp_path / "old"
+    for name in ("0-aa", "1-bb", "2-cc"):
+        state.save(name, write, "")
+    state.notes.answered(2, "fedplug.protect", 10)
+    shutil.copytree(state.folder, old)
+    state.notes.answered(3, "fedplug.protect", 10)
+    for name in ("3-dd", "4-ee"):
+        state.save(name, write, "")
+    state.close()
+    restore(state.folder, old)
+    with pytest.raises(CheckpointError, match=message):
+        State(state.folder)
+
+
+def test_a_kill_between_a_checkpoint_and_its_note_loses_nothing(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.save("1-aa", write, "")
+    state.save("2-bb", write, "")
+    state.close()
+    lines = (tmp_path / "uploads.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "uploads.jsonl").write_text("".join(lines[:-1]))
+    assert State(tmp_path).kept() == ["1-aa", "2-bb"]
+
+
+MINE = Belongs("client:0", "a" * 64, "d" * 64)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Belongs("client:1", "a" * 64, "d" * 64), "holds the state of client:0, not of client:1; name a folder of its"),
+        (Belongs("client:0", "b" * 64, "d" * 64), "belongs to recipe aaaaaaaaaaaa, and this one is bbbbbbbbbbbb; undo"),
+        (Belongs("client:0", "a" * 64, "e" * 64), "the data of client:0 are not those with which .* began; put them"),
+    ],
+)
+def test_a_folder_belongs_to_one_party_of_one_recipe_with_its_data(
+    other: Belongs, message: str, tmp_path: Path
+) -> None:
+    state = State(tmp_path)
+    state.require(MINE)
+    state.claim(MINE)
+    state = reopened(state)
+    state.require(MINE)
+    with pytest.raises(SetupError, match=message):
+        state.require(other)
+    state.claim(other)  # which is not what it is for
+    assert state.belongs == MINE
+
+
+def test_a_folder_holds_the_state_of_one_run(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.claim(MINE)
+    state.require_run("any")
+    state.bind("first")
+    state = reopened(state)
+    state.bind("second")  # which is not what it is for
+    state.require_run("first")
+    with pytest.raises(SetupError, match="holds the state of run first, and this is run second; what it has sent"):
+        state.require_run("second")
+    state.require(MINE)
+
+
+def test_notes_count_the_rounds_that_were_answered_in_more_than_one_attempt(tmp_path: Path) -> None:
+    file = tmp_path / "uploads.jsonl"
+    notes = Notes(file)
+    notes.sent_back("")
+    notes.answered(0, "toy.ballot", 5)
+    notes.answered(0, "fedplug.protect", 5)  # the same attempt
+    notes.saved("1-aa")
+    notes.answered(1, "fedplug.protect", 5)
+    assert notes.repeats == 0
+    notes.sent_back("1-aa")
+    assert not notes.would_repeat(2)
+    assert notes.would_repeat(1)
+    notes.answered(1, "fedplug.protect", 5)
+    assert notes.repeats == 1
+    again = Notes(file)
+    assert (again.repeats, again.current, again.would_repeat(1)) == (1, "1-aa", False)
+    again.sent_back("")
+    again.answered(0, "toy.ballot", 5)
+    assert Notes(file).repeats == 2
+    assert [json.loads(line).get("answered") for line in file.read_text().splitlines()].count("fedplug.protect") == 3
+
+
+def test_notes_that_were_cut_off_go_on_and_those_that_were_changed_do_not(tmp_path: Path) -> None:
+    file = tmp_path / "uploads.jsonl"
+    notes = Notes(file)
+    notes.answered(0, "fedplug.protect", 5)
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"answered": "fedpl')
+    assert len(Notes(file).lines) == 1
+    assert file.read_bytes() == whole
+    for damage in (b"[]\n", b"{}\n", b'{"answered": "x", "round": "1"}\n', b"nothing\n"):
+        file.write_bytes(whole + damage)
+        with pytest.raises(CheckpointError, match=r"line 2, is damaged: .* put the file back as it was"):
+            Notes(file)

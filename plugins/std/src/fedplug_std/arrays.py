@@ -1,0 +1,134 @@
+"""A data set as arrays in one `.npz` file: what a site brings that has no folder of images.
+
+    numpy.savez("data.npz", train_images=..., train_labels=..., test_images=..., test_labels=...,
+                classes=["normal", "pneumonia"])
+
+Images are uint8 from 0 to 255 or float32 from 0 to 1, (n, H, W) or (n, C, H, W); labels whole numbers from 0, (n,) or
+(n, 1). For segmentation there are `train_targets` and `test_targets` beside them, (n, H, W), and `kinds`, the names of
+the labels; `train_regions` and `test_regions` mark privacy-sensitive fields, which `region_names` names.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+import numpy as np
+from fedplug import Dataset, Examples, Field
+from fedplug.api.errors import DataError
+
+from fedplug_std.datasets import _Sized
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAMES = ("classes", "kinds", "region_names")
+
+
+class Arrays(fedplug.DataSource):
+    """Arrays in one `.npz` file: images and labels for training and for testing.
+
+    It holds `train_images`, `train_labels`, `test_images`, `test_labels` and perhaps `classes`, the names of the
+    labels; for segmentation also `train_targets`, `test_targets` and `kinds`, and for marked fields `train_regions`,
+    `test_regions` and `region_names`.
+    """
+
+    class Options(_Sized):
+        """Which file, and what it does not say itself."""
+
+        file: str = Field("data.npz", description="the file, absolute or inside the data folder")
+        classes: tuple[str, ...] = Field((), description="names of the classes, where the file has no array of them")
+        mean: float = Field(
+            0.5,
+            ge=0,
+            le=1,
+            description="subtracted from inputs in [0, 1]; a public constant, not measured on the clients' data",
+        )
+        std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this; public as well")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """Which file it is; with what inputs are standardised is the recipe's word where data is at sites."""
+        return f"the arrays of {self.options.file}"
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the file.
+
+        Raises:
+            DataError: it is missing or damaged, or an array is; says which, what it is, and what it must be.
+        """
+        from dataclasses import replace
+
+        from fedplug_std import _dataset_files as files
+
+        path = files.data_folder(root, self.options.file)
+        stored = _read(path)
+        train, test = (_examples(stored, split, path) for split in ("train", "test"))
+        named, kinds, regions = (_texts(stored, name, path) for name in _NAMES)
+        classes = named or self.options.classes
+        if not classes:
+            raise DataError(
+                f"{path} has no array classes, the names of the labels in their order; add it, or write "
+                "data: {classes: [...]} in the recipe"
+            )
+        channels = train.inputs.shape[1]
+        mean, std = (self.options.mean,) * channels, (self.options.std,) * channels
+        data = files.dataset(train, test, self.options, kinds or classes, mean, std)
+        return replace(data, classes=classes, kinds=kinds, region_names=regions)
+
+
+def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            raise DataError(f"{path} holds one array without a name; write it with numpy.savez")
+        with stored:
+            return {name: np.asarray(stored[name]) for name in stored.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as .npz: {error}; write it again with numpy.savez") from error
+
+
+def _examples(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path) -> Examples:
+    inputs, labels = (_array(stored, f"{split}_{what}", path) for what in ("images", "labels"))
+    if inputs.dtype not in (np.uint8, np.float32) or inputs.ndim not in (3, 4):
+        raise DataError(
+            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, and must be uint8 or float32 of the shape "
+            "(n, H, W) or (n, C, H, W)"
+        )
+    if labels.dtype.kind not in "iu" or labels.shape not in ((len(inputs),), (len(inputs), 1)):
+        raise DataError(
+            f"{path}: {split}_labels is {labels.dtype} {labels.shape}, and must be a whole number for each of "
+            f"{len(inputs)} images"
+        )
+    inputs = inputs[:, None] if inputs.ndim == 3 else inputs
+    of_pixels = (_of_pixels(stored, f"{split}_{what}", inputs, path) for what in ("targets", "regions"))
+    return Examples(inputs, labels.reshape(-1).astype(np.int64), *of_pixels)
+
+
+def _of_pixels(
+    stored: dict[str, np.ndarray[Any, Any]], name: str, inputs: np.ndarray[Any, Any], path: Path
+) -> np.ndarray[Any, Any] | None:
+    if name not in stored:
+        return None
+    found, shape = stored[name], (len(inputs), *inputs.shape[2:])
+    if found.dtype != np.uint8 or found.shape != shape:
+        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, and must be uint8 {shape}, one for each pixel")
+    return found
+
+
+def _array(stored: dict[str, np.ndarray[Any, Any]], name: str, path: Path) -> np.ndarray[Any, Any]:
+    if name not in stored:
+        raise DataError(f"{path} has no array {name}; it has {', '.join(sorted(stored)) or 'none'}")
+    return stored[name]
+
+
+def _texts(stored: dict[str, np.ndarray[Any, Any]], name: str, path: Path) -> tuple[str, ...]:
+    found = stored.get(name, np.empty(0, str))
+    if found.dtype.kind != "U" or found.ndim != 1:
+        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, and must be a list of names")
+    return tuple(map(str, found))
