@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,12 @@ def test_the_address_of_a_ray_client_is_refused() -> None:
         Cluster("ray://h:1", 1)
 
 
+def test_an_address_at_which_nobody_answers_is_refused_at_once() -> None:
+    with pytest.raises(SetupError, match=r"no Ray can be used at 127.0.0.1:1: .*refused; .* ray start --head"):
+        Cluster("127.0.0.1:1", 1)
+    assert not ray.is_initialized()
+
+
 def test_a_run_folder_that_is_another_one_is_refused(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(SetupError, match=f"does not see the run folder {re.escape(str(tmp_path))}.*--output"):
@@ -108,12 +115,14 @@ def test_workers_are_as_many_as_there_is_room_for(
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     """A head with one CPU, to which tests add nodes."""
-    found = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
+    folder = tempfile.mkdtemp(prefix="nodes-", dir="/tmp")  # sockets lie there, whose paths must be short
+    found = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder})
     try:
         yield found
     finally:
         ray.shutdown()
         found.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def joined(nodes: Nodes, **options: Any) -> Any:

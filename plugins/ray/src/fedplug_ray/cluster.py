@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -22,6 +23,9 @@ from fedplug.engines.base import Job
 STORE = 256 * 2**20
 """Bytes of the object store of a Ray that is started for a run. It holds messages under way; what does not fit goes
 through files."""
+
+_ANSWER = 10.0
+"""Seconds in which the Ray at an address answers."""
 
 
 class Cluster:
@@ -78,7 +82,7 @@ class Cluster:
     def _connect(self, address: str | None, cpus: float) -> None:
         try:
             if address:
-                _init(address=address)
+                _init(address=_reachable(address))
             else:
                 # A folder of its own: logs, and messages that did not fit, are nobody else's and do not stay. Ray puts
                 # sockets there, whose paths may have about a hundred characters.
@@ -141,6 +145,20 @@ def _prepare(alone: bool) -> None:
         # Whoever has the token of a Ray can run code in it, and the one that Ray makes lies in a file that all users of
         # the machine can read. Once Ray is imported it would miss another one.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def _reachable(address: str) -> str:
+    """The host and port behind an address, at which somebody answers; Ray itself would try for ever.
+
+    Raises:
+        OSError: nobody does.
+    """
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+
+    found: str = canonicalize_bootstrap_address_or_die(address)
+    host, _, port = found.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+    return found
 
 
 def _init(**keywords: Any) -> None:
