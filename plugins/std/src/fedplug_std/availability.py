@@ -20,7 +20,6 @@ from pydantic import Field, model_validator
 if TYPE_CHECKING:
     from fedplug import KeyPath
     from fedplug.round.protocol import Protocol
-    from fedplug.wire.post_office import PostOffice, Transport
 
 HEAD = ["round", "client"]
 
@@ -106,7 +105,7 @@ class AvailabilitySection(Section):
     def attach(self, protocol: Protocol) -> None:
         """Messages to a client that is away do not arrive."""
         away = Away(self.options, protocol.recipe.seed)
-        protocol.office.transport = Reached(protocol.office, protocol.office.transport, away)
+        protocol.office.transport = Reached(protocol, away)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -138,15 +137,14 @@ class Reached:
     """An engine, of which those who are away are out of reach.
 
     Args:
-        office: knows the round and its phase.
-        transport: the engine.
+        protocol: knows the round and its phase, and hands its messages to the engine.
         away: who is.
     """
 
-    def __init__(self, office: PostOffice, transport: Transport, away: Away) -> None:
-        self._office, self._transport, self._away = office, transport, away
-        self._clients = {client_address(client_id): client_id for client_id in office.client_ids}
-        self.in_process = transport.in_process
+    def __init__(self, protocol: Protocol, away: Away) -> None:
+        self._office, self._transport, self._away = protocol.office, protocol.office.transport, away
+        self._clients = {client_address(client_id): client_id for client_id in protocol.client_ids}
+        self.in_process = self._transport.in_process
 
     def exchange(self, messages: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Hands on what can be delivered; the others count as lost in this round."""
