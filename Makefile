@@ -45,8 +45,8 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
 	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
 		-e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
-	@# On all cores, where pip compiles on one.
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib
+	@# On all cores, where pip compiles on one, and ignores likewise what is no Python 3.
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
 clean:
