@@ -216,7 +216,7 @@ class Forgets(fedplug.Negotiation):
     (KeepsState, "keeps calls on itself"),
     (BreaksBound, "states an L2 norm of at most 1, and gave values of norm 2"),
     (OtherScale, r"states noise of standard deviation 1, and adds 0\.[78]"),
-    (SameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00, where chance explains 0\.1"),
+    (SameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00, where chance explains 0\.0"),
     (PartlySameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+0\.1"),
     (SameCentralNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00"),
     (SaysPublic, "its scores are said to be public, and change with the clients' data"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedplug.privacy.spent import ZoneCost
 
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
-SEERS: dict[Party, str] = {
+SEERS: dict[str, str] = {
     "aggregator": "the aggregator",
     "key_holder": "whoever holds the key",
     "client": "every client",

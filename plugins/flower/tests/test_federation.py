@@ -54,15 +54,21 @@ def recipe_of(rounds: int, **changes: Any) -> Recipe:
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """What a process may write to, of all its memory."""
+    """What a process may write to, of all its memory, in pieces that overlap."""
     maps = Path(f"/proc/{pid}/maps").read_text()
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+    handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+    try:
         for begin, end in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) rw", maps, re.MULTILINE):
-            try:
-                memory.seek(int(begin, 16))
-                yield memory.read(int(end, 16) - int(begin, 16))
-            except (OSError, ValueError, OverflowError):  # of the kernel's own, or gone meanwhile
-                continue
+            at, until, last = int(begin, 16), int(end, 16), b""
+            while at < until:
+                try:
+                    part = os.pread(handle, min(1 << 22, until - at), at)
+                except (OSError, OverflowError):  # of the kernel's own, or gone meanwhile
+                    part = b""
+                yield last + part
+                last, at = part[-64:], at + (len(part) or 4096)
+    finally:
+        os.close(handle)
 
 
 def holds(pid: int, pieces: list[bytes]) -> bool:

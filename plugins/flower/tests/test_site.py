@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import math
 import os
 import runpy
 import stat
 import subprocess
+import threading
 import time
 import tomllib
 from collections.abc import Iterator
@@ -100,6 +102,23 @@ def test_the_relay_program_needs_the_secret_of_its_node(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(SetupError, match="must not be empty"):
         work("127.0.0.1:1", tmp_path / "empty", tmp_path)
+
+
+def test_a_node_that_gives_out_no_tasks_is_named(tmp_path: Path) -> None:
+    class Refuses(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    (tmp_path / "secret").write_bytes(b"secret")
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(SetupError, match=r"gives out no tasks \(HTTP 401\).*--isolation process"):
+            work(f"127.0.0.1:{server.server_port}", tmp_path / "secret", tmp_path)
+        server.shutdown()
 
 
 def test_an_app_folder_is_what_flower_wants(tmp_path: Path) -> None:

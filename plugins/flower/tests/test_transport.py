@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed; make test installs it")
 
+import httpx
 from fedplug.api.errors import CheckpointError, MessageError, PartyLost, SetupError
 from fedplug_flower import letters, transport
 from fedplug_flower.nodes import NODES, Nodes
@@ -151,6 +152,19 @@ def test_a_message_that_the_superlink_does_not_take_is_lost_at_once() -> None:
     ((address, lost),) = line.exchange({"client:0": b"x"}, 60.0)
     assert address == "client:0"
     assert "did not take the message" in str(lost)
+
+
+def test_a_superlink_that_is_gone_ends_the_run_with_a_sentence() -> None:
+    line = carrier()
+
+    def gone(_: Any) -> Any:
+        raise httpx.ConnectError("connection refused")
+
+    for part in ("push_messages", "pull_messages"):
+        setattr(line._grid, part, gone)
+        with pytest.raises(SetupError, match=r"does not do what it should \(connection refused\)"):
+            list(line.exchange({"client:0": b"x"}, 5.0))
+        line = carrier()
 
 
 @pytest.mark.parametrize(

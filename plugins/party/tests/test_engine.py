@@ -29,7 +29,7 @@ from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
 from party_toys import Beside, parties
 from run_toys import TIMES, resume, rows_of, start
-from toy_components import build, recipe_of, run_protocol
+from toy_components import UNANIMOUS, build, paraaegis, recipe_of, run_protocol
 
 
 def encrypted(rounds: int = 2, clients: int = 2, **changes: Any) -> dict[str, Any]:
@@ -426,3 +426,70 @@ def test_a_run_on_another_engine_cannot_be_resumed_with_parties(tmp_path: Path) 
         checked.engine.load(run / "checkpoint/round-0001")
     with pytest.raises(SetupError, match=r"elsewhere is no folder of a round, such as round-0007"):
         checked.engine.save(tmp_path / "elsewhere")
+
+
+class Mortal:
+    """Kills one party when it is asked for the n-th time after the set-up, before or after it has done what it was
+    asked; it is back when it is asked next."""
+
+    def __init__(self, beside: Beside, address: str, nth: int, after: bool) -> None:
+        self.beside, self.address, self.left, self.after = beside, address, nth, after
+        self.counts, self.command = False, ""
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        if self.address in requests and self.address not in self.beside.parties:
+            self.beside.start(self.address)
+        self.left -= self.counts and self.address in requests
+        if not self.command and self.left < 0:
+            self.command = Request.read(requests[self.address]).command
+            if self.after:
+                list(self.beside.exchange({self.address: requests[self.address]}, seconds))
+            self.beside.kill(self.address)
+        yield from self.beside.exchange(requests, seconds)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("address", ["client:1", "key_server"])
+def test_a_kill_at_any_moment_costs_a_round_at_most(address: str, after: bool, tmp_path: Path) -> None:
+    """Whatever it was doing: a ballot, an upload, an opening, a checkpoint, the last delivery."""
+    seal = {"use": "std.bfv", "key_holder": "key_server"}
+    plain = paraaegis(rounds=3, seal=seal, score_parameters=[UNANIMOUS], min_clients=2)
+    whole = run_protocol(plain).vector
+    killed: list[str] = []
+    for nth in range(30):
+        folder = tmp_path / str(nth)
+        carrier = Mortal(Beside(folder / "parties", plain), address, nth, after)
+
+        def engine(job: Job, carrier: Mortal = carrier, folder: Path = folder) -> PartyEngine:
+            return PartyEngine(dataclasses.replace(job, run_dir=folder), carrier, 0.5)
+
+        checked = Checked(plain, engine, folder)
+        checked.set_up()
+        carrier.counts = True
+        checked.protocol.run()
+        carrier.counts = False
+        if not carrier.command:
+            break
+        killed.append(carrier.command)
+        lost = [sorted(dropped) for dropped in checked.dropped()]
+        assert sum(map(len, lost)) <= (address == "client:1"), (nth, carrier.command, lost)
+        if checked.protocol.office.dropped:  # it missed the last delivery, which a resumed run repeats
+            checked.engine.close()
+            checked = Checked(plain, engine, folder)
+            found = checked.checkpoints.read()
+            assert found is not None
+            checked.engine.load(found[2])
+            checked.protocol.restore(found[1])
+            checked.protocol.finish()
+        vectors = checked.vectors(folder)
+        assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values()), (nth, carrier.command)
+        if not any(lost):
+            assert np.array_equal(vectors["client-0"], whole)
+        notes = carrier.beside.parties["client:1"].state.notes
+        assert notes.repeats <= 1
+    assert {"deliver", "save"} == set(killed)
+    assert len(killed) >= 6

@@ -39,6 +39,8 @@ def app_of(recipe: Path) -> ServerApp:
             failure = f"interrupted; {error}"
         if failure:
             print(f"error: {failure}")
+            if "fedplug resume" in failure:  # which works outside a federation alone
+                print("here that is: flwr run APP SUPERLINK --run-config 'resume=\"THE RUN FOLDER\"'")
             raise RuntimeError(failure)  # so that Flower lists the run as failed
 
     app = ServerApp()

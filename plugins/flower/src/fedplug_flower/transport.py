@@ -6,10 +6,12 @@ that a SuperNode that comes back after the deadline does not ask its party for w
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-from fedplug.api.errors import MessageError, PartyLost
+import httpx
+from fedplug.api.errors import MessageError, PartyLost, SetupError
 from flwr.app import Message
 from flwr.serverapp import Grid
 
@@ -41,19 +43,18 @@ class FlowerTransport:
     def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
         """Sends all requests at once and yields each reply once, as they come; late ones are never asked for."""
         waiting: dict[str, str] = {}
-        try:
-            there = self._nodes.of(requests)
-        except PartyLost as error:
-            yield from ((address, error) for address in requests)
-            return
         messages = {}
+        with _superlink():
+            there = self._nodes.of(requests)
         for address, data in requests.items():
             node = there[address]
             if isinstance(node, PartyLost):
                 yield address, node
             else:
                 messages[address] = self._message(data, node, seconds)
-        for address, sent in zip(messages, self._grid.push_messages(list(messages.values())), strict=True):
+        with _superlink():
+            pushed = list(self._grid.push_messages(list(messages.values()))) if messages else []
+        for address, sent in zip(messages, pushed, strict=True):
             if sent:
                 waiting[sent] = address
             else:
@@ -61,7 +62,8 @@ class FlowerTransport:
         messages.clear()
         until, pause = time.monotonic() + min(seconds, LONGEST) + _GRACE, _LOOK
         while waiting:
-            arrived = list(self._grid.pull_messages(list(waiting)))
+            with _superlink():
+                arrived = list(self._grid.pull_messages(list(waiting)))
             for message in arrived:
                 address = waiting.pop(message.metadata.reply_to_message_id, "")
                 if address:  # else it came twice
@@ -90,3 +92,16 @@ class FlowerTransport:
             return PartyLost(f"{address}: {error}")
         self.framing += letters.size(message) - len(data)
         return data
+
+
+@contextlib.contextmanager
+def _superlink() -> Iterator[None]:
+    """Inside, the SuperLink is asked for something; Flower itself has tried again where that could help.
+
+    Raises:
+        SetupError: it refuses, or is gone.
+    """
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise SetupError(f"the SuperLink does not do what it should ({error}); see its log") from error

@@ -26,7 +26,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -35,6 +35,8 @@ from fedplug_flower.relaying import relay
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _PAUSE = 0.1
 """Seconds between two looks whether the SuperNode has a task."""
+_TROUBLE = 2.0
+"""Seconds until the next look after one at which the SuperNode was not there, or had an error of its own."""
 
 
 def work(address: str, secret_file: Path, state: Path) -> None:
@@ -46,7 +48,7 @@ def work(address: str, secret_file: Path, state: Path) -> None:
         state: the folder of the party. What the SuperNode says of it is not asked for, nor what the server says.
 
     Raises:
-        SetupError: the secret cannot be read.
+        SetupError: the secret cannot be read, or the SuperNode was not started with it.
     """
     try:
         secret = load_superexec_auth_secret(secret_file=secret_file)
@@ -57,7 +59,17 @@ def work(address: str, secret_file: Path, state: Path) -> None:
     client = _client(address, RuntimeVersionHttpInterceptor(component_name="SuperExec"), signed)
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     while True:
-        found = client.AcquireTask(wanted)
+        try:
+            found = client.AcquireTask(wanted)
+        except httpx.HTTPError as error:
+            status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 0
+            if 400 <= status < 500:
+                raise SetupError(
+                    f"the SuperNode at {address} gives out no tasks (HTTP {status}); look whether that is its --port, "
+                    f"and start it with --isolation process --superexec-auth-secret-file {secret_file}"
+                ) from error
+            time.sleep(_TROUBLE)
+            continue
         if found.HasField("task") and found.token:
             _do(address, found.token, state)
         else:
@@ -74,12 +86,13 @@ def _do(address: str, token: str, state: Path) -> None:
         alive.start()
         message, context, _, _ = pull_task_input(client)
         push_message(client, relay(message, state), context)
-    except (httpx.HTTPError, RuntimeError, ValueError) as error:
+    except (httpx.HTTPError, RunNotRunningException, RuntimeError, ValueError) as error:
         status, details = SubStatus.FAILED, str(error)
         print(f"a message was not relayed: {error}", flush=True)
     finally:
         push_task_output(client, context, status, details)
-        alive.stop()
+        if alive.is_running:
+            alive.stop()
         client.close()
 
 
@@ -98,5 +111,5 @@ def _client(address: str, *interceptors: object) -> RuntimeHttpClient:
         insecure=True,  # both ends are on this machine
         root_certificates=None,
         interceptors=list(interceptors),
-        retry_invoker=make_simple_http_retry_invoker(),
+        retry_invoker=None,  # Flower's own interrupts the process where a token is no longer good
     )
