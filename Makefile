@@ -61,7 +61,8 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) $(addsuffix /pyproject.toml,$(EXTRAS))
-	$(BIN)/pip install --quiet --no-build-isolation --constraint constraints.txt $(addprefix -e ./,$(EXTRAS))
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt $(addprefix -e ./,$(EXTRAS))
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
 
 clean:
