@@ -82,7 +82,7 @@ def attacks(seed: int, digits: Examples, items: Examples, small: bool) -> Iterat
             hidden = None if scores is None else highest(scores, share)
             for form in FORMS:
                 report = attacked(model, gradient, hidden, known, form, seed)
-                numbers, _ = scorer.score(report, truth)
+                numbers = scorer.score(report, truth).numbers
                 yield {
                     "seed": seed, "order": order, "share": share, "form": form, **numbers,
                     "hidden_of_last_layer": round(report.metrics["hidden_entries"] / LAST_LAYER, 3),

@@ -119,7 +119,7 @@ def measure(work: str, engine: str, rounds: int) -> Measured:
         run = fedplug.run(
             recipe, engine=engine, workers=workers, output=folder, display=watch, muted=["lab.report"], device="cpu"
         )
-    return measured(watch, run.metrics)
+        return measured(watch, list(run.metrics))
 
 
 def in_a_federation(recipe: dict[str, Any], watch: Watch) -> Sequence[Row]:

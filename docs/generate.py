@@ -162,7 +162,7 @@ def _signature(name: str, member: Any) -> str:
 
 
 def _below(role: type, name: str) -> str:
-    """What stands under a plain attribute of a class, on one line: such a text is no docstring that Python keeps."""
+    """What stands under a plain attribute of a class, on one line: such a text is not a docstring that Python keeps."""
     body = ast.parse(inspect.getsource(role)).body[0].body  # type: ignore[attr-defined]
     for attribute, text in pairwise(body):
         if isinstance(attribute, ast.AnnAssign) and getattr(attribute.target, "id", "") == name:

@@ -53,6 +53,8 @@ class Fake(KeyServer):
 class World:
     """A post office whose engine is a loop; replies come in descending order of id, as if the last were the fastest."""
 
+    in_process = False
+
     def __init__(self, clients: int = 4, min_clients: int = 2) -> None:
         self.component, self.wire = Component(), Wire()
         self.parties = {client_address(c): Fake(c) for c in range(clients)}

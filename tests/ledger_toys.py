@@ -76,14 +76,16 @@ def enter(
 
 
 def exact(ledger: Ledger, view: str, adjacency: str = "zero_out") -> float:
-    epsilon = ledger.to_json()["views"][view][adjacency]["epsilon_exact"]
-    return math.inf if epsilon == "inf" else float(epsilon)
+    epsilons = ledger.report().views[view].epsilons
+    assert epsilons is not None
+    stated = epsilons.zero_out if adjacency == "zero_out" else epsilons.replace_one
+    return stated["epsilon_exact"]
 
 
 def reason(ledger: Ledger, view: str) -> str:
-    found = ledger.to_json()["views"][view]
-    assert found["epsilon"] == "none", f"{view} claims {found}"
-    return str(found["reason"])
+    found = ledger.report().views[view]
+    assert found.epsilon is None, f"{view} claims {found}"
+    return found.reason
 
 
 shares = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.summary import Summary
 
 
@@ -37,3 +38,8 @@ def a_summary(**changes: Any) -> Summary:
         "command": "fedplug run recipes/demo.yaml --set rounds=3",
     }  # fmt: skip
     return Summary.from_plain({**plain, **changes})
+
+
+def a_ledger(**changes: Any) -> LedgerReport:
+    """The account of a run of which little is known; `changes` are fields as plain data."""
+    return LedgerReport.from_plain({**LedgerReport.nothing("demo", 1e-5).to_plain(), **changes})

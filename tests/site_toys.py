@@ -26,7 +26,7 @@ class Noted(Arrays):
         """Notes, and loads."""
         folder = Path(root or "nowhere")
         if not folder.name.startswith("client-"):
-            raise AssertionError(f"somebody loads {folder}, which is no site")
+            raise AssertionError(f"somebody loads {folder}, which is not a site")
         with (folder.parent / "loads.txt").open("a") as file:
             file.write(f"{os.getpid()} {folder.name}\n")
         return super().load(root)

@@ -13,6 +13,7 @@ from fedplug import Block, Bound, Changes, Client, Context, Effects, Known, Reve
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Asking
 from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.privacy.ledger_record import ViewReport
 from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
@@ -194,9 +195,14 @@ def refused(plain: dict[str, Any]) -> str:
     return str(error.value)
 
 
-def views(plain: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = run_protocol(plain).protocol.ledger.to_json()["views"]
-    return found
+def views(plain: dict[str, Any]) -> dict[str, ViewReport]:
+    return run_protocol(plain).protocol.ledger.report().views
+
+
+def zero_out(plain: dict[str, Any], view: str) -> float:
+    epsilons = views(plain)[view].epsilons
+    assert epsilons is not None
+    return epsilons.zero_out["epsilon_exact"]
 
 
 def clipped(*after: Any, norm: float = 1.0) -> list[Any]:
@@ -217,7 +223,7 @@ def test_a_server_link_behind_a_client_link_is_refused() -> None:
 
 
 def test_a_misspelt_statement_cannot_load() -> None:
-    with pytest.raises(TypeError, match=r"side_channel is no member of a .*Negotiation.*; did you mean reveals"):
+    with pytest.raises(TypeError, match=r"side_channel is not a member of a .*Negotiation.*; did you mean reveals"):
 
         class Misspelt(Chatty):
             def side_channel(self, ctx: Context) -> list[Reveals]:
@@ -231,15 +237,15 @@ def test_a_protector_that_states_nothing_voids_the_bound_before_it() -> None:
     # A bound of its own behind it holds, whatever it did.
     again = {"use": "std.clip", "norm": 1.0, "name": "again"}
     plain = recipe_of("noised", clipped({"use": "row.silent"}, again, noise(1.0)))
-    assert views(plain)["aggregator"]["zero_out"]["epsilon_exact"] > 0
+    assert zero_out(plain, "aggregator") > 0
 
 
 def test_a_protector_behind_the_noise_that_states_nothing_leaves_no_guarantee() -> None:
     outcome = run_protocol(recipe_of("noised", clipped(noise(1.0), {"use": "row.silent"})))
     ledger = outcome.protocol.ledger
-    assert {view["epsilon"] for view in ledger.to_json()["views"].values()} == {"none"}
+    assert {view.epsilon for view in ledger.report().views.values()} == {None}
     assert ledger.verdict().startswith("NO DP")
-    assert any("row.silent states no effect" in text for text in ledger.to_json()["warnings"])
+    assert any("row.silent states no effect" in text for text in ledger.report().warnings)
 
 
 def test_a_protector_that_breaks_its_word_is_stopped_at_the_border() -> None:
@@ -259,9 +265,9 @@ def test_a_grid_that_swallows_the_noise_of_others_earns_no_credit_for_it() -> No
     plain = recipe_of("noised", clipped(noise(0.25, grid=2.0)), rounds=1)
     plain["data"] |= {"clients": 100, "partition": {"use": "std.iid"}}
     plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
-    released = views(plain)["released_model"]["zero_out"]["epsilon_exact"]
+    released = zero_out(plain, "released_model")
     assert released >= 5.75  # what is true; with credit for 99 others it was 1.55
-    fine = views(plain | {"protect": {"noised": clipped(noise(0.25))}})["released_model"]["zero_out"]["epsilon_exact"]
+    fine = zero_out(plain | {"protect": {"noised": clipped(noise(0.25))}}, "released_model")
     assert fine == pytest.approx(gaussian_epsilon(2.5, 1e-5), rel=1e-6)
 
 
@@ -269,7 +275,7 @@ def test_rounding_behind_the_clip_lifts_the_sensitivity() -> None:
     central = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.867}
     ckks = {"use": "std.ckks", "key_holder": "key_server", "grid_bits": 1}
     plain = recipe_of(ENCRYPTED, clipped(ckks), postprocess={ENCRYPTED: ["std.ckks", central]}, rounds=1)
-    released = views(plain)["released_model"]["zero_out"]["epsilon_exact"]
+    released = zero_out(plain, "released_model")
     assert gaussian_epsilon(2.867, 1e-5) == pytest.approx(1.33, abs=0.01)  # what was claimed
     assert released == pytest.approx(2.77, rel=0.1)  # rounding to multiples of 0.5 at most doubles a norm
     assert released == pytest.approx(gaussian_epsilon(2.867 / 2, 1e-5), rel=1e-6)
@@ -298,25 +304,25 @@ def test_sampling_earns_no_credit_where_the_mask_follows_from_who_takes_part() -
         "negotiate_mask": {"use": "std.single_zone", "zone": "noised"},
         "protect": {"noised": clipped()}, "postprocess": {"noised": [central]},
     }  # fmt: skip
-    sampled = run_protocol(public).protocol.ledger.to_json()
-    assert sampled["sampling"]["amplified"]
+    sampled = run_protocol(public).protocol.ledger.report()
+    assert sampled.sampling.amplified
     shown = plain | {"negotiate_mask": {"use": "toy.masks_of_the_cohort"}}
-    ledger = run_protocol(shown).protocol.ledger.to_json()
-    assert not ledger["sampling"]["amplified"]
-    assert "shows who took part" in ledger["sampling"]["why"]
+    sampling = run_protocol(shown).protocol.ledger.report().sampling
+    assert not sampling.amplified
+    assert "shows who took part" in sampling.why
 
 
 def test_an_answer_that_nobody_states_leaves_the_server_without_a_guarantee() -> None:
     plain = recipe_of("noised", clipped(noise(1.0)), negotiate_mask={"use": "row.chatty"})
     found = views(plain)
-    assert found["aggregator"]["epsilon"] == "none"
-    assert "row.chatty asks clients for largest" in found["aggregator"]["reason"]
+    assert found["aggregator"].epsilon is None
+    assert "row.chatty asks clients for largest" in found["aggregator"].reason
     verdict = run_protocol(plain).protocol.ledger.verdict()
     assert verdict.startswith("NO end-to-end DP: row.chatty asks clients for largest")
     # Its plans may follow from the answers, and the model from its plans.
-    assert {view["epsilon"] for view in found.values()} == {"none"}
+    assert {view.epsilon for view in found.values()} == {None}
     plain["negotiate_mask"] = {"use": "row.chatty", "says": True}
-    assert views(plain)["aggregator"]["zero_out"]["epsilon_exact"] > 0
+    assert zero_out(plain, "aggregator") > 0
 
 
 def test_an_answer_that_nobody_states_is_entered_before_the_uploads_are_asked_for() -> None:
@@ -433,5 +439,5 @@ def test_a_ledger_is_set_up_for_one_cost_a_name(monkeypatch: pytest.MonkeyPatch)
 def test_a_class_of_another_role_cannot_be_offered() -> None:
     catalog = Catalog.discover()
     catalog.groups["protect"]["row.chatty"] = Entry("row.chatty", "protect", "x:Chatty", "test", "0", Chatty)
-    with pytest.raises(RecipeError, match="is no Protector; write class Chatty"):
+    with pytest.raises(RecipeError, match="is not a Protector; write class Chatty"):
         Recipe.from_plain(recipe_of("noised", [{"use": "row.chatty"}]), catalog)

@@ -142,7 +142,7 @@ PUBLIC = re.compile(
 """What `docs/writing-a-plugin.md` names as public."""
 APPLICATIONS = {"attacks", "flower", "lab", "party"}
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
-INSIDE = {"fedplug_sensecrypt.profiles -> fedplug.round.protocol"}
+INSIDE = {f"fedplug_{module} -> fedplug.round.protocol" for module in ("sensecrypt.profiles", "std.availability")}
 """For an annotation: a section is handed the protocol when it subscribes to a run."""
 
 

@@ -131,7 +131,7 @@ def test_positions_that_cannot_be_are_blamed_on_their_client(positions: Any) -> 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [({}, 3), ({"fewest": 2}, 2), ({"fewest": 0}, 0), ({"fewest": 9}, 3),
-     # What is no count promises nothing, rather than everything.
+     # What is not a count promises nothing, rather than everything.
      ({"fewest": -1}, 0), ({"fewest": "x"}, 0), ({"fewest": 2.0}, 0), ({"fewest": None}, 0), ({"fewest": True}, 0)],
     ids=str,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Options: frozen, unknown keys refused, and true is no number."""
+"""Options: frozen, unknown keys refused, and true is not a number."""
 
 from __future__ import annotations
 

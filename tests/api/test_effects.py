@@ -38,5 +38,5 @@ def test_effects_pass_as_they_are() -> None:
     given_effects: Effects = (Bound(1.0), SEAL)
     assert as_effects(given_effects, "odd") is given_effects
     assert as_effects((), "odd") == ()
-    with pytest.raises(TypeError, match="this states 'noise', which is no effect"):
+    with pytest.raises(TypeError, match="this states 'noise', which is not an effect"):
         PLAIN.after(("noise",))  # type: ignore[arg-type]

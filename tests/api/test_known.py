@@ -212,7 +212,7 @@ def test_a_scramble_leaves_the_weight_out_and_a_sum_of_plain_values_has_no_grid(
     scramble = Scramble(hides="values", range=4.0, step=0.25)
     scrambled = behind(Rounding(0.5), scramble)
     assert (scrambled.weighted, scrambled.grid) == (False, 0.25)
-    assert behind(Rounding(0.5), Adds()).grid == 0  # weights are no whole numbers
+    assert behind(Rounding(0.5), Adds()).grid == 0  # weights are not whole numbers
     assert behind(Rounding(0.5), Adds()).summed
     assert behind(SEAL, Adds()).grid == 0.5
     assert behind(CoversSupport()).covers_support

@@ -45,7 +45,7 @@ from role_toys import made, method, protecting
     ],
 )
 def test_a_name_close_to_a_member_is_refused_with_that_member(role: type, name: str, meant: str) -> None:
-    said = rf"^acme\.odd\.Odd: {name} is no member of a .*{role.__name__}.*; did you mean {meant}\?"
+    said = rf"^acme\.odd\.Odd: {name} is not a member of a .*{role.__name__}.*; did you mean {meant}\?"
     with pytest.raises(TypeError, match=said):
         made(role, **{name: method("ctx")})
     with pytest.raises(TypeError, match=rf"did you mean {meant}\?"):
@@ -53,7 +53,7 @@ def test_a_name_close_to_a_member_is_refused_with_that_member(role: type, name: 
 
 
 def test_a_hook_is_misspelt_with_its_marker_too() -> None:
-    with pytest.raises(TypeError, match=r"agregate is no member of a .*Aggregator; did you mean aggregate\?"):
+    with pytest.raises(TypeError, match=r"agregate is not a member of a .*Aggregator; did you mean aggregate\?"):
         made(fedplug.Aggregator, agregate=hookimpl(method("blocks", "weights", "ctx")))
 
 
@@ -115,7 +115,7 @@ class Says:
 )
 def test_names_of_a_plain_base_class_are_looked_at_with_the_component(members: dict[str, Any], meant: str) -> None:
     plain = type("Plain", (), members)
-    said = rf"^acme\.odd\.Odd: {next(iter(members))} of Plain is no member of a Protector; did you mean {meant}\?$"
+    said = rf"^acme\.odd\.Odd: {next(iter(members))} of Plain is not a member of a Protector; did you mean {meant}\?$"
     for bases in ((plain, fedplug.Protector), (fedplug.Protector, plain), (type("Between", (plain,), {}), Passes)):
         with pytest.raises(TypeError, match=said):
             type("Odd", bases, {"__module__": "acme.odd", "__qualname__": "Odd"})
@@ -171,7 +171,7 @@ def test_a_misspelt_class_is_named_with_its_plugin_and_its_place(
     fake_catalog.groups["protect"]["acme.odd"] = entry
     expected = (
         "plugin fedplug-acme 1.2: protect component acme.odd (acme_misspelt:Odd) cannot be imported: TypeError: "
-        "acme_misspelt.Odd: side_channel is no member of a Protector; did you mean reveals?"
+        "acme_misspelt.Odd: side_channel is not a member of a Protector; did you mean reveals?"
     )
     with pytest.raises(PluginError) as caught:
         entry.load()

@@ -11,7 +11,7 @@ from role_toys import made, method, protecting
 
 
 def test_names_of_a_components_own_are_free() -> None:
-    """Also those of a base class that is no role, which its author has named once for all."""
+    """Also those of a base class that is not a role, which its author has named once for all."""
 
     class Base(fedplug.Negotiation):
         """A base of a plugin's own."""
@@ -42,7 +42,7 @@ def test_everyday_names_of_other_roles_are_free() -> None:
 
 def test_a_base_component_without_a_role_is_looked_at_again_with_the_role() -> None:
     base = made(fedplug.Component, effect=method("known", "ctx"))  # no effects to misspell yet
-    with pytest.raises(TypeError, match=r"effect of Odd is no member of a Protector; did you mean effects\?"):
+    with pytest.raises(TypeError, match=r"effect of Odd is not a member of a Protector; did you mean effects\?"):
         type("Odd", (base, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odder"})
 
 
@@ -52,5 +52,5 @@ def test_a_base_component_without_a_role_is_looked_at_again_with_the_role() -> N
 def test_a_class_of_another_role_is_named_with_the_remedy(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
-    expected = "recipe.protect.encrypted.0: component odd is no Protector; write class Mean(fedplug.Protector)"
+    expected = "recipe.protect.encrypted.0: component odd is not a Protector; write class Mean(fedplug.Protector)"
     assert protecting(fake_classes, plain_recipe, fake_classes["aggregate"]["std.mean"]) == [expected]

@@ -77,6 +77,6 @@ def test_a_recipe_that_never_ends_or_is_far_too_long_is_refused(
     big.write_text(GOOD + "#" * 1_000_000)
     assert call(monkeypatch, "check", "/dev/zero", str(big)) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "/dev/zero: cannot read the recipe: it is no regular file",
+        "/dev/zero: cannot read the recipe: it is not a regular file",
         f"{big}: cannot read the recipe: it has more than 1,000,000 bytes, and no recipe is that long",
     ]

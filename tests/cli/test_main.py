@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from cli_calls import call, fake_runs
 from fedplug.api.errors import SetupError
+from fedplug.runs.folder import write_text
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,27 @@ def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
         result = subprocess.run([sys.executable, "-c", script, *words], stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 1
     assert result.stderr == "error: No space left on device: perhaps of the standard output\n"
+
+
+def test_a_closed_standard_output_is_no_fault(tmp_path: Path) -> None:
+    """As of a cron job that ends in `>&-`: the command does its work, and prints nowhere."""
+    command = ["sh", "-c", f'"{sys.executable}" -m fedplug check --help >&-']
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a write names none."""
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "page.html").write_text("before")
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left") as failed:
+        write_text(tmp_path / "page.html", "after")
+    assert failed.value.filename == str(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == "before"
 
 
 def test_the_program_ends_with_everything_said_and_every_last_wish_granted() -> None:

@@ -137,7 +137,7 @@ def test_a_narrow_terminal_does_without_the_least_important_columns(clock: Clock
         assert "…" not in shown[width]
         assert re.search(r"^ +1 +0\.510", shown[width], re.MULTILINE)
         assert re.search(r"^ +2 +on its way", shown[width], re.MULTILINE)
-        assert not re.search(r"^ +0 ", shown[width], re.MULTILINE), "the set-up is no round"
+        assert not re.search(r"^ +0 ", shown[width], re.MULTILINE), "the set-up is not a round"
     heads = {width: next(line for line in text.splitlines() if "accuracy" in line) for width, text in shown.items()}
     assert heads[40].split() == ["round", "accuracy", "epsilon", "clients"]
     assert heads[60].split() == ["round", "accuracy", "loss", "up", "down", "epsilon", "clients"]

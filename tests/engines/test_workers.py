@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.errors import ClientError, PartyLost
+from fedplug.api.errors import ClientError, PartyLost, SetupError
 from fedplug.api.events import Asking
 from fedplug.engines import workers
 from fedplug.engines.base import Job
 from fedplug.engines.processes import ProcessEngine
 from fedplug.engines.workers import KEY_SERVER_WORKER, Worker, answering
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.steps import Steps
 from fedplug.wire.calls import Call, request
 from toy_components import build, half_an_answer, read_saved, recipe_of, toy_catalog
 
@@ -167,5 +169,20 @@ def test_zero_is_no_limit() -> None:
     _, engine = engine_of(recipe_of(), timeout=0)
     try:
         assert [worker.until for worker in engine._workers.values()] == [float("inf")] * 2
+    finally:
+        engine.close()
+
+
+def test_what_ends_a_worker_beside_its_parties_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    """A client that cannot be put away, say: nobody's reply, and nobody's fault."""
+    recipe = Recipe.from_plain(recipe_of(), toy_catalog())
+    train = Steps(recipe, Composition(recipe, toy_catalog())).train
+    job = Job(recipe.to_plain(), catalog=toy_catalog(), resident=1, run_dir=tmp_path)
+    engine = ProcessEngine(job)
+    try:
+        tmp_path.rename(tmp_path.with_name("moved"))
+        data, _ = request(recipe.digest, [Call.of(train, (), "client", 0)])
+        with pytest.raises(SetupError, match=r"worker-0: a client cannot be put away.*leave --resident out"):
+            list(engine.exchange({"client:0": data, "client:1": data}))
     finally:
         engine.close()

@@ -109,7 +109,7 @@ def test_going_back_pays_for_the_rounds_that_are_run_again(tmp_path: Path) -> No
     assert run_command.resume(folder, settings, 3, catalog) == 0
     assert paid(folder) == [1, 2, 3, 4, 4]
     after = json.loads((folder / "ledger.json").read_text())
-    assert max(after["epsilon"]["zero_out"].values()) > max(before["epsilon"]["zero_out"].values())
+    assert max(after["epsilons"]["zero_out"].values()) > max(before["epsilons"]["zero_out"].values())
 
 
 def test_reproducible_noise_is_the_same_upload_and_paid_once(tmp_path: Path) -> None:

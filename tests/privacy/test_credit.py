@@ -34,7 +34,7 @@ def test_noise_of_others_counts_only_if_the_encryption_holds_it(release: Release
     enter(ledger, {"encrypted": 1000}, {"encrypted": [release]})
     credit = 1 if said else math.sqrt(20)
     assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * credit / math.sqrt(10), DELTA))
-    warned = ledger.to_json()["warnings"]
+    warned = ledger.report().warnings
     assert len(warned) == (said is not None)
     assert said is None or re.search(said, warned[0])
 
@@ -50,7 +50,7 @@ def test_dropping_a_client_after_its_noise_never_lowers_epsilon(weights: list[fl
     zones, releases = {"encrypted": 500, "noised": 500}, {"encrypted": [LOCAL], "noised": [LOCAL]}
     full = enter(ledger_of(**facts), zones, releases, 3, asked, everyone)
     less = enter(ledger_of(**facts), zones, releases, 3, asked, fewer)
-    for view in full.to_json()["views"]:
+    for view in full.report().views:
         assert exact(less, view) >= exact(full, view) * (1 - 1e-9)
     assert less.epsilon() == full.epsilon()
 

@@ -21,8 +21,8 @@ def test_zones_of_one_client_compose() -> None:
     ledger = enter(ledger_of(), {"noised": 900, "head": 100}, releases)
     joint = effective_multiplier([SIGMA] * 10 + [3.0] * 10)
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(joint, DELTA))
-    zones = ledger.to_json()["zones"]
-    assert zones["noised"]["epsilon"]["zero_out"]["epsilon_exact"] == pytest.approx(1.0)
+    zones = ledger.report().zones
+    assert zones["noised"].epsilon == pytest.approx(1.0)
 
 
 def test_a_round_without_noise_spoils_the_run() -> None:
@@ -36,7 +36,7 @@ def test_a_round_without_noise_spoils_the_run() -> None:
 def test_a_repeated_round_is_paid_for_twice() -> None:
     ledger = enter(enter(ledger_of(), {"noised": 1000}, {"noised": [LOCAL]}), {"noised": 1000}, {"noised": [LOCAL]}, 1)
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(SIGMA / math.sqrt(11), DELTA))
-    assert any("were repeated" in warning for warning in ledger.to_json()["warnings"])
+    assert any("were repeated" in warning for warning in ledger.report().warnings)
 
 
 # -- properties --------------------------------------------------------------------------------------------------------
@@ -64,14 +64,14 @@ def test_epsilon_follows_from_the_logged_multipliers_and_survives_a_restart(
         if round == len(multipliers) // 2:
             restarted = ledger_of(num_clients=4, key_holders={"encrypted": "clients"})
             restarted.restore(json.loads(json.dumps(ledger.state())))
-            assert restarted.to_json() == ledger.to_json()
+            assert restarted.report() == ledger.report()
             ledger = restarted
-    for entry in ledger.to_json()["log"]:
+    for entry in ledger.report().log:
         for client_id in range(4) if entry["charged"] == "all" else entry["charged"]:
             paid[client_id].append(entry["zones"]["noised"]["local"])
     recomputed = max(gaussian_epsilon(effective_multiplier(paid[client_id]), DELTA) for client_id in paid)
     assert ledger.epsilon() == pytest.approx(recomputed, rel=1e-9)
-    json.dumps(ledger.to_json(), allow_nan=False)
+    json.dumps(ledger.report().to_plain(for_json=True), allow_nan=False)
 
 
 @settings(deadline=None)

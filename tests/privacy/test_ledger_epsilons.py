@@ -16,13 +16,16 @@ from ledger_toys import CENTRAL, FakeAccountant, enter, laplace, ledger_of
 
 def test_secret_shares_are_held_by_nobody() -> None:
     sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"]}
-    stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).to_json()
-    assert stated["views"]["key_holder"]["epsilon"] == "none"
-    assert "shares" in stated["views"]["client_and_aggregator"]["reason"]
+    stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).report()
+    assert stated.views["key_holder"].epsilon is None
+    assert "shares" in stated.views["client_and_aggregator"].reason
     mixed = ledger_of(key_holders={"encrypted": "shares", "clear": "clients"})
     enter(mixed, {"encrypted": 500, "clear": 500}, {"encrypted": [Release("gaussian", 5.0, 1.0)]})
-    assert "nobody holds a key" not in mixed.to_json()["views"]["key_holder"]["reason"]
-    assert stated["views"]["aggregator"]["zero_out"]["epsilon_exact"] < stated["epsilon"]["zero_out"]["epsilon_exact"]
+    assert "nobody holds a key" not in mixed.report().views["key_holder"].reason
+    least, most = stated.views["aggregator"].epsilon, stated.epsilon
+    assert least is not None
+    assert most is not None
+    assert least < most
 
 
 def keepers(kind: type[Records] = Records) -> dict[str, Records]:
@@ -43,10 +46,10 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     ledger = records_of([{0: (2.0, 0.1, 10), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}] * 2)
     assert ledger.level_epsilons() == {"record": pytest.approx(2.0)}
     assert ledger.epsilon() is None
-    stated = ledger.to_json()
-    assert stated["levels"]["record"]["epsilon_toy"] == pytest.approx(2.0)
-    assert stated["verdict"].startswith("RECORD-LEVEL DP: ε=2.00")
-    assert "NO DP for clients: 100.0%" in stated["verdict"]
+    stated = ledger.report()
+    assert stated.levels["record"].epsilons["epsilon_toy"] == pytest.approx(2.0)
+    assert stated.verdict.startswith("RECORD-LEVEL DP: ε=2.00")
+    assert "NO DP for clients: 100.0%" in stated.verdict
     again = ledger_of(keepers=keepers())
     again.restore(ledger.state())
     assert again.level_epsilons() == ledger.level_epsilons()
@@ -59,7 +62,7 @@ def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> No
     opening = "NO end-to-end DP: the aggregator sees vectors: without noise; record-level ε=0.50"
     assert ledger.verdict().startswith(opening)
     assert "NO DP for clients: 100.0%" in ledger.verdict()
-    assert "the aggregator sees vectors" in ledger.to_json()["levels"]["record"]["covers"]
+    assert "the aggregator sees vectors" in ledger.report().levels["record"].covers
     asked = records_of(told)
     asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
     assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
@@ -85,8 +88,8 @@ def test_noise_that_protects_no_record_is_no_dp() -> None:
 
 
 def test_without_such_a_trainer_nothing_is_said_of_records() -> None:
-    stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
-    assert stated["levels"] == {}
+    stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).report()
+    assert stated.levels == {}
 
 
 def test_a_log_of_secret_cohorts_does_not_name_them_by_their_records() -> None:
@@ -99,6 +102,6 @@ def test_a_log_of_secret_cohorts_does_not_name_them_by_their_records() -> None:
         contributors={"noised": 2}, weights={3: 1.0, 5: 1.0}, secret_cohort=True,
         accounts={"record": dict.fromkeys((3, 5), (2.0, 0.1, 5))},
     )  # fmt: skip
-    (entry,) = ledger.to_json()["log"]
+    (entry,) = ledger.report().log
     assert entry["charged"] == "secret"
     assert "accounts" not in entry

@@ -42,7 +42,7 @@ def test_hybrid_has_no_end_to_end_dp() -> None:
 def test_no_protection_is_no_dp() -> None:
     ledger = enter(ledger_of(), {"clear": 1000}, {})
     assert ledger.verdict() == "NO DP: 100.0% of coordinates released un-noised for 10 rounds."
-    assert all(view["epsilon"] == "none" for view in ledger.to_json()["views"].values())
+    assert all(view.epsilon is None for view in ledger.report().views.values())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_no_protection_is_no_dp() -> None:
 )
 def test_what_deserves_a_warning_gets_one(release: Release, said: str) -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
-    assert any(said in warning for warning in ledger.to_json()["warnings"])
+    assert any(said in warning for warning in ledger.report().warnings)
 
 
 def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
@@ -67,8 +67,8 @@ def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
 
 
 def test_delta_must_be_below_one_over_clients() -> None:
-    assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).to_json()["warnings"])
-    assert ledger_of().to_json()["warnings"] == []
+    assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).report().warnings)
+    assert ledger_of().report().warnings == []
 
 
 def test_empty_and_retained_zones_cost_nothing() -> None:
@@ -83,10 +83,10 @@ def test_sums_that_show_single_updates_are_named(holder: str, least: int) -> Non
     for min_clients in (1, 2, 3):
         ledger = ledger_of(min_clients=min_clients, key_holders={"encrypted": holder})
         enter(ledger, {"encrypted": 1000}, {"encrypted": [LOCAL]})
-        found = ledger.to_json()
-        assert any(f"set min_clients: {least}" in said for said in found["warnings"]) == (min_clients < least)
+        found = ledger.report()
+        assert any(f"set min_clients: {least}" in said for said in found.warnings) == (min_clients < least)
         if holder == "key_server":
-            claimed = "never single ones" in found["views"]["key_holder"]["reason"]
+            claimed = "never single ones" in found.views["key_holder"].reason
             assert claimed == (min_clients >= least)
 
 

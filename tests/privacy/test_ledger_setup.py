@@ -97,9 +97,3 @@ def test_positions_of_a_clients_own_show_how_many_chose_each(
     monkeypatch.setitem(TOYS["negotiate_mask"], "toy.masks", OwnMasks)
     plain = {**MASKS, "protect": {"encrypted": [{"use": "std.ckks", **options}], "clear": []}}
     assert shown(ledger(plain))["divisors of positions"] == to
-
-
-def test_what_sites_may_tell_is_shown() -> None:
-    agreed = {"shape": [1, 8, 8], "classes": ["a", "b"], "mean": [0.5], "std": [0.25]}
-    data = {"use": "std.digits", "clients": 4, "at": "sites", "agreed": agreed}
-    assert shown(ledger(recipe_of(data=data)))["class counts"] == ("aggregator",)

@@ -135,7 +135,7 @@ def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
 def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Release) -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
     ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
-    for view in ledger.to_json()["views"]:
+    for view in ledger.report().views:
         assert "odd.groups asks clients for label" in reason(ledger, view)
     assert ledger.verdict().startswith("NO end-to-end DP: odd.groups asks clients for label, and says nowhere")
     assert "DP zone ε=1.00" in ledger.verdict()
@@ -143,9 +143,9 @@ def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Rel
 
 
 def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
-    found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).to_json()["views"]
-    assert found["client"]["colluders"] == 1
-    assert "one client" in found["client"]["reason"]
+    found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).report().views
+    assert found["client"].colluders == 1
+    assert "one client" in found["client"].reason
 
 
 @pytest.mark.parametrize("to", ["client", "key_holder"])
@@ -154,6 +154,6 @@ def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
     for holder, both in (("clients", True), ("key_server", False)):
         ledger = ledger_of(key_holders={"encrypted": holder}, reveals=shown, min_clients=3)
         enter(ledger, {"encrypted": 10.0}, {"encrypted": [LOCAL]})
-        views = ledger.to_json()["views"]
-        none = {name for name in ("client", "key_holder") if views[name].get("epsilon") == "none"}
+        views = ledger.report().views
+        none = {name for name in ("client", "key_holder") if views[name].epsilon is None}
         assert none == ({"client", "key_holder"} if both else {to})

@@ -23,7 +23,7 @@ def test_local_noise_earns_no_credit_for_sampling() -> None:
         "client 3 took part 15 times"
     )
     assert accountant.asked == []
-    assert "knows that its client took part" in ledger.to_json()["sampling"]["why"]
+    assert "knows that its client took part" in ledger.report().sampling.why
 
 
 def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() -> None:
@@ -37,7 +37,9 @@ def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() 
     assert (delta, adjacency) == (DELTA, "zero_out")
     assert [multiplier for multiplier, _ in releases] == pytest.approx([effective_multiplier([SIGMA, 3.0])] * 10)
     assert {rate for _, rate in releases} == {0.1}
-    released = ledger.to_json()["views"]["released_model"]["zero_out"]
+    epsilons = ledger.report().views["released_model"].epsilons
+    assert epsilons is not None
+    released = epsilons.zero_out
     assert (released["epsilon_pld"], released["epsilon_rdp"]) == (0.5, 0.6)
     unsampled = gaussian_epsilon(effective_multiplier([SIGMA, 3.0]) / math.sqrt(10), DELTA)
     assert released["epsilon_without_sampling"] == exact(ledger, "client") == pytest.approx(unsampled)
@@ -58,9 +60,9 @@ def test_nothing_in_a_published_ledger_follows_from_secret_coins() -> None:
                 contributors={"noised": len(cohort)}, weights=dict.fromkeys(cohort, 1.0), secret_cohort=True,
                 accounts={"record": dict.fromkeys(range(500), (2.0, 0.1, 5.0))},
             )  # fmt: skip
-        published.append(ledger.to_json())
-    assert published[0]["sampling"]["amplified"]
-    assert published[0]["levels"]["record"]["epsilon_toy"] == pytest.approx(4 * 0.25)
+        published.append(ledger.report())
+    assert published[0].sampling.amplified
+    assert published[0].levels["record"].epsilons["epsilon_toy"] == pytest.approx(4 * 0.25)
     assert published[0] == published[1] == published[2]
 
 
@@ -78,8 +80,8 @@ def test_nothing_in_a_published_ledger_follows_from_secret_coins() -> None:
 def test_sampling_without_a_proof_earns_no_credit(facts: dict[str, Any], why: str) -> None:
     ledger = enter(ledger_of(**facts), {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0, 1])
     assert ledger.epsilon() == pytest.approx(1.0)
-    assert why in ledger.to_json()["sampling"]["why"]
-    assert any(why in warning for warning in ledger.to_json()["warnings"])
+    assert why in ledger.report().sampling.why
+    assert any(why in warning for warning in ledger.report().warnings)
 
 
 @pytest.mark.parametrize(
@@ -98,23 +100,23 @@ def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
     sampling = {"scheme": "poisson", "rate": 0.1}
     ledger = ledger_of(num_clients=clients, sampling=sampling, accountant=FakeAccountant())
     enter(ledger, zones, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=secret_cohort)
-    found = ledger.to_json()
-    assert found["sampling"]["amplified"] == (why is None)
+    found = ledger.report()
+    assert found.sampling.amplified == (why is None)
     assert ledger.epsilon() == pytest.approx(1.0 if why else 0.5)
     # What is published shows neither who took part nor how many did; the checkpoint remembers.
-    assert {str(entry["charged"]) for entry in found["log"]} == {"[0, 3]" if why else "secret"}
-    assert why is not None or "sum_factor" not in found["log"][0]["zones"]["noised"]
+    assert {str(entry["charged"]) for entry in found.log} == {"[0, 3]" if why else "secret"}
+    assert why is not None or "sum_factor" not in found.log[0]["zones"]["noised"]
     assert ledger.state()["log"][0]["charged"] == [0, 3]
-    assert why is None or re.search(why, found["sampling"]["why"])
+    assert why is None or re.search(why, found.sampling.why)
 
 
 def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
     sampling = {"scheme": "poisson", "rate": 0.9}
     ledger = ledger_of(num_clients=200, sampling=sampling, accountant=FakeAccountant())
     enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]})
-    assert ledger.to_json()["sampling"]["amplified"]
+    assert ledger.report().sampling.amplified
     ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
-    assert "odd.groups asks clients for label" in ledger.to_json()["sampling"]["why"]
+    assert "odd.groups asks clients for label" in ledger.report().sampling.why
 
 
 @pytest.mark.parametrize(

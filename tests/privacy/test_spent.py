@@ -15,17 +15,18 @@ from ledger_toys import DELTA, enter, laplace, ledger_of
 
 
 def test_laplace_is_accounted_under_both_adjacencies() -> None:
-    stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).to_json()
-    assert stated["epsilon"]["zero_out"]["epsilon_rdp"] == pytest.approx(
+    stated = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}).report()
+    assert stated.epsilons is not None
+    assert stated.epsilons.zero_out["epsilon_rdp"] == pytest.approx(
         composed_epsilon(0, [("laplace", 20, 10)], DELTA)
     )
-    assert stated["epsilon"]["replace_one"]["epsilon_rdp"] == pytest.approx(
+    assert stated.epsilons.replace_one["epsilon_rdp"] == pytest.approx(
         composed_epsilon(0, [("laplace", 10, 10)], DELTA)
     )
-    assert stated["views"]["aggregator"]["zero_out"] == stated["epsilon"]["zero_out"]
-    assert stated["zones"]["noised"]["std"] == [pytest.approx(20 * math.sqrt(2))]
-    assert stated["verdict"].startswith("DP: ")
-    assert not any("no accountant" in warning for warning in stated["warnings"])
+    assert stated.views["aggregator"].epsilon == stated.epsilon
+    assert stated.zones["noised"].std == [pytest.approx(20 * math.sqrt(2))]
+    assert stated.verdict.startswith("DP: ")
+    assert not any("no accountant" in warning for warning in stated.warnings)
 
 
 def test_only_those_who_were_asked_pay() -> None:
@@ -58,7 +59,7 @@ def test_a_restored_ledger_is_equal() -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace(), laplace(3.0)]})
     again = ledger_of()
     again.restore(ledger.state())
-    assert again.to_json() == ledger.to_json()
+    assert again.report() == ledger.report()
 
 
 class Composer:
@@ -105,10 +106,13 @@ def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() 
     bounded = Known(zone="noised", link="odd.noise", layers=(1000,), bounds=(Bound(1.0),))
     noise = Noise(mechanism="gaussian", scale=None, multiplier=5.0, scored=True)
     (scaled,) = bounded.after((noise,)).releases
-    alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).to_json()
-    assert alone["views"]["released_model"]["zero_out"] == alone["epsilon"]["zero_out"]
-    assert any("sizes of its own" in warning for warning in alone["warnings"])
+    alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).report()
+    released = alone.views["released_model"].epsilons
+    assert released is not None
+    assert alone.epsilons is not None
+    assert released.zero_out == alone.epsilons.zero_out
+    assert any("sizes of its own" in warning for warning in alone.warnings)
     zones = {"encrypted": 500, "noised": 500}
-    with_sums = enter(ledger_of(key_holders={"encrypted": "clients"}), zones, {"noised": [scaled]}).to_json()
-    assert with_sums["views"]["aggregator"]["epsilon"] == "none"
-    assert "scaled by scores" in with_sums["views"]["aggregator"]["reason"]
+    with_sums = enter(ledger_of(key_holders={"encrypted": "clients"}), zones, {"noised": [scaled]}).report()
+    assert with_sums.views["aggregator"].epsilon is None
+    assert "scaled by scores" in with_sums.views["aggregator"].reason

@@ -69,7 +69,7 @@ def test_a_failing_import_names_plugin_component_and_cause(tmp_path: Path, monke
     for name, cause in (
         ("bad", "No module named 'no_such_library'"),
         ("exits", "SystemExit: 3"),
-        ("odd", "is no class"),
+        ("odd", "is not a class"),
     ):
         entry = catalog.get("protect", f"acmetwo.{name}")
         assert entry is not None

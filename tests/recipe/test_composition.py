@@ -92,7 +92,7 @@ def test_a_hook_that_gives_nothing_is_named(
     composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog), catalog)
     with pytest.raises(PluginError, match=r"acme\.nothing gave nothing from its hook aggregate"):
         composition.one("aggregate", "acme.nothing", blocks={}, weights={}, ctx=None)
-    # What is no error of fedplug's own is named with the line that raised it.
+    # What is not an error of fedplug's own is named with the line that raised it.
     fake_classes["aggregate"]["acme.breaks"] = Breaks
     catalog = Catalog.of(fake_classes)
     broken = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.breaks"}, catalog), catalog)

@@ -76,7 +76,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     (problem,) = hook_problems(Splits, "partition")
     assert problem == "has no assign(labels, num_clients, rng), which a Partition must have"
     (problem,) = hook_problems(Splits, "trainer")
-    assert problem == "is no Trainer; write class Splits(fedplug.Trainer)"
+    assert problem == "is not a Trainer; write class Splits(fedplug.Trainer)"
     for group in ("protect", "postprocess"):
         (problem,) = hook_problems(HalfASeal, group)
         assert problem == "has no add_blocks(blocks, ctx), which a Sealer must have"

@@ -27,7 +27,7 @@ def test_extends_merges_mappings_and_replaces_lists(tmp_path: Path, fake_catalog
     path = write(tmp_path / "sub", child)
     found = problems(path, fake_catalog)
     assert found == [
-        "r.yaml:5:8: component std.small is no ModelSource; write class Data(fedplug.ModelSource)"
+        "r.yaml:5:8: component std.small is not a ModelSource; write class Data(fedplug.ModelSource)"
     ]
     recipe = load_recipe(path, ["model={use: std.mlp}"], fake_catalog)
     assert recipe.rounds == 9
@@ -99,7 +99,7 @@ def test_bad_sets_are_reported_under_their_own_text(tmp_path: Path, fake_catalog
     assert any(problem.startswith("--set protect.noised.0.norm: not YAML: ") for problem in found)
     assert set(found) >= {
         "--set rounds: rounds=0 must be >= 1 (number of rounds, T)",
-        "--set protect.noised.7.norm: '7' is no item of the list protect.noised; items are 0 to 1",
+        "--set protect.noised.7.norm: '7' is not an item of the list protect.noised; items are 0 to 1",
         "--set nokey: write path=value, not 'nokey'; for instance --set rounds=5",
         "--set train.lr: train is 'std.sgd', not a mapping; set it as a whole, for instance --set 'train={use: ...}'",
     }

@@ -119,7 +119,7 @@ class TakenWord(Odd):
         (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
         (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
         (Unfinished, "component odd has no aggregate(blocks, weights, ctx), which an Aggregator must have"),
-        (RoleMissing, "plugin test: odd is no component; its class must inherit from its role, such as "
+        (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
                       "fedplug.Aggregator"),
         (Raises, "component odd (odd) cannot be built: RuntimeError: no luck"),
         (Complains, "odd: 4 clients are too few"),

@@ -282,7 +282,7 @@ def test_a_class_that_is_no_section_is_refused(
 ) -> None:
     catalog = Catalog.of(fake_classes, {"odd": dict})
     (found,) = problems(write("odd: {a: 1}\n"), catalog)
-    assert "section odd (builtins:dict) is no section; its class must inherit from fedplug.Section" in found
+    assert "section odd (builtins:dict) is not a section; its class must inherit from fedplug.Section" in found
 
 
 def test_a_key_of_every_recipe_is_no_name_for_a_section(

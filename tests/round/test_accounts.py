@@ -44,11 +44,11 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     ledger, each = found.protocol.ledger, math.log(3)
     assert ledger.accounts["label"] == {client: {(0.75,): 2} for client in range(4)}
     assert [row.level_epsilons["label"] for row in found.rows] == pytest.approx([each, 2 * each])
-    stated = ledger.to_json()
-    assert stated["levels"]["label"]["epsilon_pure"] == pytest.approx(2 * each)
-    assert stated["levels"]["label"]["unit"] == "label: the label of one example"
+    stated = ledger.report()
+    assert stated.levels["label"].epsilons["epsilon_pure"] == pytest.approx(2 * each)
+    assert stated.levels["label"].unit == "label: the label of one example"
     said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one) for the updates; NO DP for"
-    assert stated["verdict"].startswith(said)
+    assert stated.verdict.startswith(said)
 
 
 def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:

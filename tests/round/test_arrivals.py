@@ -148,7 +148,7 @@ def test_what_an_aggregator_says_of_a_shape_of_a_few_ends_nothing(monkeypatch: p
     monkeypatch.setattr(Mean, "aggregate", strict)
     outcome = tampered({**many(PLAIN), "rounds": 1}, with_block(FAULTS["short"]))
     assert list(outcome.rows[0].clients.dropped) == [1]
-    with pytest.raises(ProtectionError, match="it adds whole models only"):  # one of two is no few
+    with pytest.raises(ProtectionError, match="it adds whole models only"):  # one of two is not few
         tampered({**many(PLAIN), "rounds": 1, "data": PLAIN["data"] | {"clients": 2}}, with_block(FAULTS["short"]))
 
 

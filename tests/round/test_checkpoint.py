@@ -303,7 +303,7 @@ def test_a_recipe_that_was_edited_after_the_run_began_is_refused(finished: tuple
 
 
 def test_no_run_folder_is_a_checkpoint_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is no run folder"):
+    with pytest.raises(CheckpointError, match="is not a run folder"):
         run_command.resume(tmp_path, Settings(output=tmp_path, quiet=True))
 
 

@@ -64,7 +64,7 @@ def test_noise_at_the_key_server_is_scaled_as_the_ledger_has_it(engine: Any, mon
         model={"use": "std.mlp", "hidden": [4, 4]}, postprocess={"encrypted": ["std.bfv", {"use": "toy.keynoise"}]},
     )  # fmt: skip
     outcome = run_protocol(plain, engine)
-    (stated,) = outcome.protocol.ledger.to_json()["zones"]["encrypted"]["std"]
+    (stated,) = outcome.protocol.ledger.report().zones["encrypted"].std
     assert stated > 5 * np.sqrt(3)  # three layers of norm 1
     saved = codec.decode(codec.unframe(outcome.files["key_server.state"]))
     assert saved["state"]["toy.keynoise"]["std"] == pytest.approx(stated)

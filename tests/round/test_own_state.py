@@ -177,11 +177,32 @@ def test_an_array_that_nobody_holds_is_looked_at_no_longer() -> None:
         state.share(kept)
         with state.unchanged():
             pass
-        assert len(state._shared) <= 2
+        assert len(state._shared[False]) <= 2
     many = [unchangeable(np.full(1000, number)) for number in range(50)]
     for array in many:
         state.share(array)
-    assert len(state._shared) == 16
+    assert len(state._shared[False]) == 16
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_model_is_looked_at_however_many_messages_came_since() -> None:
+    model, state = unchangeable(np.arange(5000.0)), OwnState({})
+    state.share(model, model=True)
+    messages = [unchangeable(np.full(1000, number)) for number in range(50)]
+    for array in messages:
+        state.share(array)
+    with pytest.raises(ProtectionError, match="changed an array of 5000"), state.unchanged():
+        _spoil(model)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_rows_that_change_places_are_found() -> None:
+    """They leave every sum of a column as it was."""
+    array, state = unchangeable(np.random.default_rng(0).normal(size=(4, 512)).astype(np.float32)), OwnState({})
+    state.share(array)
+    rows = torch.from_numpy(array)
+    with pytest.raises(ProtectionError, match="changed an array"), state.unchanged():
+        rows.copy_(rows.flip(0).clone())
 
 
 class Spoils(fedplug.Trainer):

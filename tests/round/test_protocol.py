@@ -251,7 +251,7 @@ def test_groups_have_a_model_each() -> None:
             assert np.allclose(outcome.vectors[client_id], vector, atol=1e-7)
     assert not np.allclose(outcome.vectors[0], outcome.vectors[1], atol=1e-4)
     assert sorted(outcome.rows[-1].groups) == ["even", "odd"]
-    assert outcome.notes == []  # different models of different groups are no mistake
+    assert outcome.notes == []  # different groups may have different models
 
 
 def test_a_model_is_complete_although_only_one_client_was_asked_first() -> None:

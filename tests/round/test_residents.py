@@ -75,6 +75,35 @@ def test_what_clients_share_stays_one_array(tmp_path: Path) -> None:
     assert some[0].plan.labels is some[1].plan.labels
 
 
+def test_many_clients_share_a_file_that_goes_when_nobody_holds_what_lies_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files_open() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    monkeypatch.setattr("fedplug.round.residents._FILE", 1 << 20)  # eleven clients
+    residents, some, before = Residents(0, tmp_path), [client(number) for number in range(40)], files_open()
+    for _ in range(3):  # the clients of a file hold on to it until the last of them lies elsewhere
+        for one in some:
+            one.state["toy"]["error"] += 1
+            residents.used(one)
+    assert files_open() - before <= 2 * 5 + 1  # a file that is mapped is open twice while it is filled
+    for one in some:
+        expected = client(one.client_id).state["toy"]["error"] + 3
+        assert np.allclose(one.state["toy"]["error"], expected, rtol=0, atol=1e-9)
+
+
+def test_what_a_client_read_from_its_own_file_is_put_away_and_a_shared_plan_is_not(tmp_path: Path) -> None:
+    residents, one = Residents(0, tmp_path), client(0)
+    one.personal = unchangeable(np.ones(SIZE, np.float32))
+    one.state["toy"]["error"] = unchangeable(one.state["toy"]["error"])
+    one.plan = Plan(unchangeable(one.plan.labels), ("noised", "clear"))
+    residents.loaded(one)
+    assert not in_memory(one.personal)
+    assert not in_memory(one.state["toy"]["error"])
+    assert in_memory(one.plan.labels)
+
+
 def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")

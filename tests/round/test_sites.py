@@ -77,14 +77,23 @@ def test_a_process_that_holds_one_client_reads_the_folder_itself(tmp_path: Path)
 
 def test_every_site_that_does_not_fit_is_told_apart(tmp_path: Path) -> None:
     write_sites(tmp_path)
-    write_sites(tmp_path, SIZES[:1], classes=["high", "low"])
+    write_sites(tmp_path, SIZES[:1], classes=["low", "lower"])
     (tmp_path / "client-2" / "data.npz").write_bytes(b"nothing")
     with pytest.raises(DataError) as caught:
         world_of(tmp_path).holdings([0, 1, 2])
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"client 0: the data in {tmp_path / 'client-0'} is not what the recipe says: ")
-    assert "classes are high, low, and data.agreed.classes says low, high" in first
+    assert "classes are low, lower, and data.agreed.classes says low, high" in first
     assert second.startswith(f"client 2: {tmp_path / 'client-2' / 'data.npz'} cannot be read")
+
+
+def test_labels_go_by_the_names_of_classes_of_which_a_site_may_lack_some(tmp_path: Path) -> None:
+    write_sites(tmp_path, SIZES[:1], classes=["high", "low"])
+    plain = at_sites(agreed={"classes": ["none", "low", "high"]})
+    data = world_of(tmp_path, plain).holdings([0])[0].data
+    assert data.classes == ("none", "low", "high")
+    assert data.train.labels.tolist() == [2, 1] * (SIZES[0] // 2)
+    assert data.own_test.labels.tolist() == [2, 1, 2, 1]
 
 
 def test_a_run_over_processes_says_which_site_does_not_fit(tmp_path: Path) -> None:
@@ -152,16 +161,21 @@ def test_accuracy_is_over_what_sites_hold_out_by_the_weights_of_the_protocol(tmp
     assert counted == {(1.0, 1.0)}  # nobody is told of how many examples these are shares
 
 
-def told(root: Path) -> dict[int, list[int]]:
-    return run_protocol(at_sites(rounds=1), data_root=str(root)).protocol.server.remembered.classes
+def told(root: Path) -> tuple[dict[int, list[int]], list[str]]:
+    """What the server was told of classes, and what its ledger says of that."""
+    protocol = run_protocol(at_sites(rounds=1), data_root=str(root)).protocol
+    said = [shown.note for shown in protocol.ledger.reveals if shown.what == "class counts"]
+    return protocol.server.remembered.classes, said
 
 
 def test_a_site_tells_its_classes_only_if_it_says_so(tmp_path: Path) -> None:
     write_sites(tmp_path)
-    assert told(tmp_path) == {}
+    assert told(tmp_path) == ({}, [])
     (tmp_path / "client-1" / "site.toml").write_text('tell = ["classes"]\n')
     (tmp_path / "client-2" / "site.toml").write_text("# nothing\n")
-    assert told(tmp_path) == {1: [15, 15]}
+    counts, (said,) = told(tmp_path)
+    assert counts == {1: [15, 15]}
+    assert said.endswith("told by 1 of 3 sites")
 
 
 @pytest.mark.parametrize("text", ["tell = 'classes'", 'tell = ["sizes"]', "tall = []", "tell ="])

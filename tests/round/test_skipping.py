@@ -91,7 +91,7 @@ def test_what_is_wrong_everywhere_ends_the_run_at_once() -> None:
 
 
 def test_a_process_that_all_clients_shared_is_waited_for() -> None:
-    """All are lost for one reason, which is no sign that the recipe is wrong: the process is started again."""
+    """All are lost for one reason, which does not show that the recipe is wrong: the process is started again."""
 
     def prepare(protocol: Protocol, engine: Engine) -> None:
         exchange = engine.exchange
@@ -131,10 +131,10 @@ def test_a_cohort_that_fell_short_is_no_secret_any_more() -> None:
         "sampling": {"scheme": "poisson", "rate": 0.8, "source": "secure"},
         "postprocess": {"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}]},
     }
-    credit = [run_protocol(plain).protocol.ledger.to_json()["sampling"]["amplified"]]
+    credit = [run_protocol(plain).protocol.ledger.report().sampling.amplified]
     plain["score_parameters"] = [broken([1], tuple(range(50)))]
     outcome = run_protocol(plain)
-    credit.append(outcome.protocol.ledger.to_json()["sampling"]["amplified"])
+    credit.append(outcome.protocol.ledger.report().sampling.amplified)
     assert [bool(row.skipped) for row in outcome.rows] == [False, True]
     assert credit == [True, False]
 

@@ -207,7 +207,7 @@ def test_one_for_every_run_hears_it_unless_it_is_sent_away(catalog: Catalog) -> 
         (["ear.on"], [], "--with ear.on: there is no such extension; did you mean ear.one"),
         (["{use: ear.budget, round: 2}"], [], "round.*did you mean rounds"),
         (["{use: ear.budget, rounds: many}"], [], "rounds='many'"),
-        (["{use: "], [], "this is no YAML"),
+        (["{use: "], [], "this is not YAML"),
         (["[ear.one]"], [], r"write the name of an extension, or {use: NAME, option: value}"),
         (["ear.wraps"], [], r"write extensions: \[ear.wraps\] into the recipe"),
         (["ear.shows"], [], r"it shows something.*write extensions: \[ear.shows\] into the recipe"),

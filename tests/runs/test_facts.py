@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +16,12 @@ from fedplug.api.outer_roles import Partition
 from fedplug.api.role_records import GroundTruth
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs import run as run_command
 from fedplug.runs.facts import assessments, carried, class_distribution, versions
+from fedplug.runs.settings import Settings
 from fedplug.runs.summary import Distribution
 from fedplug.wire.record import Wire
+from site_toys import CLASSES, at_sites, write_sites
 from toy_components import recipe_of, toy_catalog
 
 
@@ -49,7 +54,7 @@ def test_bytes_are_those_of_the_messages_and_what_the_engine_says_was_added() ->
     wire = Wire()
     for round in (-1, 0, 1):
         wire.record("server", "client:0", round, "upload", b"12345", {"clear": 3})
-    silent: Any = SimpleNamespace()
+    silent: Any = SimpleNamespace(overhead=dict)
     telling: Any = SimpleNamespace(overhead=lambda: {"frames": 7})
     assert carried(wire, silent) == {"messages": 15}
     assert carried(wire, telling) == {"messages": 15, "frames": 7}
@@ -89,3 +94,17 @@ def test_each_component_is_asked_and_one_that_fails_is_left_out_with_a_note(cate
     (note,) = notes
     assert note.startswith("the assessment of acme.bad is left out: ")
     assert "no clusters" in note
+
+
+def test_a_run_says_of_its_sites_what_they_let_be_told_also_after_it_went_on(tmp_path: Path) -> None:
+    sites, catalog = write_sites(tmp_path / "sites"), toy_catalog()
+    (sites / "client-2" / "site.toml").write_text('tell = ["classes"]')
+    settings = Settings(output=tmp_path / "runs", data=sites, quiet=True, device="cpu")
+    recipe = Recipe.from_plain(at_sites(), catalog)
+    _, folder = run_command.start(recipe, settings, catalog)
+    (sites / "client-2" / "site.toml").unlink()
+    for again in (False, True):
+        assert not again or run_command.resume(folder, settings, 1, catalog) == 0
+        summary, ledger = (json.loads((folder / f"{name}.json").read_text()) for name in ("summary", "ledger"))
+        assert summary["class_distribution"] == {"classes": CLASSES, "clients": {"2": [9, 9]}}
+        assert [shown["what"] for shown in ledger["reveals"]].count("class counts") == 1

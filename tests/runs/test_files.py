@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
-from row_toys import a_row, a_summary
+from row_toys import a_ledger, a_row, a_summary
 
 
 def test_everything_that_was_written_is_read(tmp_path: Path) -> None:
     rows = [a_row(1), a_row(2)]
     (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows), encoding="utf-8")
     (tmp_path / "summary.json").write_text(a_summary().to_json(indent=2), encoding="utf-8")
-    (tmp_path / "ledger.json").write_text('{"verdict": "NO DP", "delta": 1e-5}')
+    (tmp_path / "ledger.json").write_text(a_ledger(verdict="NO DP").to_json(indent=2), encoding="utf-8")
     assert read_rows(tmp_path) == rows
     assert read_summary(tmp_path) == a_summary()
-    assert read_ledger(tmp_path) == {"verdict": "NO DP", "delta": 1e-5}
+    assert read_ledger(tmp_path) == a_ledger(verdict="NO DP")
 
 
 def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> Non
         (read_rows, "metrics.jsonl", '{"round": 1}\n', r"metrics\.jsonl, line 1, is damaged \(accuracy: field"),
         (read_rows, "metrics.jsonl", "{", r"metrics\.jsonl, line 1, is damaged \(.*JSON"),
         (read_ledger, "ledger.json", "{", r"ledger\.json is damaged \("),
-        (read_ledger, "ledger.json", "[]", r"ledger\.json is damaged \(it is no object"),
+        (read_ledger, "ledger.json", "[]", r"ledger\.json is damaged \(it is a list: "),
         (read_ledger, "ledger.json", "[" * 100_000, r"ledger\.json is damaged \("),
         (read_ledger, "ledger.json", None, r"ledger\.json cannot be read"),
         (read_summary, "summary.json", None, r"summary\.json cannot be read"),

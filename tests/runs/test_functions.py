@@ -124,7 +124,7 @@ def test_keywords_that_are_wrong_say_so(tmp_path: Path, keywords: dict[str, Any]
 
 
 def test_check_takes_no_settings() -> None:
-    with pytest.raises(SetupError, match="quiet: this is no key of recipes"):
+    with pytest.raises(SetupError, match="quiet: this is not a key of recipes"):
         fedplug.check(PLAIN, quiet=True)
 
 

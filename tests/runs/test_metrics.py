@@ -114,7 +114,7 @@ def test_a_client_that_lies_of_sums_it_could_not_open_writes_no_warning() -> Non
         engine.close()
     assert not any(row.unopened for row in seen)
     assert protocol.ledger.unopened == []
-    assert not any("repeated" in warning for warning in protocol.ledger.to_json()["warnings"])
+    assert not any("repeated" in warning for warning in protocol.ledger.report().warnings)
 
 
 def test_a_site_cannot_make_itself_count_for_more(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import fedplug
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.runs.files import read_rows
-from fedplug.runs.result import LedgerView
+from row_toys import a_ledger
 
 
 def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
@@ -32,15 +32,18 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
     assert last.clients.answered == 4
     assert last.epsilon == done.ledger.epsilon == pytest.approx(8)
     assert done.ledger.verdict.startswith("NO end-to-end DP")
-    assert done.ledger.data["delta"] == done.ledger.delta == 1e-5
+    assert done.ledger.delta == 1e-5
+    assert done.ledger.views["released_model"].epsilon is None
+    assert done.ledger.to_json(indent=2) == (done.folder / "ledger.json").read_text()
+    assert repr(done.ledger) == f"<Ledger: {done.ledger.verdict}>"
     assert done.summary.digest == done.recipe.digest
     assert done.summary.command == ""  # nobody typed one
     assert [row.round for row in done.metrics[1:]] == [2, 3]
 
 
 def test_a_ledger_without_noise_has_no_epsilon() -> None:
-    assert LedgerView({"verdict": "NO DP", "epsilon": None}).epsilon is None
-    assert LedgerView({}).epsilon is None  # of a run that stopped before anything could be said
+    assert a_ledger(verdict="NO DP").epsilon is None
+    assert repr(a_ledger()) == "<Ledger: empty>"  # of a run that stopped before anything could be said
 
 
 def test_a_run_can_be_opened_again(done: fedplug.Run) -> None:
@@ -56,7 +59,7 @@ def test_a_notebook_shows_it_escaped(done: fedplug.Run, monkeypatch: pytest.Monk
     assert shown.count("<tr>") == 4 + 1 + 3  # facts, the head, rounds
     assert "personal mean" not in shown  # no column that is empty
     again = fedplug.open_run(done.folder)
-    monkeypatch.setattr(type(again.ledger), "verdict", "<script>alert(1)</script>")
+    again.ledger.verdict = "<script>alert(1)</script>"
     assert "<script>" not in again._repr_html_()
 
 

@@ -80,7 +80,7 @@ def test_the_kit_accepts_a_good_component_and_lists_every_fault(
         "has no plans, which a Negotiation must have",
     ):
         assert fault in str(caught.value)
-    with pytest.raises(AssertionError, match="is no Protector"):
+    with pytest.raises(AssertionError, match="is not a Protector"):
         check_component(module.Good, group="protect")
 
 
@@ -94,6 +94,23 @@ def test_the_kit_finds_heavy_imports_and_modules_that_do_not_import(
     with pytest.raises(AssertionError, match="imports tenseal; import it inside the methods"):
         check_component(heavy.Good)
     assert "No module named 'acmegone'" in import_problems("acmegone")[0]
+
+
+def test_a_module_that_prints_or_ends_the_interpreter_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text, said in (
+        ("acmeprints", "print('hello')", ""),
+        ("acmeexits", "raise SystemExit(3)", "SystemExit: 3"),
+        ("acmecrashes", "import os; os.abort()", "it takes the interpreter down"),
+        ("acmeimports", "import tenseal", "imports tenseal"),
+        ("acmeclean", "import sys; assert 'tenseal' not in sys.modules", ""),
+    ):
+        (tmp_path / "tenseal.py").write_text("")
+        (tmp_path / f"{name}.py").write_text(text)
+        found = import_problems(name)
+        assert (said in found[0]) if said else not found
 
 
 def test_the_kit_knows_installed_components_by_name() -> None:

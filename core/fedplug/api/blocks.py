@@ -51,10 +51,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
         return _add_scattered(blocks, weights, ctx.layout.size)
     for client_id, block in blocks.items():
         if block.size != first.size:
-            raise ProtectionError(
-                f"client {client_id} sent {block.size} {block.zone} scalars, others {first.size}; a shared zone must "
-                "have the same positions at every client"
-            )
+            raise other_size(f"client {client_id}", block, first)
     total = np.zeros(first.size, np.float64)
     weighted = np.empty(min(_AT_ONCE, first.size), np.float64)
     for start in range(0, first.size, _AT_ONCE):
@@ -88,11 +85,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
     first = sums[0]
     for block in sums[1:]:
         if (block.zone, block.sealed_by, block.size) != (first.zone, first.sealed_by, first.size):
-            raise ProtectionError(
-                f"some clients sent {block.size} {block.zone} scalars sealed by {block.sealed_by}, others {first.size} "
-                f"{first.zone} scalars sealed by {first.sealed_by}; a shared zone must have the same positions at "
-                "every client, protected alike"
-            )
+            raise other_size("some clients", block, first)
         if block.positions is not None or first.positions is not None:
             raise ProtectionError(
                 f"sums of the {block.zone} zone came with positions of their own and cannot be joined; the negotiation "
@@ -111,11 +104,22 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
     )  # fmt: skip
 
 
+def other_size(who: str, block: Block, first: Block) -> ProtectionError:
+    """What is wrong where a block, or a sum of blocks, has another size or kind than the first one."""
+    kind = f" {first.zone} scalars sealed by {first.sealed_by}"
+    alike = (block.zone, block.sealed_by) == (first.zone, first.sealed_by)
+    return ProtectionError(
+        f"{who} sent {block.size} {block.zone} scalars{'' if alike else f' sealed by {block.sealed_by}'}, others "
+        f"{first.size}{'' if alike else kind}; a shared zone must have the same positions at every client"
+        f"{'' if alike else ', protected alike'}"
+    )
+
+
 def fewest_in(block: Block) -> int:
     """How many updates at least are behind every value that a sum holds, opened or not.
 
-    Ciphertexts may hold more than what comes out of them; who summed them says so in `meta["fewest"]`. What is no count
-    there promises nothing, so that no credit follows from it.
+    Ciphertexts may hold more than what comes out of them; who summed them says so in `meta["fewest"]`. What is not a
+    count there promises nothing, so that no credit follows from it.
     """
     said = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
     return min(said, block.contributors) if is_count(said) else 0

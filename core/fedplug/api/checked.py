@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 class Checked:
-    """Refuses words that are no words of the vocabulary, and numbers that cannot be: nothing is promised from those."""
+    """Refuses words outside the vocabulary, and numbers that cannot be: nothing is promised from those."""
 
     def __post_init__(self) -> None:
         """Raises ValueError, naming the field, the value and what it must be."""

@@ -4,8 +4,8 @@ Inside one process a message may stay `Packed`: what `encode` gives, except that
 it, where nobody can change them. It counts as many bytes as if it had been sent, and reads as if it had arrived.
 
 No pickle: decoding bytes from another party never runs code. A message is a frame of 16 bytes (magic, length, CRC-32)
-and a body; whatever was cut off or damaged on the way is refused before it is read. A checksum is no authentication:
-it finds accidents, not forgers. Decoded arrays are read-only.
+and a body; whatever was cut off or damaged on the way is refused before it is read. A checksum finds
+accidents, not forgers: it does not prove who sent a message. Decoded arrays are read-only.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def unframe(data: Message) -> Message:
     if isinstance(data, Packed):
         return Packed(data.body, data.beside, data.size - _FRAME.size, data.zones)
     if len(data) < _FRAME.size or data[:4] != _MAGIC:
-        raise MessageError(f"{len(data)} bytes that are no fedplug message (they must begin with {_MAGIC!r})")
+        raise MessageError(f"{len(data)} bytes that are not a fedplug message (they must begin with {_MAGIC!r})")
     _, length, checksum = _FRAME.unpack_from(data)
     body = data[_FRAME.size :]
     if len(body) != length:

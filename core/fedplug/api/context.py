@@ -189,7 +189,7 @@ class Client(Party):
         return self.start if self.update is None else self.start + self.update
 
     def scores_by(self, scorer: str | None) -> NDArray[np.float32]:
-        """What a scorer said in this round, (P,) or (L,); None takes the recipe's first."""
+        """A scorer's scores of this round, (P,) or (L,); None takes the recipe's first."""
         return self.scores[scorer] if scorer else next(iter(self.scores.values()))
 
     def saved(self, seconds: float) -> None:

@@ -110,9 +110,10 @@ class ClientData:
 
     Attributes:
         train: its own training examples.
-        own_test: test examples with the class mix of its training examples.
+        own_test: test examples with the class mix of its training examples; with data at sites, what is held out there.
         classes, mean, std, kinds, region_names: as in `Dataset`.
-        shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate.
+        shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate; with data at
+            sites there is none, and this is what its site holds out.
     """
 
     train: Examples

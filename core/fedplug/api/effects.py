@@ -258,7 +258,7 @@ def as_effects(found: Any, link: str) -> Effects:
     """What a component gave as its effects, checked.
 
     Raises:
-        Misplaced: it is no tuple of effects.
+        Misplaced: it is not a tuple of effects.
     """
     kinds = get_args(Effect)
     if not isinstance(found, tuple) or not all(isinstance(effect, kinds) for effect in found):

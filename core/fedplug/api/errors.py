@@ -41,7 +41,7 @@ class PluginError(FedplugError):
 
 
 class MessageError(FedplugError):
-    """Bytes that are no message of this protocol: truncated, of another version, or of another recipe."""
+    """Bytes that are not a message of this protocol: truncated, of another version, or of another recipe."""
 
 
 class DataError(FedplugError):

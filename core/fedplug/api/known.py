@@ -213,7 +213,7 @@ class Known:
             case Adds():
                 grid = self.grid if self.sealed or self.weighted else 0.0
                 return replace(self, summed=True, grid=grid)
-        raise TypeError(f"{self.link} states {effect!r}, which is no effect; see fedplug.api.effects")
+        raise TypeError(f"{self.link} states {effect!r}, which is not an effect; see fedplug.api.effects")
 
     def _bounded(self, bound: Bound) -> Known:
         """Behind a clip. Only scaling down keeps other bounds, and a clip of one client's values does no more.

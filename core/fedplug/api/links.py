@@ -168,7 +168,7 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
     """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
     found: list[tuple[Link, str]] = []
     steps = fold(links, ctx, lambda link, message: found.append((link, message)))
-    refused = {link for link, _ in found}  # what those would do to closed values is no second complaint
+    refused = {link for link, _ in found}  # what those would do to closed values is not a second complaint
     at_clients: Link | None = None
     for step in steps:
         link = step.link
@@ -190,7 +190,7 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
                     f"{link.name} cannot work on the {link.zone} sum, which {step.before.sealers[-1]} has closed; open "
                     f"it first: put {step.before.sealers[-1]} before {link.name} under postprocess",
                 ))
-    # A link that is misplaced counts as if it did nothing, so what is missing behind others is no news then.
+    # A link that is misplaced counts as if it did nothing, so what is missing behind others is not reported again.
     return found or list(_unfinished_uploads(steps))
 
 
@@ -207,7 +207,7 @@ def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:
                     f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
                     f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
                 )
-            # Scrambled words are no ciphertexts that stay closed to the server, so they do not count.
+            # Scrambled words are not ciphertexts that stay closed to the server, so they do not count.
             sealed = any(isinstance(closed, Seal) for closed in known.sealed)
             if isinstance(effect, Noise) and effect.trust == "distributed" and not sealed:
                 yield link, (

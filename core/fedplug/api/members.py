@@ -96,7 +96,7 @@ def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterabl
     meant = _MEANT.get(close, close)
     if meant in known:
         of = " and ".join(role.__name__ for role in roles_of(cls)[:-1]) or "component"
-        yield f"{called} is no member of a {of}; did you mean {meant}?"
+        yield f"{called} is not a member of a {of}; did you mean {meant}?"
     elif name in _PROMISES and len(roles_of(cls)) > 1:  # a base without a role may be meant for any
         having = [role for role in _ROLES if name in members(role)]
         others = [role.__name__ for role in having if not any(base in having for base in role.__mro__[1:])]
@@ -149,7 +149,7 @@ _SAID_IN = (
 
 
 def stale_statements(cls: type) -> Iterable[str]:
-    """Methods that a class overrides while it inherits what another class said of its own, as half sentences."""
+    """Methods that a class overrides while it inherits what another class states of its own, as half sentences."""
     for method, statement in _SAID_IN:
         says = _home(cls, statement)
         if says is None or _home(says, method) in (None, _home(cls, method)):

@@ -39,6 +39,10 @@ class Model(Protocol):
 
     layout: Layout
 
+    @property
+    def module(self) -> Any:
+        """The `torch.nn.Module` that it wraps; None of a model that is made otherwise."""
+
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
 

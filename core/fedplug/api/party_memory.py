@@ -61,7 +61,7 @@ class PartyMemory:
         """Inverse of `to_plain`.
 
         Raises:
-            ValueError: it is no record of this kind; names the field and its rule.
+            ValueError: it is not a record of this kind; names the field and its rule.
         """
         if not isinstance(plain, dict) or plain.keys() != {each.name for each in dataclasses.fields(cls)}:
             raise ValueError(f"{shown(plain)} does not have the fields of a {cls.__name__}")

@@ -22,7 +22,7 @@ def _spelt(value: Any) -> Any:
     return math.nan if value is None else _SPELT.get(value, value) if isinstance(value, str) else value
 
 
-# Strict, so that a text is no number and a float no count. Keys of dictionaries are not: JSON has texts only.
+# Strict, so that a text is not a number and a float not a count. Keys of dictionaries are not: JSON has texts only.
 _SPELT = {"inf": math.inf, "-inf": -math.inf}
 Number = Annotated[float, BeforeValidator(_spelt), Field(strict=True)]
 """NaN and infinity included, since a diverged round has a loss of NaN; JSON has neither: null, and `inf` as a text."""
@@ -65,7 +65,7 @@ class Record:
         """Reads what `to_json` gave.
 
         Raises:
-            ValueError: as `from_plain`; or the text is no JSON.
+            ValueError: as `from_plain`; or the text is not JSON.
         """
         return cls._read(lambda adapter: adapter.validate_json(text))
 

@@ -132,6 +132,13 @@ class Finds:
     headline: tuple[str, Literal["high", "low"]]
     success: tuple[str, Literal["<=", ">="], float]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where a number is ranked or judged by another word: results could not be read back."""
+        if self.headline[1] not in ("high", "low"):
+            raise ValueError(f"Finds(headline={self.headline!r}): it must be (number, 'high' or 'low')")
+        if self.success[1] not in ("<=", ">="):
+            raise ValueError(f"Finds(success={self.success!r}): it must be (number, '<=' or '>=', threshold)")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measures:

@@ -124,7 +124,7 @@ class Protector(Component, role=True):
         """
 
     def effects(self, known: Known, ctx: Context) -> Effects | None:
-        """What `protect` does to the values. None, the default: nothing is said, and nothing is promised behind it.
+        """What `protect` does to the values. None, the default: nothing is stated or promised behind it.
 
         Args:
             known: what is known before it; asks for order with `known.before` and `known.need_norm`.
@@ -178,7 +178,7 @@ class Opener(Component, role=True):
         """
 
     def opens(self, known: Known, ctx: Context) -> Effects | None:
-        """What `postprocess` does to the values. None, the default: nothing is said, and nothing is promised behind it.
+        """What `postprocess` does to the values. None, the default: nothing is stated or promised behind it.
 
         Raises:
             Misplaced: it cannot stand where it stands.

@@ -13,7 +13,7 @@ NOTHING = "–"
 """Shown where there is no number."""
 
 def as_float(value: Any) -> float:
-    """The value as a float; NaN for None and for anything that is no number. JSON has infinity as the text `inf`."""
+    """The value as a float; NaN for None and for anything that is not a number. JSON has infinity as the text `inf`."""
     if isinstance(value, str):
         return {"inf": math.inf, "-inf": -math.inf}.get(value, math.nan)
     try:

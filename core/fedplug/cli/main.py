@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -30,7 +31,6 @@ def _leave(code: int) -> NoReturn:
     """
     import atexit
     import contextlib
-    import os
     import threading
 
     for thread in threading.enumerate():
@@ -50,10 +50,12 @@ def main() -> int:
     Returns:
         The exit code: 0 well, 1 an error the user can do something about, 2 wrong usage, 130 interrupted.
     """
+    # Closed by whoever started us (`>&-`): what is printed goes nowhere, and the command does its work.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         code = _run(sys.argv[1:])
-        if sys.stdout is not None:
-            sys.stdout.flush()  # here, where an error can still be reported
+        sys.stdout.flush()  # here, where an error can still be reported
         return code
     except FedplugError as error:
         print(str(error) if "\n" in str(error) else f"error: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ rich's own thread, a few times a second, whatever the number of calls.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 import time
@@ -43,35 +44,72 @@ class _Now:
     total: int = 0
 
 
-class LiveDisplay:
-    """A picture that is redrawn in place: rounds, the current phase, the last rows, the time left.
+class Picture(abc.ABC):
+    """A picture that is redrawn in place, with lines that stay above it.
 
     Args:
         console: where to draw.
         clock: seconds, monotonic; for tests.
-        refresh: redraws a second; 0 redraws only when a row arrives.
+        refresh: redraws a second; 0 redraws only when `redraw` is called.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, refresh: float = 8) -> None:
         self._console = console
         self._clock = clock
         self._began = clock()
+        self._live = Live(get_renderable=self.picture, console=console, auto_refresh=refresh > 0,
+                          refresh_per_second=refresh or 1, transient=True)  # fmt: skip
+
+    @abc.abstractmethod
+    def picture(self) -> RenderableType:
+        """The state as rich draws it."""
+
+    def note(self, text: str) -> None:
+        self._console.print(Text.assemble(("note ", "yellow"), text))
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def redraw(self) -> None:
+        """Draws now, where nobody draws in the background."""
+        if self._live.is_started and not self._live.auto_refresh:
+            self._live.refresh()
+
+    def path(self, label: str, path: str) -> None:
+        """A path or a command on a line of its own: never wrapped, so that it survives copy and paste."""
+        self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
+
+
+def known_facts(facts: Mapping[str, Any]) -> Table:
+    """Facts to show at the start, a line each."""
+    known = Table.grid(padding=(0, 2))
+    for key, value in facts.items():
+        known.add_row(Text(str(key), "dim"), Text(str(value), overflow="fold"))
+    return known
+
+
+def add_bar(grid: Table, size: int, title: Text, bar: ProgressBar, words: str) -> None:
+    """A line of a grid: what, how far, and how far in words; a bar that is too short says nothing and is left out."""
+    said = Text(words, "dim")
+    grid.add_row(*((title, bar, said) if size >= 8 else (title, said)))
+
+
+class LiveDisplay(Picture):
+    """Rounds, the current phase, the last rows, the time left; for the arguments see `Picture`."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, refresh: float = 8) -> None:
         self._facts: Mapping[str, Any] = {}
         self._now = _Now()
         self._starts: dict[int, float] = {}  # when the first phase of each round was seen
         self._rows: list[Row] = []
-        self._live = Live(get_renderable=self.picture, console=console, auto_refresh=refresh > 0,
-                          refresh_per_second=refresh or 1, transient=True)  # fmt: skip
+        super().__init__(console, clock, refresh)  # draws the first picture
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
         self._facts, self._began = dict(facts), self._clock()
         steps = Table("hook", "component", "what it does here", box=None, header_style="bold", pad_edge=False)
         for hook, component, text in plan:
             steps.add_row(Text(hook, "cyan"), Text(component), Text(text, "dim"))
-        known = Table.grid(padding=(0, 2))
-        for key, value in facts.items():
-            known.add_row(Text(str(key), "dim"), Text(str(value), overflow="fold"))
-        self._console.print(Group(known, Text(), steps, Text()))
+        self._console.print(Group(known_facts(facts), Text(), steps, Text()))
         self._live.start()
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
@@ -82,11 +120,7 @@ class LiveDisplay:
 
     def round_done(self, row: Row) -> None:
         self._rows.append(row)
-        if self._live.is_started and not self._live.auto_refresh:
-            self._live.refresh()
-
-    def note(self, text: str) -> None:
-        self._console.print(Text.assemble(("note ", "yellow"), text))
+        self.redraw()
 
     def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
         self.close()
@@ -96,18 +130,15 @@ class LiveDisplay:
         self._table(rows)
         self._console.print(Group(Text(), facts, Text()))
         self._console.print(Text.assemble(("Verdict  ", "bold"), verdict))
-        self._path("Folder   ", str(run_dir))
+        self.path("Folder   ", str(run_dir))
         for page in pages:
-            self._path(f"{page.stem.capitalize():9}", str(page))
+            self.path(f"{page.stem.capitalize():9}", str(page))
 
     def interrupted(self, round: int, run_dir: Path) -> None:
         self.close()
         self._table(self._rows)
         self._console.print(Text(f"{interruption(round)} To go on:"))
-        self._path("", f"  {resume_command(run_dir)}")
-
-    def close(self) -> None:
-        self._live.stop()
+        self.path("", f"  {resume_command(run_dir)}")
 
     def _table(self, rows: Sequence[Row]) -> None:
         shown = thin_out(rows, 12)
@@ -115,10 +146,6 @@ class LiveDisplay:
             self._console.print(rounds_table(shown, width=self._console.width))
         if len(shown) < len(rows):
             self._console.print(Text(f"{len(shown)} of {len(rows)} rounds; the report has all of them", "dim"))
-
-    def _path(self, label: str, path: str) -> None:
-        # Never wrapped: a path or command must survive copy and paste.
-        self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
 
     # ---- the picture
 
@@ -148,13 +175,11 @@ class LiveDisplay:
         roomy = wide >= 60
         rest = "" if left is None else f", about {clock_time(left)} left" if roomy else f", {clock_time(left)} left"
         so_far = clock_time(self._clock() - self._began)
-        first = [Text(title, "bold"), bar, Text(f"{so_far} so far{rest}" if roomy else so_far + rest, "dim")]
+        add_bar(grid, size, Text(title, "bold"), bar, f"{so_far} so far{rest}" if roomy else so_far + rest)
         counted = f"{now.done} of {now.total} clients" if now.total > 1 else ""
         pulse = now.total <= 1
         bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
-        second = [Text(now.phase, "cyan"), bar, Text(counted, "dim")]
-        for row in (first, second):
-            grid.add_row(*(row if size >= 8 else (row[0], row[2])))  # a bar that is too short says nothing
+        add_bar(grid, size, Text(now.phase, "cyan"), bar, counted)
         return grid
 
     def seconds_per_round(self) -> float | None:

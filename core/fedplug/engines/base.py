@@ -61,10 +61,13 @@ class Job:
 class Engine(Protocol):
     """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol.
 
-    One with all parties in its own process may say so, `in_process = True`, and moves packed messages then. One with
-    settings of its own has a nested class `Options`, as components have, and finds them in `job.options`. One that
-    sends more than the messages may say so: `overhead()` gives bytes by what added them.
+    One with settings of its own has a nested class `Options`, as components have, and finds them in `job.options`.
+
+    Attributes:
+        in_process: whether all parties run in its own process; it moves packed messages then.
     """
+
+    in_process: bool
 
     def __init__(self, job: Job) -> None: ...
 
@@ -80,6 +83,9 @@ class Engine(Protocol):
 
     def load(self, folder: Path) -> None:
         """Has every party read its own state from the folder."""
+
+    def overhead(self) -> dict[str, int]:
+        """Bytes that were sent beside the messages, by what added them; empty where nothing was."""
 
     def close(self) -> None:
         """Ends every process at once."""

@@ -50,6 +50,10 @@ class LocalEngine:
         for host in self.hosts:
             host.load(folder)
 
+    def overhead(self) -> dict[str, int]:
+        """None."""
+        return {}
+
     def close(self) -> None:
         """Nothing to stop."""
         self._hosts.clear()

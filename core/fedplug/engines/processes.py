@@ -28,6 +28,8 @@ _MEMORY = "is there enough memory? try --workers 1 or --engine local"
 class ProcessEngine:
     """Clients spread over worker processes; the key server in a process of its own."""
 
+    in_process = False
+
     def __init__(self, job: Job) -> None:
         self._job = dataclasses.replace(job, world=None)
         num_clients = int(job.recipe["data"]["clients"])
@@ -90,6 +92,10 @@ class ProcessEngine:
         """Every worker reads its parties' state."""
         self._saved = folder
         self._everywhere("load", str(folder))
+
+    def overhead(self) -> dict[str, int]:
+        """None."""
+        return {}
 
     def close(self) -> None:
         """Asks every worker to end, and ends those that do not within two seconds."""

@@ -35,6 +35,8 @@ KEY_SERVER_WORKER = -1
 CLOSE_SECONDS = 2.0
 _LEAST = 600.0
 """Seconds that a worker has at least for what it does for all of its parties together: start, save, load."""
+_FAILED = b"failed "
+"""What an answer to a message begins with that is no reply of a party; replies are framed, and begin otherwise."""
 _LIBRARIES = ("fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets")
 """What workers take seconds to import; those that this process needed, they will."""
 
@@ -64,9 +66,16 @@ class Worker:
         self.until = self._deadline(command)
 
     def receive(self) -> bytes:
-        """The answer that has begun to arrive; raises EOFError or OSError if the worker ends in the middle of it."""
+        """The answer that has begun to arrive; raises EOFError or OSError if the worker ends in the middle of it.
+
+        Raises:
+            SetupError: the worker cannot go on, for a reason that is not its parties'.
+        """
         with self._passing():
-            return self.pipe.recv_bytes()
+            answer = self.pipe.recv_bytes()
+        if answer.startswith(_FAILED):
+            raise SetupError(f"{self.process.name}: {codec.decode(answer[len(_FAILED):])}")
+        return answer
 
     def expect_done(self, command: str) -> None:
         """Reads how a command ended.
@@ -76,7 +85,8 @@ class Worker:
             PartyLost: the worker ended.
         """
         try:
-            failure = codec.decode(self.receive())
+            with self._passing():
+                failure = codec.decode(self.pipe.recv_bytes())
         except (EOFError, OSError) as error:
             raise self.lost(f" during {command}") from error
         if failure:
@@ -193,7 +203,7 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
                 getattr(host, command)(Path(argument))
                 reply = codec.encode("")
         except (FedplugError, OSError) as error:
-            reply = codec.encode(describe(error))
+            reply = (_FAILED if command == "deliver" else b"") + codec.encode(describe(error))
         try:
             pipe.send_bytes(reply if isinstance(reply, bytes) else reply.to_bytes())
         except OSError:

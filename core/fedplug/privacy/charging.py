@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from fedplug.api.context import Server
 from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
 from fedplug.api.errors import of_component
-from fedplug.api.events import Asking, Events, MessageUncovered, Released, RoundClosed, RoundStarted, SumWithheld
+from fedplug.api.events import (
+    Asking,
+    Events,
+    MessageUncovered,
+    Released,
+    RoundClosed,
+    RoundStarted,
+    SetUpDone,
+    SumWithheld,
+)  # fmt: skip
 from fedplug.api.folded import released
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
@@ -53,12 +62,19 @@ class Charging:
         Others may refuse what is about to be asked, and hear of that before it is charged. What was answered and
         released is entered before anybody can stop the run because of it.
         """
+        events.subscribe(SetUpDone, self._joined, first=True)
         events.subscribe(RoundStarted, self._check)
         events.subscribe(Asking, self._asking)
         events.subscribe(Released, self._released, first=True)
         events.subscribe(RoundClosed, self._closed, first=True)
         events.subscribe(MessageUncovered, self._uncovered, first=True)
         events.subscribe(SumWithheld, self._withheld, first=True)
+
+    def _joined(self, event: SetUpDone) -> None:
+        """Whatever a site lets be told is shown to the server, and only then."""
+        if count := len(self.server.remembered.classes):
+            note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
+            self.ledger.reveals.append(Reveals("class counts", ("aggregator",), note=note))
 
     def _uncovered(self, event: MessageUncovered) -> None:
         self.ledger.message_uncovered(event.component, event.what)

@@ -5,7 +5,7 @@ multipliers. Everything else follows from that log, so that a resumed run equals
 check the printed epsilon; sums and facts (`so_far`) are kept up entry by entry, so that a round of a long run costs no
 more than one of a short run. Gaussian releases compose exactly by adding up 1/multiplier^2
 (`fedplug.privacy.accounting`). `ledger_epsilons` and `ledger_views` turn the sums into epsilons and guarantees,
-`ledger_report` into JSON and one verdict line.
+`ledger_report` into a record and one verdict line.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.outer_roles import Accountant
     from fedplug.api.roles import AccountKeeper
+    from fedplug.privacy.ledger_record import LedgerReport
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,7 +65,7 @@ class Ledger:
     delta: float
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"scheme": "all"})
     key_holders: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    schemes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    schemes: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     published: Iterable[str] | None = None
     accountant: Accountant | None = None
     keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
@@ -255,11 +256,11 @@ class Ledger:
 
         return {level: next(iter(stated.values())) for level, stated in levels(self).items()}
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole ledger as JSON-ready data; infinite numbers are the text `inf`."""
-        from fedplug.privacy.ledger_report import to_json
+    def report(self) -> LedgerReport:
+        """The whole account, as `ledger.json` has it."""
+        from fedplug.privacy.ledger_report import report
 
-        return to_json(self)
+        return report(self)
 
     def with_everybody(self) -> Ledger:
         """The same run as if every client had been asked in each of its rounds: what does not follow from who was."""

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fedplug.api.errors import of_component
+from fedplug.privacy.ledger_record import Epsilons
 from fedplug.privacy.ledger_zones import summed
 from fedplug.privacy.sampling_credit import amplified
 from fedplug.privacy.spent import Spent
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 def headline(ledger: Ledger) -> float | None:
     """Epsilon of all zones with noise, zero-out, worst client; None if there are none. See `Ledger.epsilon`."""
     figures = zone_epsilons(ledger)
-    return None if figures is None else next(iter(figures["zero_out"].values()))
+    return None if figures is None else next(iter(figures.zero_out.values()))
 
 
-def zone_epsilons(ledger: Ledger, zone: str | None = None) -> dict[str, dict[str, float]] | None:
-    """Epsilons of one zone, or of all zones with noise together, by adjacency and method; None if there is no noise."""
+def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
+    """Epsilons of one zone, or of all zones with noise together; None if there is no noise."""
     noised = {name: cost for name, cost in ledger.costs.items() if cost.releases and zone in (None, name)}
     if not noised:
         return None
@@ -39,10 +40,10 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> dict[str, dict[str
             for name, cost in noised.items()
         ],
     )
-    return {
-        "zero_out": spent.epsilons(ledger.delta, ledger.accountant, ledger.curves),
-        "replace_one": spent.doubled().epsilons(ledger.delta, ledger.accountant, ledger.curves),
-    }
+    return Epsilons(
+        zero_out=spent.epsilons(ledger.delta, ledger.accountant, ledger.curves),
+        replace_one=spent.doubled().epsilons(ledger.delta, ledger.accountant, ledger.curves),
+    )
 
 
 def _price(cost: ZoneCost, sums_only: bool) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The privacy ledger in words: the JSON of a run's folder, and the verdict line."""
+"""The privacy ledger in words: the record in a run's folder, and the verdict line."""
 
 from __future__ import annotations
 
@@ -7,70 +7,68 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.plain import json_ready
 from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
+from fedplug.privacy.ledger_record import (
+    NEVER_COVERED,
+    SCHEMA,
+    EncryptionReport,
+    LedgerReport,
+    LevelReport,
+    NoiseReport,
+    RoundsReport,
+    SamplingReport,
+    ShownReport,
+    ZoneReport,
+)
 from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
 from fedplug.privacy.ledger_zones import is_reproducible
 from fedplug.privacy.sampling_credit import why_not_amplified
 from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:
+    from fedplug.api.effects import Reveals
     from fedplug.api.role_records import Account
     from fedplug.privacy.ledger import Ledger
 
-SCHEMA = 3
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
 e^20 = 5e8: whoever guessed one client in a million knows. A documented convention (docs/sharp_edges.md), no theorem."""
-NEVER_COVERED = (
-    "hyper-parameter search and earlier runs on the same data",
-    "number of examples of a client",
-    "norms of updates",
-    "timing, message sizes and ciphertext counts",
-    "who drops out",
-    "accuracy, loss and other numbers that clients report for the metrics",
-)
-"""What no guarantee of this ledger covers, whatever the recipe."""
 
 
-def to_json(ledger: Ledger) -> dict[str, Any]:
-    """The whole ledger; see `Ledger.to_json`."""
+def report(ledger: Ledger) -> LedgerReport:
+    """The whole ledger; see `Ledger.report`."""
     why = why_not_amplified(ledger)
-    joint = zone_epsilons(ledger)
     # Whatever else is stated of a secret cohort would tell how often the client with the most rounds was drawn.
     stated = ledger if why else ledger.with_everybody()
-    plain: dict[str, Any] = {
-        "schema": SCHEMA,
-        "recipe": ledger.recipe_name,
-        "verdict": verdict(ledger),
-        "warnings": warnings(ledger),
-        "unit": "client: the whole update of a client; the same epsilon holds for each of its records",
-        "adjacency": "zero_out: a client's contribution is replaced by zero; replace_one: by any other, with twice the "
+    return LedgerReport(
+        schema=SCHEMA,
+        recipe=ledger.recipe_name,
+        verdict=verdict(ledger),
+        warnings=warnings(ledger),
+        unit="client: the whole update of a client; the same epsilon holds for each of its records",
+        adjacency="zero_out: a client's contribution is replaced by zero; replace_one: by any other, with twice the "
         "sensitivity",
-        "delta": ledger.delta,
-        "trust": _trust(ledger),
-        "epsilon": joint,
-        "epsilon_prices": priced_part(ledger) or "everything released of the updates",
-        "levels": {level: _level(ledger, level, found) for level, found in levels(stated).items()},
-        "views": views(stated),
-        "zones": {zone: _zone(stated, zone) for zone in stated.costs},
-        "sampling": {**ledger.sampling, "amplified": why is None, "why": why or "clients are sampled by secret coins"},
-        "rounds": {"planned": ledger.rounds, "actual": len({entry["round"] for entry in ledger.log})},
-        "encryption": {
-            zone: {
-                "key_holder": holder,
-                "sums_seen_by_aggregator": zone in ledger.opened,
-                **ledger.schemes.get(zone, {}),
-            }
+        delta=ledger.delta,
+        trust=_trust(ledger),
+        epsilons=zone_epsilons(ledger),
+        epsilon_prices=priced_part(ledger) or "everything released of the updates",
+        levels={level: _level(ledger, level, found) for level, found in levels(stated).items()},
+        views=views(stated),
+        zones={zone: _zone(stated, zone) for zone in stated.costs},
+        sampling=SamplingReport(
+            **ledger.sampling, amplified=why is None, why=why or "clients are sampled by secret coins"
+        ),
+        rounds=RoundsReport(ledger.rounds, len({entry["round"] for entry in ledger.log})),
+        encryption={
+            zone: EncryptionReport(holder, zone in ledger.opened, **ledger.schemes.get(zone, {}))
             for zone, holder in ledger.key_holders.items()
         },
-        "noise": _noise(ledger),
-        "reveals": [dataclasses.asdict(channel) for channel in ledger.reveals],
-        "uncovered_messages": ledger.uncovered,
-        "never_covered": list(NEVER_COVERED),
-        "log": [_published(entry) for entry in ledger.log] if why is None else ledger.log,
-    }
-    return json_ready(plain)  # type: ignore[no-any-return]
+        noise=_noise(ledger),
+        reveals=[_shown(channel) for channel in ledger.reveals],
+        uncovered_messages=ledger.uncovered,
+        never_covered=list(NEVER_COVERED),
+        log=[_published(entry) for entry in ledger.log] if why is None else ledger.log,
+    )
 
 
 def verdict(ledger: Ledger) -> str:
@@ -84,7 +82,7 @@ def verdict(ledger: Ledger) -> str:
     if joint is None:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
         return f"NO DP: {bare or 'no coordinate was released'}{how}."
-    epsilon, exchanged = (next(iter(joint[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
+    epsilon, exchanged = (next(iter(stated.values())) for stated in (joint.zero_out, joint.replace_one))
     terms, delta = f"client, {_trust(ledger)}, zero-out", f"δ={ledger.delta:g}"
     given, meaningless = _unaccounted(ledger), epsilon > LARGEST_MEANINGFUL
     server = toward_aggregator(ledger)
@@ -192,22 +190,22 @@ def warnings(ledger: Ledger) -> list[str]:
     return list(dict.fromkeys([*found, *ledger.cautions]))
 
 
-def _zone(ledger: Ledger, zone: str) -> dict[str, Any]:
+def _zone(ledger: Ledger, zone: str) -> ZoneReport:
     cost = ledger.costs[zone]
     entries = [(entry["total"], entry["zones"][zone]) for entry in ledger.log if zone in entry["zones"]]
     last = entries[-1][1]["releases"]
-    return {
-        "largest_size": cost.largest,
-        "largest_share": max(facts["size"] / total for total, facts in entries),
-        "encrypted": zone in ledger.sealed,
-        "rounds_with_noise": cost.releases,
-        "rounds_without_noise": cost.bare,
-        "mechanism": [release["mechanism"] for release in last] or "none",
-        "clipping_norm": [release["clipping_norm"] for release in last],
-        "std": [_std(release) for release in last],
-        "noise_multiplier": [release["noise_multiplier"] for release in last],
-        "epsilon": zone_epsilons(ledger, zone),
-    }
+    return ZoneReport(
+        largest_size=cost.largest,
+        largest_share=max(facts["size"] / total for total, facts in entries),
+        encrypted=zone in ledger.sealed,
+        rounds_with_noise=cost.releases,
+        rounds_without_noise=cost.bare,
+        mechanism=[release["mechanism"] for release in last],
+        clipping_norm=[release["clipping_norm"] for release in last],
+        std=[_std(release) for release in last],
+        noise_multiplier=[release["noise_multiplier"] for release in last],
+        epsilons=zone_epsilons(ledger, zone),
+    )
 
 
 def _std(release: dict[str, Any]) -> float | None:
@@ -218,17 +216,20 @@ def _std(release: dict[str, Any]) -> float | None:
     return math.sqrt(2) * scale if release["mechanism"] == "laplace" else scale
 
 
-def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> dict[str, Any]:
-    """What holds at a level of which a component keeps account; apart from all that holds for clients."""
-    account = ledger.keepers[level].account
-    return {
-        "unit": f"{level}: {account.unit}",
-        "trust": account.trust,
-        "covers": account.covers
-        + (f"; no guarantee beside it: {voided}" if (voided := headline_voided(ledger, of_level=True)) else ""),
-        "delta": ledger.delta,
-        **stated,
-    }
+def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
+    account, voided = ledger.keepers[level].account, headline_voided(ledger, of_level=True)
+    return LevelReport(
+        unit=f"{level}: {account.unit}",
+        trust=account.trust,
+        covers=account.covers + (f"; no guarantee beside it: {voided}" if voided else ""),
+        delta=ledger.delta,
+        epsilons=stated,
+    )
+
+
+def _shown(channel: Reveals) -> ShownReport:
+    plain = dataclasses.asdict(channel)
+    return ShownReport(**{**plain, "to": list(channel.to), "asked": list(channel.asked)})
 
 
 def _published(entry: dict[str, Any]) -> dict[str, Any]:
@@ -239,10 +240,11 @@ def _published(entry: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "charged": "secret", "zones": zones}
 
 
-def _noise(ledger: Ledger) -> list[dict[str, Any]]:
-    kept = ("mechanism", "trust", "source", "literal", "note")
-    distinct = {(zone, *(release[key] for key in kept)) for zone, release in _releases(ledger)}
-    return [dict(zip(("zone", *kept), facts, strict=True), dtype="float32") for facts in sorted(distinct)]
+def _noise(ledger: Ledger) -> list[NoiseReport]:
+    distinct = {
+        (zone, r["mechanism"], r["trust"], r["source"], r["literal"], r["note"]) for zone, r in _releases(ledger)
+    }
+    return [NoiseReport(*facts, dtype="float32") for facts in sorted(distinct)]
 
 
 def _releases(ledger: Ledger) -> list[tuple[str, dict[str, Any]]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledger:
-    """An empty ledger that knows who holds keys, who is told sums, and what is visible besides.
+    """An empty ledger that knows who holds keys, who gets sums, and what is visible besides.
 
     Raises:
         Misplaced: a link cannot stand where it stands, or states a cost that another has under the same name.
@@ -58,9 +58,6 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     found += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     found.append(Reveals("client metrics", ("aggregator",), note=note))
-    if recipe.data.at == "sites":
-        note = "how many training examples of each class a site has, of sites alone whose site.toml lets it be told"
-        found.append(Reveals("class counts", ("aggregator",), note=note))
     found += _divisors(composition, ctx)
     found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
@@ -72,7 +69,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
 def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
     """Plans that do not follow from public facts alone, where the component does not say who sees them.
 
-    What a component says of replies is no word about plans. One zone holds everything, so its plans say nothing. A
+    What a component says of replies says nothing about plans. One zone holds everything, so its plans say nothing. A
     plan that all clients share may be hidden from the server; positions of a client's own are sent to it.
     """
     negotiation = composition.negotiation

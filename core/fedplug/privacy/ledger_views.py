@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
+from fedplug.privacy.ledger_record import Epsilons, ViewReport
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
 from fedplug.privacy.sampling_credit import amplified
 from fedplug.privacy.spent import Spent
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fedplug.privacy.spent import ZoneCost
 
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
-SEERS: dict[Party, str] = {
+SEERS: dict[str, str] = {
     "aggregator": "the aggregator",
     "key_holder": "whoever holds the key",
     "client": "every client",
@@ -44,30 +45,35 @@ class Guarantee:
     because: str
 
 
-def views(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """For each adversary, its guarantee as plain data: `{"zero_out": {"epsilon_exact": ...}, ...}` or `none`."""
-    plain: dict[str, dict[str, Any]] = {}
+def views(ledger: Ledger) -> dict[str, ViewReport]:
+    """For each adversary, its guarantee or why it has none."""
+    found: dict[str, ViewReport] = {}
     for name, view in _of_values(ledger).items():
         view = _voided(ledger, name) or view
         # How many clients put their heads together in this view.
-        colluders = {"colluders": 1} if name in ("client", "client_and_aggregator") else {}
+        colluders = 1 if name in ("client", "client_and_aggregator") else None
         if isinstance(view, str):
-            plain[name] = {"epsilon": "none", "reason": view, **colluders}
+            found[name] = ViewReport(None, view, colluders=colluders)
             continue
-        spent = {"zero_out": view.zero_out, "replace_one": view.replace_one}
-        figures = {
-            adjacency: cost.epsilons(ledger.delta, ledger.accountant, ledger.curves)
-            for adjacency, cost in spent.items()
-        }
-        if name == "released_model" and (sampled := amplified(ledger)):
-            for adjacency, values in sampled.items():
-                unsampled = next(iter(figures[adjacency].values()))
-                figures[adjacency] = {**values, "epsilon_without_sampling": unsampled}
+        stated = _stated(ledger, view, sampled=amplified(ledger) if name == "released_model" else None)
         if is_reproducible(ledger) and view.zero_out.any():
-            plain[name] = {"epsilon": "none", "reason": SEED_IS_KNOWN, "nominal": figures, **colluders}
+            found[name] = ViewReport(None, SEED_IS_KNOWN, nominal=stated, colluders=colluders)
         else:
-            plain[name] = {**figures, "reason": view.because, **colluders}
-    return plain
+            found[name] = ViewReport(stated, view.because, colluders=colluders)
+    return found
+
+
+def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
+    """What a guarantee comes to; where sampling earns credit, with it and beside it what there is without."""
+    zero_out, replace_one = (
+        spent.epsilons(ledger.delta, ledger.accountant, ledger.curves) for spent in (view.zero_out, view.replace_one)
+    )
+    if sampled is None:
+        return Epsilons(zero_out, replace_one)
+    return Epsilons(
+        {**sampled.zero_out, "epsilon_without_sampling": next(iter(zero_out.values()))},
+        {**sampled.replace_one, "epsilon_without_sampling": next(iter(replace_one.values()))},
+    )
 
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fedplug.privacy.ledger import Ledger
     from fedplug.privacy.spent import ZoneCost
 
-ADJACENCIES = ("zero_out", "replace_one")
-
 
 def noised_zones(ledger: Ledger) -> dict[str, ZoneCost]:
     """What each zone has cost that was released with noise."""

@@ -6,14 +6,15 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from fedplug.privacy.ledger_zones import ADJACENCIES, bare_zones, listed, slack_of
+from fedplug.privacy.ledger_record import Epsilons
+from fedplug.privacy.ledger_zones import bare_zones, listed, slack_of
 
 if TYPE_CHECKING:
     from fedplug.api.outer_roles import Accountant
     from fedplug.privacy.ledger import Ledger
 
 
-def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
+def amplified(ledger: Ledger) -> Epsilons | None:
     """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
 
     All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
@@ -24,13 +25,14 @@ def amplified(ledger: Ledger) -> dict[str, dict[str, float]] | None:
     rate = float(ledger.sampling["rate"])
     releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
     slack = math.fsum(slack_of(ledger, cost) for cost in ledger.costs.values())
-    return {
-        adjacency: {
-            f"epsilon_{method}": value
-            for method, value in _within(ledger.accountant, releases, ledger.delta, slack, adjacency).items()
-        }
-        for adjacency in ADJACENCIES
-    }
+    adjacencies = "zero_out", "replace_one"
+    zero_out, replace_one = (
+        _within(ledger.accountant, releases, ledger.delta, slack, adjacency) for adjacency in adjacencies
+    )
+    return Epsilons(
+        {f"epsilon_{method}": value for method, value in zero_out.items()},
+        {f"epsilon_{method}": value for method, value in replace_one.items()},
+    )
 
 
 def _within(

@@ -101,7 +101,7 @@ class Entry:
         if not isinstance(found, type):
             raise PluginError(
                 f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
-                f"is no class but {type(found).__name__}; the entry point must have the form module:Class"
+                f"is not a class but {type(found).__name__}; the entry point must have the form module:Class"
             )
         return found
 
@@ -113,6 +113,9 @@ class Catalog:
         entries: the components.
         strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
         sections: the sections; those installed if None.
+
+    Attributes:
+        right: digests of recipes that were checked against it and are right: every party of a process reads its copy.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class Catalog:
         self.groups: dict[str, dict[str, Entry]] = {group: dict(entries.get(group, {})) for group in GROUPS}
         self.strays = strays
         self._sections = sections
+        self.right: set[str] = set()
 
     @classmethod
     def discover(cls) -> Catalog:

@@ -72,7 +72,7 @@ class Composition:
         """
         component = self.components[name]
         if not isinstance(component, role):
-            raise PluginError(f"component {name} is no {role.__name__}")
+            raise PluginError(f"component {name} does not have the role {role.__name__}")
         return component
 
     @property

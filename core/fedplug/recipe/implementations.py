@@ -26,10 +26,10 @@ for _hook in HOOK_GROUPS:
 def hook_problems(component_class: type, group: str) -> list[str]:
     """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
     role = ROLES.get(group)
-    if role is None:  # engines are no components
+    if role is None:  # engines are not components
         return []
     if not issubclass(component_class, role):
-        return [f"is no {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})"]
+        return [f"is not {_a(role)}; write class {component_class.__name__}(fedplug.{role.__name__})"]
     problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
     hooks = implemented_hooks(component_class)
     for hook, options in hooks.items():

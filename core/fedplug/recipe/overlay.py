@@ -66,7 +66,7 @@ def override(source: Source, assignments: Iterable[Change]) -> None:
 
 
 def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> str | None:
-    """Puts one value in place, where `origin` said so; gives the complaint if it cannot."""
+    """Puts one value in place, which `origin` gave; returns the complaint if it cannot."""
     if not isinstance(source.data, dict):
         return None  # the file itself is unusable, which is reported already
     mark = Position(origin)
@@ -78,7 +78,7 @@ def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> s
         if isinstance(here, list):
             if not key.isascii() or not key.isdigit() or int(key) >= len(here):
                 last = f"0 to {len(here) - 1}" if here else "none: it is empty"
-                return f"{key!r} is no item of the list {shown}; items are {last}"
+                return f"{key!r} is not an item of the list {shown}; items are {last}"
             step = int(key)
         elif not isinstance(here, dict):
             return f"{shown} is {here!r}, not a mapping; set it as a whole, for instance --set '{shown}={{use: ...}}'"

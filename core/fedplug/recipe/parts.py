@@ -1,4 +1,4 @@
-"""What a recipe is made of: its sections, the keys that are no components, and the places that name a component."""
+"""What a recipe is made of: its sections, the keys that are not components, and the places that name a component."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Sampling(Options):
 
 
 class General(Options):
-    """The keys of a recipe that are no components."""
+    """The keys of a recipe that are not components."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
     description: str = Field("", description="one sentence for people; not part of the digest")

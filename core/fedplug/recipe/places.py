@@ -157,7 +157,7 @@ class Places:
         use = slot.raw.get("use")
         if isinstance(use, str) and use:
             return True
-        what = "needs 'use'" if use is None else f"has use={use!r}, which is no name"
+        what = "needs 'use'" if use is None else f"has use={use!r}, which is not a name"
         dotted = ".".join(map(str, slot.path))
         self.source.complain(slot.path, f"{dotted} {what}; {self.catalog.offer(slot.group)}")
         return False
@@ -227,7 +227,7 @@ class Places:
 def _unusable(found: type, group: str, reserved: tuple[str, ...]) -> str:
     """Why a class cannot stand in a recipe; empty if it can."""
     if not issubclass(found, Component):
-        return f"is no component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
+        return f"is not a component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
     model: Any = found.Options
     if not (isinstance(model, type) and issubclass(model, Options)):
         return "has no nested class Options(fedplug.Options)"

@@ -34,7 +34,7 @@ class Draft:
         chains: for `protect` and `postprocess`, each zone's places; empty chains included.
         classes: the class of each component by instance name, where it could be imported.
         general: the general keys, if valid.
-        unreadable: zones with a link that is no known component; rules about their chains cannot be judged.
+        unreadable: zones with a link that is not a known component; rules about their chains cannot be judged.
         clients: of `data`, if valid.
         sections: those that plugins offer and that are valid by themselves; those that say nothing are left out.
         recipe: the recipe, if nothing was wrong so far.
@@ -98,7 +98,7 @@ class _Reader:
         )  # fmt: skip
 
     def general(self) -> General | None:
-        """The keys that are no components; also complains about unknown and missing keys."""
+        """The keys that are not components; also complains about unknown and missing keys."""
         known = [*General.model_fields, *SECTIONS, *self.catalog.sections, "extends"]
         for key in self.data:
             if key in _MACHINE:

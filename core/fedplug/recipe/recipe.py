@@ -180,7 +180,7 @@ def _extended(source: Source, folder: Path) -> Source:
         if parent and isinstance(parent.data, dict):
             source.complain(("extends",), f"{name} extends another recipe itself; only one level is allowed")
         elif not source.problems:
-            source.complain(("extends",), f"{name} is no recipe: it must be a mapping of keys")
+            source.complain(("extends",), f"{name} is not a recipe: it must be a mapping of keys")
         raise RecipeError(_in_order(source))
     source = overlay.extend(parent, source)
     del source.data["extends"]
@@ -189,10 +189,14 @@ def _extended(source: Source, folder: Path) -> Source:
 
 def _finish(source: Source, catalog: Catalog | None) -> Recipe:
     if isinstance(source.data, Mapping):
-        draft = read_draft(source, catalog or Catalog.discover(), Recipe)
+        catalog = catalog or Catalog.discover()
+        draft = read_draft(source, catalog, Recipe)
+        if draft.recipe is not None and not source.problems and draft.recipe.digest in catalog.right:
+            return draft.recipe
         for path, message in find_problems(draft):
             source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
         if draft.recipe is not None and not source.problems:
+            catalog.right.add(draft.recipe.digest)
             return draft.recipe
     elif not source.problems:
         found = "empty" if source.data is None else f"a {type(source.data).__name__}"

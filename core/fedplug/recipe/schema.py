@@ -84,7 +84,7 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     found = entry.load()
     model = found.Options if issubclass(found, Component) else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        message = f"plugin {entry.distribution}: {entry.name} is no component; its class must inherit from its role"
+        message = f"plugin {entry.distribution}: {entry.name} is not a component; its class must inherit from its role"
         raise PluginError(message)
     options = _options(model, f"{entry.group}:{entry.name}", definitions)
     properties = {

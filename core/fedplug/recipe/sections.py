@@ -2,7 +2,7 @@
 
 An entry point of the group `fedplug.section` names the key and the class. The core reads, checks and writes such a
 section by what its class declares, and knows none by name. A section that is absent, null, an empty list, or says
-nothing (`Section.empty`) is no part of the recipe nor of its digest, so that recipes without it are the same on every
+nothing (`Section.empty`) is not part of the recipe nor of its digest, so that recipes without it are the same on every
 machine, whatever is installed there.
 """
 
@@ -55,7 +55,7 @@ class Section:
 
     Attributes:
         key: under which it stands in the recipe.
-        options: the keys that are no components, an instance of `Options`.
+        options: the keys that are not components, an instance of `Options`.
         items: what the list holds, where the section is one.
         uses: for each key of `lists`, the places of its components.
     """
@@ -176,7 +176,7 @@ def load(entry: Entry) -> type[Section]:
     found = entry.load()
     if not issubclass(found, Section):
         raise PluginError(
-            f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) is no section; "
+            f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) is not a section; "
             "its class must inherit from fedplug.Section"
         )
     return found

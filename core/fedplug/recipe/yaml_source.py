@@ -1,7 +1,7 @@
 """YAML text to plain data together with the position of every key and value, so that each complaint can point.
 
 Scalars follow the YAML 1.2 core rules: `1e-5` is a number, `on`, `off`, `yes` and `no` are text, `010` is ten.
-Duplicate keys, tags and keys that are no text are refused.
+Duplicate keys, tags and keys that are not text are refused.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def read(path: Path) -> Source:
 
 def _recipe_bytes(path: Path) -> bytes:
     if path.exists() and not path.is_dir() and not path.is_file():
-        raise OSError("it is no regular file")  # a device or a pipe may never end
+        raise OSError("it is not a regular file")  # a device or a pipe may never end
     with path.open("rb") as file:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:

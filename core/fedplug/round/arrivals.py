@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.blocks import join_sums
+from fedplug.api.blocks import join_sums, other_size
 from fedplug.api.effects import CoversSupport
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 from fedplug.api.folded import closers, stated_bounds
@@ -213,10 +213,7 @@ class _Group:
                 raise part.problem
             for zone, block in part.sums.items():
                 if zone in sums and sums[zone].size != block.size:
-                    raise ProtectionError(
-                        f"client {part.clients[0]} sent {block.size} {zone} scalars, others {sums[zone].size}; a "
-                        "shared zone must have the same positions at every client"
-                    )
+                    raise other_size(f"client {part.clients[0]}", block, sums[zone])
             self._join(sums, part.sums)
         return sums
 

@@ -83,7 +83,7 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return ""
     if (wrong := _not_finite(given)) and not _not_finite(before):
         what = f"of {given.size} values that it opened" if before.values is None else f"finite values of {given.size}"
-        return f"it made {wrong} {what} NaN or infinite; values that are no numbers cannot be used"
+        return f"it made {wrong} {what} NaN or infinite; values that are not numbers cannot be used"
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
     if at_client and (problem := _besides_problem(given, before, step)):

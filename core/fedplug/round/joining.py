@@ -68,7 +68,7 @@ class Joining(PartySteps):
 
     @at_client
     def ready(self, client: HostedClient) -> bool:
-        """The end of the set-up: everything told so far has worked."""
+        """The end of the set-up: everything that was asked for so far has worked."""
         client.cache.pop("hpke", None)
         return True
 
@@ -77,7 +77,7 @@ def weight_of(aggregator: Aggregator, num_examples: int, max_examples: int) -> f
     """A client's weight in the sums, as the aggregator has it.
 
     Raises:
-        ProtectionError: it is no number in (0, 1], which the cost of noise is reckoned with.
+        ProtectionError: it is not a number in (0, 1], which the cost of noise is reckoned with.
     """
     with of_component(aggregator.name, "client_weight"):
         given: Any = aggregator.client_weight(num_examples, max_examples)

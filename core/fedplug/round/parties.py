@@ -71,7 +71,7 @@ class ClientHost:
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
-        self._own.share(initial)
+        self._own.share(initial, model=True)
         sections = recipe.sections
         self.counts = counts_operations(recipe)
         self.clients: dict[str, HostedClient] = {}
@@ -104,7 +104,7 @@ class ClientHost:
         last = self._last_vector
         if last is None or (vector is not last and not np.array_equal(vector, last, equal_nan=True)):
             self._last_vector = last = unchangeable(vector)  # shared, so that no client may write to it
-            self._own.share(last)
+            self._own.share(last, model=True)
         return last
 
     def save(self, folder: Path) -> None:
@@ -143,7 +143,7 @@ class ClientHost:
                 client.load(data, fetch)
             self._at_round(client, -1)
             if self._residents is not None:
-                self._residents.used(client)
+                self._residents.loaded(client)
         self.model_user = None
 
     def _at_round(self, client: HostedClient, round: int) -> None:
@@ -213,7 +213,7 @@ def openings_of(address: str, run_dir: Path | None) -> Openings:
             saved = codec.decode(read_file(checkpoints.path(round) / state))
             known = max(known, saved["remembered"]["opened"])
         except Exception:
-            continue  # damaged; whoever resumes from it is told
+            continue  # damaged; resuming from it says so
     openings = Openings((run_dir / "openings" / state).with_suffix(".jsonl"))
     openings.require(known)
     return openings

@@ -264,7 +264,7 @@ class Protocol:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def begin(self, round: int, phase: str) -> None:
-        """Whatever is said from here on belongs to this round and phase."""
+        """Messages from here on belong to this round and phase."""
         self.office.begin_round(round)
         self.office.phase = phase
 

@@ -1,16 +1,18 @@
 """Which clients of a process are in memory: of the others, what is theirs alone lies in a file, and is read when used.
 
-The file has no name: nobody else can open it, and it is gone when the process ends, however it ends.
+The files have no name: nobody else can open them, and they are gone when the process ends, however it ends. Many
+clients share a file, since a process may have few files open. One of which nobody holds an array is given back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _LEAST = 1024
 """Bytes of an array that is worth putting away."""
 _ALIGNED = 64
+_FILE = 1 << 28
+"""Bytes of a file; it takes space on the disk as far as it is filled."""
 Array = NDArray[Any]
 
 
@@ -39,6 +43,15 @@ class Residents:
     def __init__(self, most: int, folder: Path | None) -> None:
         self.most, self.folder = most, folder
         self._last: OrderedDict[int, HostedClient] = OrderedDict()
+        self._there: mmap.mmap | None = None
+        self._file: IO[bytes] | None = None
+        self._filled = 0
+
+    def loaded(self, client: HostedClient) -> None:
+        """Notes that a client was read from its own file: what it alone holds of that can be put away from here on."""
+        labels = client.plan and client.plan.labels  # which clients may share
+        replace_arrays(client, np.array, lambda array: array is not labels and is_unchangeable(array))
+        self.used(client)
 
     def used(self, client: HostedClient) -> None:
         """Notes that a client was used, and puts the one away that was not for longest, if there are too many."""
@@ -67,13 +80,7 @@ class Residents:
             starts.append(size)
             size += -(-array.nbytes // _ALIGNED) * _ALIGNED
         try:
-            with tempfile.TemporaryFile(dir=self.folder) as file:
-                for array, start in zip(held, starts, strict=True):
-                    file.seek(start)
-                    file.write(np.ascontiguousarray(array).data)
-                file.truncate(size)
-                file.flush()
-                there = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+            there, begin = self._written(held, starts, size)
         except OSError as error:
             where = self.folder or tempfile.gettempdir()
             raise SetupError(
@@ -82,21 +89,50 @@ class Residents:
             ) from error
         mapped: dict[int, Array] = {}
         for array, start in zip(held, starts, strict=True):
-            copy = np.frombuffer(there, array.dtype, array.size, start).reshape(array.shape)
+            copy = np.frombuffer(there, array.dtype, array.size, begin + start).reshape(array.shape)
             copy.flags.writeable = array.flags.writeable
             mapped[id(array)] = copy
         replace_arrays(client, lambda array: mapped[id(array)])
 
+    def _written(self, held: list[Array], starts: list[int], size: int) -> tuple[mmap.mmap, int]:
+        """Writes arrays behind what the file holds, and gives what maps it and where they begin.
 
-def replace_arrays(client: HostedClient, change: Callable[[Array], Array]) -> None:
-    """Puts another array in the place of each large one that a client alone holds.
+        Every client begins on a page of its own: one that it writes to is its alone, and no longer the file's.
+        """
+        if self._file is None or self._there is None or self._filled + size > len(self._there):
+            with contextlib.ExitStack() as opened:
+                file = opened.enter_context(tempfile.TemporaryFile(dir=self.folder))
+                file.truncate(max(_FILE, size))
+                there = mmap.mmap(file.fileno(), max(_FILE, size), access=mmap.ACCESS_COPY)
+                opened.pop_all()
+            if self._file is not None:
+                self._file.close()  # its map lives as long as an array does that lies there
+            self._file, self._there, self._filled = file, there, 0
+        begin = self._filled
+        for array, start in zip(held, starts, strict=True):
+            self._file.seek(begin + start)
+            self._file.write(np.ascontiguousarray(array).data)
+        self._file.flush()
+        self._filled = begin + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        return self._there, begin
 
-    Those that nobody can change may be held by others too, and stay.
-    """
+
+def _is_own(array: Array) -> bool:
+    """Whether a client alone holds it: one that nobody can change may be held by others too."""
+    return not is_unchangeable(array)
+
+
+def replace_arrays(
+    client: HostedClient, change: Callable[[Array], Array], is_own: Callable[[Array], bool] = _is_own
+) -> None:
+    """Puts another array in the place of each large one that a client alone holds; the others stay."""
+
+    def changes(array: Array) -> bool:
+        return array.nbytes >= _LEAST and array.dtype.kind in "biuf" and is_own(array)
 
     def changed(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return change(value) if _is_own(value) else value
+            return change(value) if changes(value) else value
         if isinstance(value, Plan):
             labels = changed(value.labels)
             return value if labels is value.labels else Plan(labels, value.zones, value.shared)
@@ -116,7 +152,3 @@ def replace_arrays(client: HostedClient, change: Callable[[Array], Array]) -> No
     client.remembered.retained = changed(client.remembered.retained)
     for kept in (client.scores, client.state):
         changed(kept)
-
-
-def _is_own(array: Array) -> bool:
-    return array.nbytes >= _LEAST and array.dtype.kind in "biuf" and not is_unchangeable(array)

@@ -54,7 +54,7 @@ class SetUp:
                     component.setup(everyone, self.key_server, ctx)
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
-        ready = everyone.ask(self.steps.ready)  # delivers what was told, so that set-up errors show here
+        ready = everyone.ask(self.steps.ready)  # delivers what was held back, so that set-up errors show here
         self._require(ready, self.office.client_ids)
 
     def _join(self, everyone: Cohort, ctx: Context) -> Mapping[int, Hello]:

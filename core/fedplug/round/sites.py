@@ -10,6 +10,7 @@ Without that file, or a line in it, nothing is told.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ def load_sites(
 def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
     tells = _told(folder)
     with of_component(source.name, "load"):
-        data = source.load(str(folder))
+        data = _by_name(source.load(str(folder)), agreed)
     if problems := list(misfits(data, agreed)):
         raise DataError(
             f"the data in {folder} is not what the recipe says: {'; '.join(problems)}. Mend the data, or have all "
@@ -91,6 +92,17 @@ def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
         std=agreed.std, kinds=agreed.kinds, region_names=agreed.regions,
     )  # fmt: skip
     return Holding(own, str(folder), "classes" in tells)
+
+
+def _by_name(data: Dataset, agreed: Agreed) -> Dataset:
+    """The same examples, labelled as all sites have agreed; one may lack some classes, or list them otherwise."""
+    labels = np.concatenate([data.train.labels, data.test.labels])
+    named = bool(((labels >= 0) & (labels < len(data.classes))).all()) and set(data.classes) <= set(agreed.classes)
+    if agreed.kinds or data.classes == agreed.classes or not named:
+        return data  # nothing to do, or `misfits` says what is wrong
+    place = np.array([agreed.classes.index(name) for name in data.classes])
+    train, test = (dataclasses.replace(part, labels=place[part.labels]) for part in (data.train, data.test))
+    return dataclasses.replace(data, train=train, test=test, classes=agreed.classes)
 
 
 def misfits(data: Dataset, agreed: Agreed) -> Iterator[str]:

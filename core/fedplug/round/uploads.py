@@ -110,7 +110,7 @@ def _are_counts(given: Any, length: int) -> bool:
 
 
 def _releases(keeper: AccountKeeper, said: Any, rounds: int) -> list[list[float]]:
-    """What each round releases at the level of which a component keeps account, as a client said it."""
+    """What each round releases at the level of which a component keeps account, as a client stated it."""
     account = keeper.account
     what = f"its account of level {account.level}"
     if not isinstance(said, list) or len(said) != rounds:

@@ -130,7 +130,7 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise SetupError(f"--with {text}: this is no YAML: {error}") from error
+        raise SetupError(f"--with {text}: this is not YAML: {error}") from error
     found = {"use": found} if isinstance(found, str) else found
     if not isinstance(found, dict) or not isinstance(found.get("use"), str):
         raise SetupError(f"--with {text}: write the name of an extension, or {{use: NAME, option: value}}")

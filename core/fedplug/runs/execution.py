@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -40,7 +40,7 @@ from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
-from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
 from fedplug.runs.summary import Summary
 from fedplug.wire.record import Wire
@@ -90,7 +90,7 @@ class Execution:
             return self._execute(checkpoint)
 
     def _execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
-        recipe = self.recipe
+        recipe, memory = self.recipe, PeakMemory()
         composition = Composition(recipe, self.catalog)
         device = resolve_device(self.settings.device)
         world = World(recipe, composition, self.data_root)
@@ -157,7 +157,7 @@ class Execution:
                 if recording:
                     recording.end_of_round(recipe.rounds + 1)
                 self.summary.assessments = assessments(protocol, distribution)
-                self.summary.carried = carried(wire, engine)
+                self.summary.carried, self.summary.peak_memory = carried(wire, engine), memory.bytes()
         except KeyboardInterrupt:
             self._stopped(books, events, None)
             return INTERRUPTED
@@ -221,8 +221,9 @@ class Execution:
 
     def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
         """Writes ledger.json, summary.json and figures.json with what there is."""
-        ledger = books.charging.ledger_at_failure().to_json() if books else {}
-        write_text(self.run_dir / "ledger.json", json.dumps(ledger, indent=2))
+        nothing = LedgerReport.nothing(self.recipe.name, self.recipe.delta)
+        ledger = books.charging.ledger_at_failure().report() if books else nothing
+        write_text(self.run_dir / "ledger.json", ledger.to_json(indent=2))
         write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
         if books:
             self.archive.write_pictures(books)

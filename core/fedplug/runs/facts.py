@@ -15,8 +15,6 @@ from fedplug.api.role_records import GroundTruth
 from fedplug.runs.summary import Distribution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fedplug.engines.base import Engine
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.recipe import Recipe
@@ -40,8 +38,7 @@ def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
 
 def carried(wire: Wire, engine: Engine) -> dict[str, int]:
     """Bytes of this execution's messages, and of what the engine says was added to them on their way."""
-    overhead: Callable[[], dict[str, int]] = getattr(engine, "overhead", dict)  # an engine need not say
-    return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **overhead()}
+    return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **engine.overhead()}
 
 
 def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribution:
@@ -64,7 +61,7 @@ def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribut
 def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dict[str, float]]:
     """Asks the components for facts that no party has, such as how well clusters match the true ones.
 
-    Runs outside every party, with what was true of the data. An assessment that fails is said to, and left out.
+    Runs outside every party, with what was true of the data. An assessment that fails is noted, and left out.
 
     Args:
         protocol: at the end of the run.

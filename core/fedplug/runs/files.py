@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedplug.api.errors import CheckpointError
 from fedplug.api.pictures import Pictures
+from fedplug.api.record import Record
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.summary import Summary
+
+R = TypeVar("R", bound=Record)
 
 
 def read_rows(run_dir: Path) -> list[Row]:
@@ -27,14 +30,13 @@ def read_rows(run_dir: Path) -> list[Row]:
     return rows
 
 
-def read_ledger(run_dir: Path) -> dict[str, Any]:
-    """The privacy ledger as plain data.
+def read_ledger(run_dir: Path) -> LedgerReport:
+    """The privacy ledger.
 
     Raises:
-        CheckpointError: the file is missing or damaged.
+        CheckpointError: the file is missing or damaged; names the field.
     """
-    file = run_dir / "ledger.json"
-    return _parsed(file, _contents(file))
+    return _read(LedgerReport, run_dir / "ledger.json")
 
 
 def read_summary(run_dir: Path) -> Summary:
@@ -43,16 +45,11 @@ def read_summary(run_dir: Path) -> Summary:
     Raises:
         CheckpointError: the file is missing or damaged; names the field.
     """
-    file = run_dir / "summary.json"
-    written = _contents(file)
-    try:
-        return Summary.from_json(written)
-    except ValueError as error:
-        raise CheckpointError(f"{file} is damaged ({error}); {_remedy(file)}") from error
+    return _read(Summary, run_dir / "summary.json")
 
 
 def read_pictures(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """What components drew, by name; of a damaged file what can be used, since the run has said what cannot."""
+    """What components drew, by name; of a damaged file what can be used, since the run has noted what cannot."""
     pictures = Pictures(lambda note: None)
     pictures.load(run_dir / "figures.json")
     return pictures.kept
@@ -65,14 +62,12 @@ def _contents(file: Path) -> str:
         raise CheckpointError(f"{file} cannot be read ({error}); {_remedy(file)}") from error
 
 
-def _parsed(file: Path, written: str) -> dict[str, Any]:
+def _read(kind: type[R], file: Path) -> R:
+    written = _contents(file)
     try:
-        content = json.loads(written)
-        if not isinstance(content, dict):
-            raise ValueError("it is no object")
-    except (ValueError, RecursionError) as error:
+        return kind.from_json(written)
+    except ValueError as error:
         raise CheckpointError(f"{file} is damaged ({error}); {_remedy(file)}") from error
-    return content
 
 
 def _remedy(file: Path) -> str:

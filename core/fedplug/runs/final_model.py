@@ -34,7 +34,7 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
 
     Raises:
         CheckpointError: no checkpoint, a damaged one, a client that there is not, or different models and no client.
-        PluginError: the model of the recipe is no torch module.
+        PluginError: the model of the recipe is not a torch module.
     """
     if client_id is not None and not 0 <= client_id < recipe.data.clients:
         raise CheckpointError(f"there is no client {client_id}; the run has 0 to {recipe.data.clients - 1}")
@@ -58,9 +58,9 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
             )
         host.model.set_vector(chosen.vector)
         host.model.set_buffers(chosen.remembered.buffers)
-        module = getattr(host.model, "module", None)
+        module = host.model.module
     finally:
         engine.close()
     if module is None:
-        raise PluginError(f"{recipe.model.use} builds {type(host.model).__name__}, which is no torch module")
+        raise PluginError(f"{recipe.model.use} builds {type(host.model).__name__}, which is not a torch module")
     return module.eval()

@@ -99,17 +99,43 @@ def _await_number(file: Path, seconds: float = 2) -> None:
         return
 
 
-def _taken(run_dir: Path, file: Path) -> str:
+def writer_of(run_dir: Path) -> str:
+    """Who writes in a run folder at this moment, as half a sentence; empty where nobody does."""
+    file = run_dir / "run.lock"
+    if file.with_suffix(".mark").exists():
+        return _named(file.with_suffix(".mark"))
+    try:
+        import fcntl
+
+        with file.open("r+", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _named(file)
+    except (ImportError, OSError):  # it was never locked, or cannot be by us
+        return ""
+    return ""
+
+
+def _named(file: Path) -> str:
     who = file.read_text(encoding="utf-8").strip()
-    by = f"process {who}" if who else "another process"
-    return f"{run_dir} is being written by {by}; wait until that is done, or end it, and try again"
+    return f"process {who}" if who else "another process"
+
+
+def _taken(run_dir: Path, file: Path) -> str:
+    return f"{run_dir} is being written by {_named(file)}; wait until that is done, or end it, and try again"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file so that a kill leaves the old or the new one, never half of it."""
+    """Writes a file so that a kill leaves the old or the new one, never half of it; an OSError names the file."""
     draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    try:
+        # What cannot be encoded is from the command line, or of a component: half a character must not cost everything.
+        draft.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(draft, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 class Charges:
@@ -162,7 +188,7 @@ class Charges:
             try:
                 found = checkpoints.read(round)
             except CheckpointError:
-                continue  # damaged; whoever resumes from it is told
+                continue  # damaged; resuming from it says so
             state = found[1] if found else None
             known = state.get("charges", 0) if isinstance(state, dict) else 0
             if known > len(self):

@@ -56,8 +56,7 @@ def run(
         recipe: a file, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        engine: a name, or a mapping with options of the engine: `{"use": "processes"}`.
-        workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
+        engine, workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
         data: the folder of data sets; a mapping is the recipe's section `data`.
         listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
@@ -155,7 +154,7 @@ def check(
 
     Raises:
         RecipeError: `problems` has every mistake.
-        SetupError: a keyword is no key of recipes.
+        SetupError: a keyword is not a key of recipes.
     """
     from fedplug.recipe.recipe import Recipe, load_recipe
 
@@ -209,7 +208,7 @@ def components(hook: str | None = None, *, catalog: Catalog | None = None) -> li
     ]
 
 
-# ---- settings, and how they are told from keys of the recipe
+# ---- settings, and how they are distinguished from keys of the recipe
 
 
 def _settings(base: Settings | None, **changes: Any) -> Settings:
@@ -241,7 +240,7 @@ def _settings(base: Settings | None, **changes: Any) -> Settings:
 
 
 def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
-    """Refuses keywords that are no keys of recipes: most are misspelt.
+    """Refuses keywords that are not keys of recipes: most are misspelt.
 
     Raises:
         SetupError: names each, with what is close to it.
@@ -253,7 +252,7 @@ def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
 
     keys = {*General.model_fields, *SECTIONS, *Catalog.discover().sections}
     ours = {*SETTINGS, "settings", "display"} if settings else set()
-    what = "neither a setting nor a key of recipes" if settings else "no key of recipes"
+    what = "neither a setting nor a key of recipes" if settings else "not a key of recipes"
     if wrong := [key for key in values if key not in keys]:
         raise SetupError("\n".join(f"{key}: this is {what}; {_closest(key, sorted(keys | ours))}" for key in wrong))
 
@@ -274,7 +273,7 @@ def _closest(word: str, words: Iterable[str]) -> str:
 
 
 def _watch(display: Shown | Display, settings: Settings) -> Display | None:
-    """What is told of progress; None: what suits this process's standard output, as at the command line."""
+    """What hears of progress; None: what suits this process's standard output, as at the command line."""
     if display == "terminal":
         return None
     if display == "lines":

@@ -62,7 +62,7 @@ class Metrics:
         self.awaiting: Row | None = None
         self.server, self.pictures = server, Pictures(events.note)
         self._reports: list[tuple[int, Reports]] = []
-        self._noted: set[int] = set()  # drop-outs of this round that were told of
+        self._noted: set[int] = set()  # drop-outs of this round that a note has named
         events.subscribe(SetUpDone, lambda event: self.forget())
         events.subscribe(ReplyArrived, self._hear)
         events.subscribe(Negotiated, self._after_negotiation)
@@ -182,7 +182,7 @@ class Metrics:
         return {**means, **own}
 
     def _note_drop_outs(self) -> None:
-        """Tells who dropped out since that was told last: one note a reason, however many clients it hit."""
+        """Notes who dropped out since the last time: one note a reason, however many clients it hit."""
         new = {c: reason for c, reason in self.office.dropped.items() if c not in self._noted}
         self._noted.update(new)
         shown = min(self.office.round + 1, self.recipe.rounds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -17,6 +17,7 @@ from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.runs import files as run_files
 
 if TYPE_CHECKING:
+    from fedplug.privacy.ledger_record import LedgerReport
     from fedplug.recipe.recipe import Recipe
     from fedplug.runs.settings import Settings
     from fedplug.runs.summary import Summary
@@ -72,37 +73,6 @@ class Metrics(Sequence[Row]):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-class LedgerView:
-    """The privacy account of a run.
-
-    Attributes:
-        data: all of it, as in ledger.json.
-    """
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self.data = data
-
-    @property
-    def verdict(self) -> str:
-        """What privacy the run gave, in a sentence; empty where it stopped before anything could be said."""
-        return str(self.data.get("verdict") or "")
-
-    @property
-    def epsilon(self) -> float | None:
-        """Of a client, zero-out adjacency, at `delta`; None where nothing is priced. It may price a part only: read it
-        with the verdict."""
-        found = (self.data.get("epsilon") or {}).get("zero_out")  # null where no zone has noise
-        return float(next(iter(found.values()))) if found else None
-
-    @property
-    def delta(self) -> float | None:
-        """The failure probability for which epsilon is stated."""
-        return self.data.get("delta")
-
-    def __repr__(self) -> str:
-        return f"<Ledger: {self.verdict or 'empty'}>"
-
-
 class Run:
     """A run that ended, complete or not. Files are read once, when they are asked for.
 
@@ -117,7 +87,7 @@ class Run:
 
     def __init__(self, folder: Path, settings: Settings, exit_code: int = 0) -> None:
         if not (folder / "recipe.yaml").is_file():
-            raise CheckpointError(f"{folder} is no run folder: it has no recipe.yaml; a run prints its folder")
+            raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml; a run prints its folder")
         self.folder, self.exit_code, self._settings = folder, exit_code, settings
 
     @functools.cached_property
@@ -137,13 +107,13 @@ class Run:
         return Metrics(run_files.read_rows(self.folder))
 
     @functools.cached_property
-    def ledger(self) -> LedgerView:
+    def ledger(self) -> LedgerReport:
         """The privacy account.
 
         Raises:
             CheckpointError: ledger.json is damaged, or missing because the run was killed.
         """
-        return LedgerView(run_files.read_ledger(self.folder))
+        return run_files.read_ledger(self.folder)
 
     @functools.cached_property
     def summary(self) -> Summary:

@@ -58,7 +58,8 @@ def resume(
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
-        raise CheckpointError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
+        remedy = "fedplug run prints a run's folder"
+        raise CheckpointError(f"{run_dir} is not a run folder: it has no recipe.yaml; {remedy}")
     with locked(run_dir):
         recipe = load_recipe(file, (), catalog)
         checkpoint = Checkpoints(run_dir).read(round)

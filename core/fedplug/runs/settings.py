@@ -1,4 +1,4 @@
-"""Settings of a run that are no part of the protocol: where and how fast it runs, what it keeps.
+"""Settings of a run that are not part of the protocol: where and how fast it runs, what it keeps.
 
 Defaults come from a user config file, `fedplug/config.toml` under `$XDG_CONFIG_HOME` (or `~/.config`):
 
@@ -100,7 +100,7 @@ class Settings:
         if changed.resident is not None and changed.resident < 1:
             raise SetupError(f"resident={changed.resident} must be >= 1; leave it out to have all clients in memory")
         if changed.timeout is not None and changed.timeout < 0:
-            raise SetupError(f"timeout={changed.timeout} must be >= 0 seconds; 0 is no limit")
+            raise SetupError(f"timeout={changed.timeout} must be >= 0 seconds; 0 means no limit")
         return changed
 
 

@@ -51,7 +51,7 @@ def taken_back(
 
 
 def deliver(protocol: Protocol, round: int) -> list[int]:
-    """Tells the clients what they had yet to be told when a round (0-based) began; gives those that answered.
+    """Sends the clients what they had not been sent when a round (0-based) began; gives those that answered.
 
     The last sum travels with the message after it, so a checkpoint holds it beside the clients and not yet in them.
     """

@@ -22,7 +22,6 @@ import msgpack
 
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, MessageError, PluginError, TooFewClients
-from fedplug.api.plain import json_ready
 from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
@@ -64,6 +63,8 @@ class Act:
 
 class Stage(Transport):
     """Passes messages to real parties and keeps their answers; or, without parties, plays answers back."""
+
+    in_process = False
 
     def __init__(self, real: Transport | None) -> None:
         self.real = real
@@ -175,8 +176,8 @@ class Lies:
             act.play(books)
             if act.before is None and len(self.acts) > 1:
                 return self._goes_on(books)
-            given = [row.to_plain(for_json=True) for row in (*books.rows, books.metrics.awaiting) if row is not None]
-            json.dumps([*given, json_ready(books.ledger.to_json())], allow_nan=False)
+            kept = [*books.rows, books.metrics.awaiting, books.ledger.report()]
+            json.dumps([one.to_plain(for_json=True) for one in kept if one is not None], allow_nan=False)
             codec.encode(_state(books))
         except FedplugError as error:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
@@ -188,14 +189,13 @@ class Lies:
 
 
     def _goes_on(self, books: Bookkeeping) -> set[int] | str:
-        """Plays round 1 after a lie of the set-up: what was told there is used from then on, such as accounts.
-
-        Whoever changes weights by a lie changes what honest clients upload, so what is played back need not fit.
+        """Plays round 1 after a lie of the set-up: what was sent there is used from then on, such as accounts. Whoever
+        changes weights by a lie changes what honest clients upload, so what is played back need not fit.
         """
         self._stage.begin(self.acts[1].answers, {})
         try:
             self.acts[1].play(books)
-            json.dumps(json_ready(books.ledger.to_json()), allow_nan=False)
+            json.dumps(books.ledger.report().to_plain(for_json=True), allow_nan=False)
         except PluginError as error:
             return f"{type(error).__name__}: {error}"
         return set()

@@ -65,7 +65,7 @@ def _mean_gradient(client: Client) -> NDArray[np.float32]:
 
 
 def public_problems(world: World, other: World, name: str) -> Iterator[str]:
-    """Plans and scores that are said to follow from public facts are the same for other data."""
+    """Plans and scores that are stated to follow from public facts are the same for other data."""
     yield from other.problems
     for address, client in world.clients.clients.items():
         theirs = other.clients.clients[address]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -114,31 +116,68 @@ def _asked_methods(found: type) -> set[str]:
     }
 
 
-_FRESH_IMPORT = """
-import importlib.util, sys
-sys.path[:] = {path!r}
-try:
-    import {module}
-except ModuleNotFoundError as missing:
-    # A test file, say, that pytest imported by its path: no name on the path leads to it.
-    if not {file!r} or not {module!r}.startswith(missing.name or "?"):
-        raise
-    spec = importlib.util.spec_from_file_location({module!r}, {file!r})
-    sys.modules[spec.name] = found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-print("\\n".join(sorted(set({heavy!r}) & set(sys.modules))))
+_IMPORTER = """
+import importlib.util, json, os, sys, traceback
+
+import fedplug
+for name in fedplug.__all__:
+    getattr(fedplug, name)
+
+def load(path, module, file):
+    sys.path[:] = path
+    try:
+        __import__(module)
+    except ModuleNotFoundError as missing:
+        # A test file, say, that pytest imported by its path: no name on the path leads to it.
+        if not file or not module.startswith(missing.name or "?"):
+            raise
+        spec = importlib.util.spec_from_file_location(module, file)
+        sys.modules[spec.name] = found = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what a module prints is no answer
+
+def answer(**said):
+    print(json.dumps(said), file=answers, flush=True)
+
+for line in sys.stdin:
+    path, module, file, heavy = json.loads(line)
+    child = os.fork() if hasattr(os, "fork") else 0
+    if child:
+        if os.waitpid(child, 0)[1]:
+            answer(fails="it takes the interpreter down")
+        continue
+    try:
+        load(path, module, file)
+        answer(heavy=sorted(set(heavy) & set(sys.modules)))
+    except BaseException as error:
+        answer(fails=traceback.format_exception_only(error)[-1].strip().splitlines()[-1])
+    os._exit(0)
 """
 
 
 @functools.cache
+def _importer() -> subprocess.Popen[str]:
+    """An interpreter with nothing but fedplug, which forks a child for each module: a start takes a second."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _IMPORTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+
+
+@functools.cache
 def import_problems(module: str) -> tuple[str, ...]:
-    """What importing a module in a fresh interpreter does that it must not: fail, or pull in a heavy library."""
+    """What importing a module beside fedplug alone does that it must not: fail, or pull in a heavy library."""
     known = sys.modules.get(module)
-    file = known.__file__ if known else None
-    code = _FRESH_IMPORT.format(path=sys.path, module=module, file=file, heavy=HEAVY)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    if result.returncode:
-        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        return (f"importing {module} in a fresh interpreter fails: {last}",)
+    importer = _importer()
+    assert importer.stdin is not None
+    assert importer.stdout is not None
+    print(json.dumps([sys.path, module, known.__file__ if known else None, HEAVY]), file=importer.stdin, flush=True)
+    answer = json.loads(importer.stdout.readline())
+    if not hasattr(os, "fork"):  # it has imported the module itself
+        _importer.cache_clear()
+    if "fails" in answer:
+        return (f"importing {module} in a fresh interpreter fails: {answer['fails']}",)
     remedy = "import it inside the methods that use it"
-    return tuple(f"importing {module} imports {library}; {remedy}" for library in result.stdout.split())
+    return tuple(f"importing {module} imports {library}; {remedy}" for library in answer["heavy"])

@@ -126,7 +126,7 @@ def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
     """A reply that arrived, and its bytes per zone.
 
     Raises:
-        MessageError: the bytes are no reply.
+        MessageError: the bytes are not a reply.
     """
     zones: Counter[str] = Counter()
     reply = codec.decode(codec.unframe(data), zones)

@@ -30,9 +30,12 @@ _LONGEST_REASON = 1000
 class Transport(Protocol):
     """What the cohort needs of an engine: a message out, a reply or a failure back, in any order.
 
-    Messages are bytes. One that says `in_process = True` runs all parties in this process, and is handed packed
-    messages (`fedplug.api.codec.Packed`), unless they are recorded.
+    Attributes:
+        in_process: whether all parties run in this process. Messages are bytes; such a one is handed packed messages
+            (`fedplug.api.codec.Packed`), unless they are recorded.
     """
+
+    in_process: bool
 
     def exchange(self, messages: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Delivers each message and yields (address, reply) as replies arrive."""
@@ -137,7 +140,7 @@ class PostOffice:
     @property
     def stays(self) -> bool:
         """Whether messages stay in this process, and nobody keeps their bytes."""
-        return getattr(self.transport, "in_process", False) and not self.wire.keep
+        return self.transport.in_process and not self.wire.keep
 
     def _exchange(self, client_ids: list[int], question: Call) -> Iterator[tuple[int, Message | Exception]]:
         messages: dict[str, Message] = {}

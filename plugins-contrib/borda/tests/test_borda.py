@@ -145,7 +145,7 @@ def test_its_plans_are_alike_everywhere_and_follow_from_data() -> None:
     ("setting", "message"),
     [
         ("score_parameters=[]", "the ranking needs scores"),
-        ("negotiate_mask.by=psi", "'psi' is no scorer of this recipe"),
+        ("negotiate_mask.by=psi", "'psi' is not a scorer of this recipe"),
         ("negotiate_mask.ratio=1.2", "ratio=1.2"),
     ],
 )

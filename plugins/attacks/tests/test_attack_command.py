@@ -127,7 +127,7 @@ def test_a_run_without_recorded_messages_names_the_remedy(
 
 def test_what_is_no_run_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID) -> None:
     said = refused(monkeypatch, capsys, tmp_path / "nowhere", "--attack", "echo")
-    assert "nowhere is no run folder: it has no recipe.yaml" in said
+    assert "nowhere is not a run folder: it has no recipe.yaml" in said
 
 
 @pytest.mark.parametrize(

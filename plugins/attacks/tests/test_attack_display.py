@@ -13,7 +13,7 @@ from display_toys import Clock, look_at_stdout, picture, without_codes
 from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display, summary_lines, target_line
 from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 from rich.console import Console
-from test_report_attacks import NAIVE, a_result, a_summary, a_summary_row
+from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
 
 RUN = Path("runs/a b")
 COMMAND = "fedplug attack 'runs/a b'"
@@ -31,29 +31,29 @@ def test_plain_prints_one_line_a_finished_target(out: io.StringIO) -> None:
     display.start(2, {"run": RUN, "adversaries": "server, client"})
     display.skipped("toy.copy-a")
     for form in ("adaptive", "naive"):
-        display.target(a_result()["key"], form, 2, 2)
+        display.target(a_target().key, form, 2, 2)
         for done in range(1000):
             display.progress(done, 1000, 0.5)
-    display.target_done(a_result())
+    display.target_done(a_target())
     assert out.getvalue().splitlines() == [
         "2 targets, run runs/a b, adversaries server, client", "toy.copy-a: finished before", f"[2/2] {LINE}",
     ]  # fmt: skip
 
 
 def test_a_target_that_did_not_apply_says_why() -> None:
-    result = a_result(forms={"adaptive": {"status": "not_applicable", "reason": "the bias is encrypted"}})
-    assert target_line(result).endswith("probe8.1: adaptive not applicable: the bias is encrypted")
-    assert target_line({}) == "?: no form was tried"
+    result = a_target(forms={"adaptive": an_outcome("not_applicable", "the bias is encrypted")})
+    assert target_line(result).endswith("probe8.1: adaptive not applicable: the bias is encrypted, 0 ms")
+    assert target_line(a_target(forms={}, key="one")) == "one: no form was tried"
 
 
 def test_a_diverged_number_is_no_number() -> None:
-    result = a_result()
-    result["forms"] = {"naive": {"status": "diverged", "reason": "the loss became NaN", "metrics": {"mse": None}}}
-    assert target_line(result).endswith("naive diverged, MSE – (mean image 0.080): the loss became NaN")
+    diverged = an_outcome("diverged", "the loss became NaN", metrics={"mse": None})
+    line = target_line(a_target(forms={"naive": diverged}))
+    assert line.endswith("naive diverged, MSE – (mean image 0.080): the loss became NaN, 0 ms")
 
 
 def test_the_end_has_a_line_for_each_attack_and_form_and_the_paths(out: io.StringIO) -> None:
-    PlainAttackDisplay(out).finish(a_summary(), RUN / "attacks", [RUN / "report.html"])
+    PlainAttackDisplay(out).finish(an_attack_summary(), RUN / "attacks", [RUN / "report.html"])
     number = "MSE 1.50e-06 ± 2.00e-07 (mean image 0.080)"
     assert out.getvalue().splitlines() == [
         f"toy.copy server round 1 probes of 8 adaptive (the stronger form): 4 of 5 succeeded, {number}",
@@ -64,14 +64,12 @@ def test_the_end_has_a_line_for_each_attack_and_form_and_the_paths(out: io.Strin
 
 def test_a_lone_form_is_not_called_the_stronger_and_what_did_not_apply_is_no_try() -> None:
     row = a_summary_row(not_applicable=3, succeeded=2, diverged=1)
-    (line,) = summary_lines(a_summary(row))
+    (line,) = summary_lines(an_attack_summary(row))
     assert "adaptive: 2 of 2 succeeded, 1 diverged, 3 not applicable, MSE" in line
-    (line,) = summary_lines(a_summary(a_summary_row(not_applicable=5, succeeded=0, metrics={})))
+    (line,) = summary_lines(an_attack_summary(a_summary_row(not_applicable=5, succeeded=0, metrics={})))
     assert line.endswith("adaptive: 5 not applicable")
-    equal = a_summary(a_summary_row(), a_summary_row(form="naive", headline=False))
+    equal = an_attack_summary(a_summary_row(), a_summary_row(form="naive", headline=False))
     assert "stronger" not in "".join(summary_lines(equal))
-    assert summary_lines({"rows": None}) == []
-    assert summary_lines({"rows": [{}, 3]}) == ["? ? ?: ? of ? succeeded"]
 
 
 def test_an_interruption_says_what_is_kept_and_how_to_go_on(out: io.StringIO, live: LiveAttackDisplay) -> None:
@@ -89,10 +87,10 @@ def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
     display.start(1, {})
     display.skipped("a")
     display.target("a", "naive", 1, 1)
-    display.target_done(a_result())
+    display.target_done(a_target())
     assert out.getvalue() == ""
     display.note("no picture")
-    display.finish(a_summary(), RUN, [RUN / "report.html"])
+    display.finish(an_attack_summary(), RUN, [RUN / "report.html"])
     assert out.getvalue().startswith("note: no picture\n")
     assert "4 of 5 succeeded" in out.getvalue()
 
@@ -136,7 +134,7 @@ def test_live_expects_the_end_from_finished_targets(live: LiveAttackDisplay, clo
     live.target("b", "adaptive", 2, 4)
     assert live.share() == pytest.approx(0.5)
     clock.now += 4
-    live.target_done(a_result(key="b"))
+    live.target_done(a_target(key="b"))
     assert live.share() == 0
     assert live.seconds_left() == pytest.approx(20)
     shown = picture(live)
@@ -147,7 +145,7 @@ def test_live_expects_the_end_from_finished_targets(live: LiveAttackDisplay, clo
         live.target(key, "adaptive", 3, 4)
         live.progress(1, 2, None)
         assert live.share() == pytest.approx(0.25 if key == "c" else 0.5)
-        live.target_done(a_result(key=key))
+        live.target_done(a_target(key=key))
     assert live.seconds_left() == 0
     live.close()
 
@@ -156,11 +154,11 @@ def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
     live: LiveAttackDisplay, out: io.StringIO
 ) -> None:
     live.start(1, {})
-    live.target(a_result()["key"], "naive", 1, 1)
+    live.target(a_target().key, "naive", 1, 1)
     live.note("a picture [x] is left out")
-    live.target_done(a_result(key="toy [bold]"))
+    live.target_done(a_target(key="toy [bold]"))
     long = RUN / ("x" * 200) / "report.html"
-    live.finish(a_summary(a_summary_row(), a_summary_row(**NAIVE)), RUN / "attacks", [long])
+    live.finish(an_attack_summary(a_summary_row(), a_summary_row(**NAIVE)), RUN / "attacks", [long])
     live.close()
     text = without_codes(out.getvalue())
     assert "a picture [x] is left out" in text

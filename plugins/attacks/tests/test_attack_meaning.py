@@ -16,6 +16,7 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.report_section import leakage_line
+from target_toys import a_target, an_outcome
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 LAYOUT = Layout.of([("a", (3,))])
@@ -64,13 +65,10 @@ def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
     from fedplug_attacks.workshop import results as attack_results
 
     assert leakage_line(tmp_path) == ""
-    form = {"reason": "", "metrics": {"m": 1.0}, "seconds": 0.0, "gradient_evaluations": 0}
-    result = {"round": 1, "probe": None, "headline_metric": ["m", "high"], "baselines": {}, "settings": ""}
     folder = tmp_path / "attacks"
     for number, (attack, status) in enumerate([("a.one", "failed"), ("a.two", "success"), ("a.two", "failed")]):
-        forms = {"adaptive": {**form, "status": status}}
-        found = {**result, "attack": attack, "adversary": "server", "forms": forms, "key": f"{attack}-{number}"}
-        attack_results.write_result(folder, found)
+        forms = {"adaptive": an_outcome(status, metrics={"mse": 1.0})}
+        attack_results.write_result(folder, a_target(attack=attack, forms=forms, key=f"{attack}-{number}"))
     attack_results.write_summary(folder, {})
     assert "a.two by server" in leakage_line(tmp_path)
     assert "1 of 2 targets gave way" in leakage_line(tmp_path)

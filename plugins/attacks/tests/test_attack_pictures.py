@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,23 @@ import matplotlib.image
 import numpy as np
 import pytest
 from fedplug_attacks.workshop import pictures as attack_pictures
-from fedplug_attacks.workshop.pictures import draw, figure_of, roc_curve
+from fedplug_attacks.workshop.pictures import Challenge, draw, figure_of, roc_curve
+from fedplug_attacks.workshop.records import ProbedBatch, Ranking, TargetResult, TrueClasses
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-
-BOTH = {
-    "naive": {"status": "failed", "reason": "", "metrics": {"mse": 0.21, "psnr": 6.8}},
-    "adaptive": {"status": "success", "reason": "", "metrics": {"psnr": 60.0, "mse": 1e-6}},
-}
+from target_toys import a_target, an_outcome
 
 
-def a_result(**changes: Any) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "key": "toy.copy-server-round1-client3-probe1.1", "attack": "toy.copy", "adversary": "server", "round": 1,
-        "client": 3, "probe": {"batch_size": 1, "batch": 1},
-        "states": {"absent": 0.0, "clear": 0.9, "noised": 0.0, "encrypted": 0.1, "retained": 0.0},
-        "forms": copy.deepcopy(BOTH), "headline": "adaptive", "headline_metric": ["mse", "low"],
-        "baselines": {"mean image": {"mse": 0.08}}, "truth": {"labels": [7], "counts": [0, 0, 1]},
-        "found": {"adaptive": {"labels": [7]}, "naive": {"labels": [2]}},
+def a_result(**changes: Any) -> TargetResult:
+    forms = {
+        "naive": an_outcome(metrics={"mse": 0.21, "psnr": 6.8}, labels=[2]),
+        "adaptive": an_outcome("success", metrics={"psnr": 60.0, "mse": 1e-6}, labels=[7]),
+    }
+    given: dict[str, Any] = {
+        "probe": ProbedBatch(1, 1), "forms": forms, "baselines": {"mean image": {"mse": 0.08}},
+        "truth": TrueClasses([0, 0, 1], [7]), **changes,
     }  # fmt: skip
-    return {**result, **changes}
+    return a_target(**given)
 
 
 def images(number: int, channels: int = 1, side: int = 8) -> NDArray[np.float32]:
@@ -75,12 +72,15 @@ def test_one_image_stands_in_three_columns_with_numbers_below() -> None:
 
 
 def test_only_the_forms_there_are_have_a_column() -> None:
-    result = a_result(forms={"adaptive": BOTH["adaptive"]})
+    result = a_result(forms={"adaptive": a_result().forms["adaptive"]})
     figure = figure_of(result, images(1), {"adaptive": images(1)})
     assert len(figure.axes) == 2 * 2
     assert "naive" not in texts(figure)
     assert "stronger" not in texts(figure)
-    equal = figure_of(a_result(forms=dict.fromkeys(BOTH, BOTH["naive"])), images(1), {"adaptive": images(1)})
+    equal = figure_of(
+        a_result(forms=dict.fromkeys(("naive", "adaptive"), a_result().forms["naive"])), images(1),
+        {"adaptive": images(1)},
+    )  # fmt: skip
     assert "stronger" not in texts(equal)
 
 
@@ -93,7 +93,7 @@ def test_many_images_are_a_grid_and_the_rest_is_counted() -> None:
 def test_a_form_without_an_image_says_why() -> None:
     result = a_result()
     reason = "the bias of the last layer is encrypted, so labels cannot be counted"
-    result["forms"]["adaptive"] = {"status": "not_applicable", "reason": reason, "metrics": {}}
+    result.forms["adaptive"] = an_outcome("not_applicable", reason)
     figure = figure_of(result, images(1), {"naive": images(1), "adaptive": None})
     assert shown_images(figure) == 2
     assert "no image: not applicable" in texts(figure)
@@ -116,8 +116,11 @@ def test_small_images_are_not_smoothed(side: int, interpolation: str) -> None:
     assert {ax.images[0].get_interpolation() for ax in figure.axes if ax.images} == {interpolation}
 
 
-def counts_result(truth: list[float], **found: Any) -> dict[str, Any]:
-    return a_result(truth={"counts": truth}, found={form: {"counts": counts} for form, counts in found.items()})
+def counts_result(truth: list[int], **found: list[float | None]) -> TargetResult:
+    result = a_result(truth=TrueClasses(truth, []))
+    for form, counts in found.items():
+        result.forms[form].counts = [math.nan if count is None else count for count in counts]
+    return result
 
 
 def heights(figure: Figure, panel: int) -> list[list[float]]:
@@ -134,7 +137,8 @@ def test_counts_are_bars_beside_the_true_ones_in_a_panel_for_each_form() -> None
 
 
 def test_labels_are_counted_where_there_are_no_counts() -> None:
-    result = a_result(truth={"counts": [1, 0, 2]}, found={"naive": {"labels": [2, 2, 9]}, "adaptive": {"counts": [1]}})
+    result = counts_result([1, 0, 2], adaptive=[1])
+    result.forms["naive"].labels = [2, 2, 9]
     figure = figure_of(result, None, {})
     assert heights(figure, 0) == [[1, 0, 2], [0, 0, 2]]
     assert heights(figure, 1) == [[1, 0, 2]]  # counts of another number of classes are not drawn
@@ -144,7 +148,8 @@ def test_of_many_classes_those_that_are_wrong_are_shown() -> None:
     truth = np.ones(1000)
     wrong = truth.copy()
     wrong[[17, 800]] = 4, 0
-    figure = figure_of(counts_result(truth.tolist(), naive=truth.tolist(), adaptive=wrong.tolist()), None, {})
+    ones = truth.astype(int).tolist()
+    figure = figure_of(counts_result(ones, naive=truth.tolist(), adaptive=wrong.tolist()), None, {})
     true, found = heights(figure, 1)
     assert len(true) == len(found) == 100
     assert sum(a != b for a, b in zip(true, found, strict=True)) == 2
@@ -159,7 +164,7 @@ def test_a_count_that_is_far_off_leaves_the_true_ones_visible() -> None:
 def test_members_have_a_roc_curve_and_a_histogram_for_each_form() -> None:
     members = np.arange(40) < 20
     scores = {"naive": np.zeros(40), "adaptive": np.where(members, 1.0, 0.0)}
-    figure = figure_of(a_result(), images(3), {}, {"members": members, "scores": scores})
+    figure = figure_of(a_result(), images(3), {}, Challenge(members, scores))
     assert len(figure.axes) == 3
     assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"
     assert "naive, AUC 0.500 adaptive, AUC 1.000" in texts(figure)
@@ -175,7 +180,7 @@ def test_roc_curve_of_a_worked_example() -> None:
 
 @pytest.mark.parametrize("scores", [np.full(4, np.nan), np.full(4, 1e300), np.zeros(4), np.array([np.inf, 0, -1, 2])])
 def test_any_scores_can_be_drawn(scores: NDArray[np.float64], tmp_path: Path) -> None:
-    members = {"members": np.array([True, False, True, False]), "scores": {"adaptive": scores, "naive": scores[:3]}}
+    members = Challenge(np.array([True, False, True, False]), {"adaptive": scores, "naive": scores[:3]})
     draw(tmp_path / "a.png", a_result(), None, {}, members)
     assert matplotlib.image.imread(tmp_path / "a.png").std() > 0
 
@@ -209,25 +214,24 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert file.read_bytes() == before
 
 
-DRAWN = ("forms", "found", "truth")  # what pictures are made of; the rest is captions
-
-
 @pytest.mark.parametrize(
-    "missing", [pytest.param(key, marks=() if key in DRAWN else pytest.mark.slow) for key in sorted(a_result())]
-)
-def test_a_result_that_lacks_something_is_still_drawn(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    "changes",
+    [{"forms": {}}, {"truth": TrueClasses([], [])}, {"baselines": {}}, {"states": {}}, {"headline": None},
+     {"ranking": Ranking("", "high"), "success": None}, {"probe": None, "meaning": None}],
+    ids=lambda changes: "-".join(changes),
+)  # fmt: skip
+def test_a_result_that_says_little_is_still_drawn(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attack_pictures, "_DOTS_PER_INCH", 30)
-    found = {"naive": images(1), "adaptive": images(1)}
-    for value, given in ((None, found), (None, {}), ("x", found), ([], {}), (3, found)):
-        draw(tmp_path / "a.png", a_result(**{missing: value}), images(1), given)
+    for found in ({"naive": images(1), "adaptive": images(1)}, {}):
+        draw(tmp_path / "a.png", a_result(**changes), images(1), found)
     assert matplotlib.image.imread(tmp_path / "a.png").std() > 0
 
 
 def test_signs_of_mathematics_and_long_names_are_drawn_as_they_are(tmp_path: Path) -> None:
     result = a_result(attack="$\\frac{ " * 40, adversary="server+" * 40)
-    result["forms"]["adaptive"]["reason"] = "$^ " * 300
+    result.forms["adaptive"].reason = "$^ " * 300
     draw(tmp_path / "a.png", result, images(1), {"naive": images(1), "adaptive": images(1)})
     width = matplotlib.image.imread(tmp_path / "a.png").shape[1]
     assert width < 1100

@@ -23,6 +23,7 @@ from fedplug_attacks.workshop.command import attack
 from fedplug_lab import sweep
 from fedplug_lab.records import Line, result_of
 from fedplug_lab.sweep_table import columns_of
+from target_toys import a_target, an_outcome
 from toy_components import paraaegis, recipe_of
 
 UNIFORM = recipe_of(rounds=1)
@@ -139,7 +140,7 @@ def test_a_result_says_what_was_attacked_and_how(folder: Path) -> None:
     assert entry["losses"] == [2.0, 1.0]
     assert entry["seed"] == Echo.heard[0][0].seed
     assert entry["metrics"]["toy_nan"] is None  # JSON has no NaN
-    assert entry["metrics"]["toy_infinite"] is None
+    assert entry["metrics"]["toy_infinite"] == "inf"
     assert "odd count" in entry["undefined"]["toy.undefined"]
     assert "looked too far" in entry["undefined"]["toy.broken"]
     assert sum(result["truth"]["counts"]) == len(result["truth"]["labels"])
@@ -213,7 +214,7 @@ def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(
         ("refuse", "not_applicable", "the toy wants none of this"),
         ("diverge", "diverged", "the loss became NaN at step 3"),
         ("dictionary", "failed", "the attack gave a dict, not an AttackReport"),
-        ("text", "failed", "the attack gave 'no number' for what, which is no number"),
+        ("text", "failed", "the attack gave 'no number' for what, which is not a number"),
     ],
 )
 def test_an_attack_that_misbehaves_costs_its_own_target_only(folder: Path, does: str, status: str, reason: str) -> None:
@@ -242,7 +243,7 @@ def test_answers_with_nan_and_with_numbers_of_numpy_can_be_written(folder: Path)
     assert nan["losses"] == [None]
     odd = attacked(folder, "toy.echo", sets=[*QUICK, *deed("strange_numbers", 0)], **scope)[name]["forms"]["adaptive"]
     assert odd["losses"] == [1.5, None]
-    assert odd["own"] == {"of numpy": 2.5, "infinite": None}
+    assert odd["own"] == {"of numpy": 2.5, "infinite": "inf"}
     assert (odd["seed"], odd["gradient_evaluations"]) == (5, 7)
 
 
@@ -288,9 +289,9 @@ def test_a_sweep_shows_what_attacks_reached_beside_the_guess(tmp_path: Path, mon
     line = Line.from_json((out / "sweep.jsonl").read_text())
     assert line.result is not None
     entry = line.result.added["attacks"]["toy.echo server probe 2"]
-    assert set(entry) == {"headline", "better", "stronger", "guess", "adaptive", "naive"}
-    assert entry["better"] == "low"
-    assert entry["stronger"] in ("adaptive", "naive")
+    assert set(entry) == {"ranking", "stronger", "guesses", "forms"}
+    assert entry["ranking"] == {"metric": "toy_distance", "better": "low"}
+    assert entry["stronger"] in entry["forms"].keys() == {"adaptive", "naive"}
     (run,) = (path.parent for path in out.glob("*/recipe.yaml"))
     assert result_of(run) == line.result
     titles = {column.title: column.cells for column in columns_of([line])}
@@ -313,10 +314,8 @@ def test_by_default_released_models_are_the_final_ones_and_updates_those_of_roun
 
 
 def test_results_under_other_options_are_rows_of_their_own(tmp_path: Path) -> None:
-    form = {"status": "failed", "reason": "", "metrics": {"m": 1.0}, "seconds": 0.0, "gradient_evaluations": 0}
-    result = {"attack": "a", "adversary": "server", "round": 1, "probe": None, "headline_metric": ["m", "high"],
-              "forms": {"adaptive": form}, "baselines": {}}  # fmt: skip
     for target, settings in enumerate(("x", "x", "y")):
-        attack_results.write_result(tmp_path, {**result, "key": f"a-{target}", "settings": settings})
-    rows = attack_results.write_summary(tmp_path, {})["rows"]
-    assert sorted(row["targets"] for row in rows) == [1, 2]
+        result = a_target(key=f"a-{target}", settings=settings, forms={"adaptive": an_outcome()})
+        attack_results.write_result(tmp_path, result)
+    rows = attack_results.write_summary(tmp_path, {}).rows
+    assert sorted(row.targets for row in rows) == [1, 2]

@@ -366,7 +366,7 @@ def test_images_that_an_attack_offers_nothing_for_are_not_recovered() -> None:
     images = rng.random((4, 1, 8, 8), dtype=np.float32)
     truth = Truth(images=images, labels=np.zeros(4, np.int64), num_classes=2)
     scorer = Scorer({"attacks.mse": Mse(Mse.Options())}, None, (0.5,), 0)
-    numbers, _ = scorer.score(AttackReport("finished", images=images[[2]]), truth)
+    numbers = scorer.score(AttackReport("finished", images=images[[2]]), truth).numbers
     assert numbers["mse"] == 0
     assert numbers["images_recovered"] == 1 / 4
     assert (numbers["images_recovered_low"], numbers["images_recovered_high"]) == wilson(1, 4)

@@ -143,7 +143,7 @@ def test_missing_and_damaged_weights_make_it_unavailable(tmp_path: Path) -> None
             score(*pair(), folder, net)
 
     refused(
-        r"squeezenet1_1-\*.pth in folder=.*nowhere, which is no folder; .*leave the metric out", tmp_path / "nowhere"
+        r"squeezenet1_1-\*.pth in folder=.*nowhere, which is not a folder; .*leave the metric out", tmp_path / "nowhere"
     )
     refused(r"alexnet-owt-\*.pth in folder=.*, which holds 0 such files", net="alex")
     weights: Any = saved(tmp_path, "squeeze").state_dict()

@@ -1,4 +1,4 @@
-"""Attacks use what is public: a clip of each layer is no protection of images, and known noise is none of labels."""
+"""Attacks use what is public: a clip of each layer does not protect images, nor does known noise protect labels."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -15,71 +16,32 @@ from fedplug.api.errors import CheckpointError
 from fedplug.api.pictures import Pictures
 from fedplug_attacks.workshop import report_section as report_attacks
 from fedplug_attacks.workshop.pictures import draw
+from fedplug_attacks.workshop.records import AttackSummary, Averaged, Ranking, Success, TargetResult
 from fedplug_attacks.workshop.report_section import attacks_section
+from fedplug_attacks.workshop.results import write_result
 from fedplug_lab.report import rewrite_report, write_report
-from row_toys import a_row
-from row_toys import a_summary as a_run_summary
+from row_toys import a_ledger, a_row, a_summary
+from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
 from test_report import HOSTILE, Page
 
 BIAS = "the first linear layer's bias is encrypted"
 
 
-def a_result(client: int = 3, attack: str = "toy.copy", **changes: Any) -> dict[str, Any]:
-    key = f"{attack}-server-round1-client{client}-probe8.1"
-    return {
-        "key": key, "attack": attack, "use": attack, "adversary": "server", "round": 1, "client": client,
-        "probe": {"batch_size": 8, "batch": 1},
-        "states": {"absent": 0.0, "clear": 0.9, "noised": 0.0, "encrypted": 0.1, "retained": 0.0},
-        "forms": {
-            "adaptive": {"status": "success", "reason": "", "metrics": {"mse": 1.25e-6, "psnr": 59.03},
-                         "undefined": {"toy.vifp": "images of 8x8 px; it needs 41 px"}, "seed": 4711,
-                         "gradient_evaluations": 310, "seconds": 0.7},
-            "naive": {"status": "failed", "reason": "", "metrics": {"mse": 0.2125, "psnr": 6.73},
-                      "undefined": {"toy.vifp": "images of 8x8 px; it needs 41 px"}, "seed": 4712,
-                      "gradient_evaluations": 300, "seconds": 0.5},
-        },
-        "headline": "adaptive", "headline_metric": ["mse", "low"], "success": ["mse", "<=", 0.001],
-        "baselines": {"mean image": {"mse": 0.0801}, "random guess": {"mse": 0.1202}},
-        "truth": {"labels": [7]}, "found": {}, "picture": f"{key}.png", **changes,
-    }  # fmt: skip
-
-
-def a_summary_row(**changes: Any) -> dict[str, Any]:
-    return {
-        "attack": "toy.copy", "adversary": "server", "round": 1, "probe_batch_size": 8, "targets": 5,
-        "form": "adaptive", "headline": True, "succeeded": 4, "wilson": [0.376, 0.964], "not_applicable": 0,
-        "diverged": 0, "reasons": {}, "metrics": {"mse": [1.5e-6, 2e-7], "psnr": [58.2, 1.0]},
-        "baselines": {"mean image": {"mse": 0.0801}, "random guess": {"mse": 0.1202}},
-        "headline_metric": ["mse", "low"], "seconds": 3.5, "gradient_evaluations": 1550, **changes,
-    }  # fmt: skip
-
-
-NAIVE: dict[str, Any] = {
-    "form": "naive", "headline": False, "succeeded": 0, "wilson": [0.0, 0.434], "metrics": {"mse": [0.21, 0.01]}
-}
-
-
-def a_summary(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {
-        "rows": list(rows) or [a_summary_row(), a_summary_row(**NAIVE)],
-        "adversaries": {"server": "sees every message and holds no key"}, "notes": [], **changes,
-    }  # fmt: skip
-
-
-def put(run_dir: Path, *results: dict[str, Any], summary: dict[str, Any] | None = None) -> Path:
+def put(run_dir: Path, *results: TargetResult, summary: AttackSummary | None = None) -> Path:
     folder = run_dir / "attacks"
     folder.mkdir(exist_ok=True)
     for result in results:
-        (folder / f"{result['key']}.json").write_text(json.dumps(result))
+        write_result(folder, result)
     if summary is not None:
-        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "summary.json").write_text(summary.to_json())
     return folder
 
 
-def picture(folder: Path, result: dict[str, Any]) -> bytes:
-    image = np.full((1, 1, 8, 8), result["client"] / 100, np.float32)
-    draw(folder / result["picture"], result, image, {"naive": None, "adaptive": image})
-    return (folder / result["picture"]).read_bytes()
+def picture(folder: Path, result: TargetResult) -> bytes:
+    image = np.full((1, 1, 8, 8), result.client / 100, np.float32)
+    file = folder / str(result.picture)
+    draw(file, result, image, {"naive": None, "adaptive": image})
+    return file.read_bytes()
 
 
 def said(run_dir: Path) -> str:
@@ -90,12 +52,12 @@ def test_a_run_without_attacks_has_no_section(tmp_path: Path) -> None:
     assert attacks_section(tmp_path) == ""
     (tmp_path / "attacks").mkdir()
     assert attacks_section(tmp_path) == ""
-    write_report(tmp_path, [a_row(1)], {}, a_run_summary())
+    write_report(tmp_path, [a_row(1)], a_ledger(), a_summary())
     assert 'id="attacks"' not in (tmp_path / "report.html").read_text()
 
 
 def test_the_summary_shows_each_form_beside_trivial_guesses(tmp_path: Path) -> None:
-    put(tmp_path, a_result(), summary=a_summary())
+    put(tmp_path, a_target(), summary=an_attack_summary())
     text = said(tmp_path)
     for part in (
         "adaptive stronger 4 of 5 37.6% to 96.4% if MSE ≤ 0.001", "naive 0 of 5 0.0% to 43.4%",
@@ -111,38 +73,39 @@ def test_the_summary_shows_each_form_beside_trivial_guesses(tmp_path: Path) -> N
 
 
 def test_many_numbers_are_folded_behind_those_that_papers_report(tmp_path: Path) -> None:
-    metrics = {"mse": [0.5, 0.1], "members": [200.0, 0.0], "a": [1.0, 0.0], "b": [1.0, 0.0], "c": [1.0, 0.0],
-               "recovered": [0.5, 0.0], "recovered_low": [0.1, 0.0], "ms_ssim": [0.25, 0.0]}  # fmt: skip
-    put(tmp_path, summary=a_summary(a_summary_row(metrics=metrics)))
+    means = {"mse": 0.5, "members": 200.0, "a": 1.0, "b": 1.0, "c": 1.0, "recovered": 0.5, "recovered_low": 0.1,
+             "ms_ssim": 0.25}  # fmt: skip
+    metrics = {name: {"mean": mean, "std": 0.0} for name, mean in means.items()}
+    put(tmp_path, summary=an_attack_summary(a_summary_row(metrics=metrics)))
     text = said(tmp_path)
     assert "random guess: 0.120 MS-SSIM 0.250 members 200 a 1.000 3 more b 1.000 c 1.000 recovered 0.500 3.5 s" in text
 
 
 def test_each_target_is_listed_with_seed_and_what_its_adversary_saw(tmp_path: Path) -> None:
-    put(tmp_path, a_result(), summary=a_summary())
+    put(tmp_path, a_target(), summary=an_attack_summary())
     row = "server, round 1, client 3, probe 1 with 8 examples clear 90.0%, encrypted 10.0% adaptive success"
     assert f"{row} MSE 1.25e-06 mean image 0.080 700 ms 310 4711" in said(tmp_path)
 
 
 def test_a_plain_sentence_says_where_zero_filling_hid_a_leak(tmp_path: Path) -> None:
-    put(tmp_path, summary=a_summary())
+    put(tmp_path, summary=an_attack_summary())
     sentence = "toy.copy, server, round 1, probes with 8 examples: zero-filling made it look protected."
     assert f"{sentence} Taking hidden entries for 0, the attack succeeded on 0 of 5 targets; using only what is " \
            "visible, on 4 of 5." in said(tmp_path)  # fmt: skip
-    put(tmp_path, summary=a_summary(a_summary_row(succeeded=1), a_summary_row(**{**NAIVE, "succeeded": 2})))
+    put(tmp_path, summary=an_attack_summary(a_summary_row(succeeded=1), a_summary_row(**{**NAIVE, "succeeded": 2})))
     assert "zero-filling" not in said(tmp_path)
     assert "the naive form succeeded more often, on 2 of 5 targets; the adaptive one on 1 of 5" in said(tmp_path)
-    put(tmp_path, summary=a_summary(a_summary_row(), a_summary_row(**{**NAIVE, "succeeded": 4})))
+    put(tmp_path, summary=an_attack_summary(a_summary_row(), a_summary_row(**{**NAIVE, "succeeded": 4})))
     assert "Where the forms differ" not in said(tmp_path)
     # Two adversaries are two questions.
-    put(tmp_path, summary=a_summary(a_summary_row(), a_summary_row(**{**NAIVE, "adversary": "client"})))
+    put(tmp_path, summary=an_attack_summary(a_summary_row(), a_summary_row(**{**NAIVE, "adversary": "client"})))
     assert "Where the forms differ" not in said(tmp_path)
 
 
 def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -> None:
     rows = [a_summary_row(succeeded=0, not_applicable=5, wilson=[0.0, 1.0], reasons={BIAS: 5}, metrics={}),
             a_summary_row(attack="toy.part", not_applicable=2, diverged=1, succeeded=2, wilson=[0.2, 0.9])]  # fmt: skip
-    put(tmp_path, summary=a_summary(*rows))
+    put(tmp_path, summary=an_attack_summary(*rows))
     text = said(tmp_path)
     assert f"adaptive {BIAS} 5" in text
     assert "adaptive – 5 not applicable –" in text
@@ -152,8 +115,8 @@ def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -
 
 
 def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> None:
-    results = [a_result(client) for client in range(3)]
-    folder = put(tmp_path, *results, summary=a_summary())
+    results = [a_target(client) for client in range(3)]
+    folder = put(tmp_path, *results, summary=an_attack_summary())
     drawn = [picture(folder, result) for result in results]
     page = Page(attacks_section(tmp_path))
     found = [attributes for tag, attributes in page.tags if tag == "img"]
@@ -171,8 +134,8 @@ def test_of_many_pictures_each_attack_has_some_and_the_rest_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_attacks, "SHOWN", 4)
-    results = [*(a_result(client) for client in range(6)), a_result(9, "toy.other")]
-    folder = put(tmp_path, *results, summary=a_summary())
+    results = [*(a_target(client) for client in range(6)), a_target(9, "toy.other")]
+    folder = put(tmp_path, *results, summary=an_attack_summary())
     for result in results:
         picture(folder, result)
     page = Page(attacks_section(tmp_path))
@@ -180,24 +143,24 @@ def test_of_many_pictures_each_attack_has_some_and_the_rest_is_named(
     titles = [text for tag, text in page.texts if tag == "h3" and "client" in text]
     assert sum("toy.other" in title for title in titles) == 1
     assert "3 more pictures are in the folder attacks" in page.visible()
-    assert results[5]["picture"] in page.visible()
+    assert str(results[5].picture) in page.visible()
 
 
 @pytest.mark.parametrize("name", ["../summary.png", "gone.png", "text.png", "x" * 300 + ".png", "a\0.png", ""])
 def test_a_picture_elsewhere_or_none_at_all_is_not_embedded(name: str, tmp_path: Path) -> None:
-    result = a_result(picture=name)
-    folder = put(tmp_path, result, summary=a_summary())
-    picture(folder, a_result())
-    (tmp_path / "summary.png").write_bytes((folder / a_result()["picture"]).read_bytes())
+    result = a_target(picture=name)
+    folder = put(tmp_path, result, summary=an_attack_summary())
+    picture(folder, a_target())
+    (tmp_path / "summary.png").write_bytes((folder / str(a_target().picture)).read_bytes())
     (folder / "text.png").write_text("no picture")
     page = Page(attacks_section(tmp_path))
     assert page.count("img") == 0
-    assert "is missing or is no picture" in page.visible()
+    assert "is missing or is not a picture" in page.visible()
 
 
 def test_an_interrupted_attack_shows_what_is_finished(tmp_path: Path) -> None:
-    result = a_result()
-    result["forms"]["naive"] = {"status": "not_applicable", "reason": BIAS}
+    result = a_target()
+    result.forms["naive"] = an_outcome("not_applicable", BIAS)
     put(tmp_path, result)
     text = said(tmp_path)
     assert "There is no summary: the attacks were interrupted, or are still going on." in text
@@ -207,18 +170,23 @@ def test_an_interrupted_attack_shows_what_is_finished(tmp_path: Path) -> None:
 
 
 def test_everything_is_escaped_and_no_address_is_named(tmp_path: Path) -> None:
-    def poisoned(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {f"{key}": poisoned(inner) for key, inner in value.items()} | {HOSTILE: HOSTILE}
-        if isinstance(value, list):
-            return [*(poisoned(inner) for inner in value), HOSTILE]
-        return HOSTILE if isinstance(value, str) else value
-
-    result = {**poisoned(a_result()), "key": "poisoned"}
-    folder = put(tmp_path, result, summary=poisoned(a_summary(notes=["one"])))
-    (folder / "old.json").write_text(json.dumps({"status": HOSTILE, "metrics": {HOSTILE: 1}, "reason": HOSTILE}))
+    bad = {HOSTILE: 0.5}
+    ranking, success = Ranking(HOSTILE, "low"), Success(HOSTILE, "<=", 0.1)
+    outcome = an_outcome("success", HOSTILE, metrics=bad, undefined={HOSTILE: HOSTILE}, own=bad)
+    result = a_target(
+        attack=HOSTILE, use=HOSTILE, adversary=HOSTILE, states=bad, ranking=ranking, success=success,
+        better={HOSTILE: "low"}, baselines={HOSTILE: bad}, forms={HOSTILE: outcome}, headline=HOSTILE, picture=HOSTILE,
+        key="poisoned",
+    )  # fmt: skip
+    row = dataclasses.replace(
+        a_summary_row(), attack=HOSTILE, adversary=HOSTILE, form=HOSTILE, reasons={HOSTILE: 1}, ranking=ranking,
+        success=success, metrics={HOSTILE: Averaged(0.5, 0.1)}, baselines={HOSTILE: bad}, states=bad,
+    )  # fmt: skip
+    folder = put(tmp_path, result, summary=AttackSummary([row, a_summary_row()], {HOSTILE: HOSTILE}, [HOSTILE]))
+    (folder / "unknown.json").write_text(json.dumps({**result.to_plain(), HOSTILE: HOSTILE}))
+    (folder / "wrong.json").write_text(json.dumps({**result.to_plain(), "round": HOSTILE}))
     (folder / "<b>.json").write_text("{")
-    write_report(tmp_path, [a_row(1)], {}, a_run_summary())
+    write_report(tmp_path, [a_row(1)], a_ledger(), a_summary())
     whole = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(whole)
     assert page.count("script") == page.count("b") == 0
@@ -229,16 +197,8 @@ def test_everything_is_escaped_and_no_address_is_named(tmp_path: Path) -> None:
     assert whole.index('<section id="attacks">') < whole.index('<section id="run">')
 
 
-def test_results_of_earlier_versions_are_a_small_table(tmp_path: Path) -> None:
-    folder = put(tmp_path)
-    (folder / "toy.peek.json").write_text(json.dumps({"status": "success", "metrics": {"seen": 3.0}, "reason": "x"}))
-    text = said(tmp_path)
-    assert "toy.peek success seen 3 x" in text
-    assert "There is no summary" not in text
-
-
 def test_damaged_files_are_named_and_the_others_shown(tmp_path: Path) -> None:
-    folder = put(tmp_path, a_result(), summary=a_summary())
+    folder = put(tmp_path, a_target(), summary=an_attack_summary())
     (folder / "half.json").write_text('{"forms": {')
     (folder / "list.json").write_text("[1]")
     (folder / "bytes.json").write_bytes(b"\xff\xfe")
@@ -247,11 +207,11 @@ def test_damaged_files_are_named_and_the_others_shown(tmp_path: Path) -> None:
     text = said(tmp_path)
     for name in ("half", "list", "bytes", "deep"):
         assert f"{name}.json cannot be read: " in text
-    assert "other.json holds no result of an attack" in text
+    assert "other.json cannot be read: key: field required" in text
     assert "4 of 5" in text
     (folder / "summary.json").write_text("null")
     assert "There is no summary" in said(tmp_path)
-    assert "summary.json cannot be read: it is no object; it is left out here." in said(tmp_path)
+    assert "summary.json cannot be read: it is None: input should be" in said(tmp_path)
 
 
 VALUES = [None, "x", {"x": [1]}, [None, None, 10**400], float("inf")]
@@ -265,7 +225,9 @@ def paths(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("which", ["result", "summary"])
 def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> None:
-    whole = a_result() if which == "result" else a_summary(notes=["one"])
+    whole = a_target(key="one").to_plain() if which == "result" else an_attack_summary(notes=("one",)).to_plain()
+    folder = put(tmp_path, a_target(key="one"), summary=an_attack_summary())
+    file = folder / ("one.json" if which == "result" else "summary.json")
     for path in paths(whole):
         for value in VALUES:
             changed = copy.deepcopy(whole)
@@ -273,19 +235,18 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
             for key in path[:-1]:
                 place = place[key]
             place[path[-1]] = value
-            result = {**changed, "key": "one"} if which == "result" else {**a_result(), "key": "one"}
-            put(tmp_path, result, summary=a_summary() if which == "result" else changed)
+            file.write_text(json.dumps(changed))
             Page(attacks_section(tmp_path))
 
 
 def a_finished_run(run_dir: Path) -> Path:
     rows = [a_row(1), a_row(2, loss=float("nan"), epsilon=float("inf"), log={"ε": 1.0})]
-    ledger = {"verdict": "none", "log": [{"round": 0}], "reveals": [{"what": "x"}]}
-    summary = a_run_summary(recipe={"name": "demo", "rounds": 2})
+    ledger = a_ledger(verdict="none", log=[{"round": 0}])
+    summary = a_summary(recipe={"name": "demo", "rounds": 2})
     kept = Pictures(lambda note: None)
     kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)
     (run_dir / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (run_dir / "ledger.json").write_text(json.dumps(ledger))
+    (run_dir / "ledger.json").write_text(ledger.to_json())
     (run_dir / "summary.json").write_text(summary.to_json())
     (run_dir / "figures.json").write_text(kept.to_json())
     return write_report(run_dir, rows, ledger, summary, kept.kept)
@@ -296,7 +257,7 @@ def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attack
     before = report.read_text(encoding="utf-8")
     assert rewrite_report(tmp_path) == report
     assert report.read_text(encoding="utf-8") == before
-    put(tmp_path, a_result(), summary=a_summary())
+    put(tmp_path, a_target(), summary=an_attack_summary())
     after = rewrite_report(tmp_path).read_text(encoding="utf-8")
     section = attacks_section(tmp_path)
     assert section in after
@@ -313,7 +274,7 @@ def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attack
         ("metrics.jsonl", b'{"round": "one"}', r"metrics.jsonl, line 1, is damaged .round is 'one': "),
         ("summary.json", b"{}", r"summary.json is damaged .name: field required"),
         ("metrics.jsonl", b"\xff", "metrics.jsonl cannot be read"),
-        ("ledger.json", b"[]", "ledger.json is damaged .it is no object"),
+        ("ledger.json", b"[]", "ledger.json is damaged .it is a list: "),
     ],
 )
 def test_a_damaged_run_keeps_its_old_report(file: str, content: bytes | None, message: str, tmp_path: Path) -> None:

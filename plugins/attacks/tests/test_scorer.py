@@ -14,7 +14,7 @@ from fedplug_attacks.api.report import AttackReport, checked
 from fedplug_attacks.api.truth import Truth, wilson
 from fedplug_attacks.api.view import View
 from fedplug_attacks.workshop.results import stronger
-from fedplug_attacks.workshop.scorer import Scorer, matched_images, pixels
+from fedplug_attacks.workshop.scorer import Scored, Scorer, matched_images, pixels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -49,7 +49,8 @@ def test_a_metric_that_stands_there_twice_gives_both_its_numbers() -> None:
 
     both = scorer(Loose, Strict)
     report = AttackReport("finished", counts=np.ones(3), members=np.ones(2))
-    numbers, undefined = both.score(report, truth_of(grey(0.5), members=np.array([True, False])))
+    scored = both.score(report, truth_of(grey(0.5), members=np.array([True, False])))
+    numbers, undefined = scored.numbers, scored.undefined
     assert numbers == {"toy_hits": 0.5, "toy_note": 2.0, "Strict.toy_hits": 0.25, "Strict.toy_note": 1.0}
     assert not undefined
     assert both.better == {"toy_hits": "high", "Strict.toy_hits": "high"}
@@ -64,7 +65,7 @@ def test_a_batch_in_another_order_is_the_same_batch(count: int, random: Any) -> 
     images = np.random.default_rng(random.randrange(2**31)).random((count, 2, 4, 4)).astype(np.float32)
     order = random.sample(range(count), count)
     found = AttackReport("finished", images=images[order])
-    assert scorer(Distance).score(found, truth_of(images))[0]["toy_distance"] == 0
+    assert scorer(Distance).score(found, truth_of(images)).numbers["toy_distance"] == 0
 
 
 @given(arrays(np.float32, (4, 1, 2, 2), elements=st.floats(0, 1, width=32)),
@@ -74,7 +75,7 @@ def test_no_other_order_comes_nearer(images: Any, found: Any) -> None:
     import itertools
 
     best = min(float(np.mean((found[list(order)] - images) ** 2)) for order in itertools.permutations(range(4)))
-    score = scorer(Distance).score(AttackReport("finished", images=found), truth_of(images))[0]
+    score = scorer(Distance).score(AttackReport("finished", images=found), truth_of(images)).numbers
     assert score["toy_distance"] == pytest.approx(best, abs=1e-6)
 
 
@@ -95,9 +96,9 @@ def test_regions_and_labels_of_the_truth_follow_its_images() -> None:
 def test_counts_are_compared_with_the_whole_batch_even_where_fewer_images_were_found() -> None:
     truth = truth_of(grey(0.1, 0.5, 0.9), [0, 0, 2])
     found = AttackReport("finished", images=grey(0.1), counts=np.array([2, 0, 1]))
-    assert scorer(CountError).score(found, truth)[0] == {"toy_count_error": 0}
+    assert scorer(CountError).score(found, truth).numbers == {"toy_count_error": 0}
     labels = AttackReport("finished", labels=np.array([0, 0, 2]))  # counts follow from labels
-    assert scorer(CountError).score(labels, truth)[0] == {"toy_count_error": 0}
+    assert scorer(CountError).score(labels, truth).numbers == {"toy_count_error": 0}
 
 
 # -- trivial guesses ---------------------------------------------------------------------------------------------------
@@ -147,7 +148,8 @@ def test_a_metric_that_is_not_defined_for_every_guess_is_averaged_over_the_other
 
 def test_what_is_not_defined_is_said_and_the_others_count() -> None:
     found = AttackReport("finished", images=grey(0.5), counts=np.array([2, 0, 0]))
-    numbers, undefined = scorer(Distance, Undefined, Broken, CountError).score(found, truth_of(grey(0.5)))
+    scored = scorer(Distance, Undefined, Broken, CountError).score(found, truth_of(grey(0.5)))
+    numbers, undefined = scored.numbers, scored.undefined
     assert numbers == {"toy_distance": 0.0, "toy_count_error": 1.0}
     assert undefined["Undefined"] == "the toy metric needs an odd count; take another"
     assert undefined["Broken"].startswith("IndexError: the toy metric looked too far")
@@ -155,15 +157,15 @@ def test_what_is_not_defined_is_said_and_the_others_count() -> None:
 
 def test_metrics_of_what_was_not_found_are_not_computed() -> None:
     truth = truth_of(grey(0.5))
-    assert scorer(Distance, CountError, Hits, Broken).score(AttackReport("finished"), truth) == ({}, {})
+    assert scorer(Distance, CountError, Hits, Broken).score(AttackReport("finished"), truth) == Scored({}, {})
     members = AttackReport("finished", members=np.ones(2))
-    assert scorer(Hits).score(members, truth) == ({}, {})  # there was no challenge
+    assert scorer(Hits).score(members, truth) == Scored({}, {})  # there was no challenge
 
 
 def test_a_verdict_needs_a_number() -> None:
     judge = scorer(NotANumber)
     done = AttackReport("finished", images=grey(0.5))
-    numbers = judge.score(done, truth_of(grey(0.5)))[0]
+    numbers = judge.score(done, truth_of(grey(0.5))).numbers
     assert judge.verdict(done, numbers, ("toy_nan", "<=", 1.0)) == "failed"
     assert judge.verdict(done, numbers, ("toy_nan", ">=", 0.0)) == "failed"
     assert judge.verdict(done, {}, ("missing", ">=", 0.0)) == "failed"
@@ -176,7 +178,8 @@ def test_a_verdict_needs_a_number() -> None:
 def test_why_the_deciding_number_is_not_defined_is_told_of_attacks_that_found_something() -> None:
     judge = scorer(Undefined, CountError)
     found = AttackReport("finished", counts=np.array([2, 0, 1]))
-    numbers, undefined = judge.score(found, truth_of(grey(0.5)))
+    scored = judge.score(found, truth_of(grey(0.5)))
+    numbers, undefined = scored.numbers, scored.undefined
     assert numbers.keys() == {"toy_count_error"}
     assert "odd count" in judge.unscored(found, undefined, "toy_odd")
     assert judge.unscored(found, undefined, "toy_count_error") == ""
@@ -184,12 +187,13 @@ def test_why_the_deciding_number_is_not_defined_is_told_of_attacks_that_found_so
 
 
 def test_the_stronger_form_is_the_one_that_learnt_more() -> None:
-    forms = {"adaptive": {"metrics": {"mse": 0.2}}, "naive": {"metrics": {"mse": 0.1}}}
-    assert stronger(forms, "mse", "low") == "naive"
-    assert stronger(forms, "mse", "high") == "adaptive"
-    assert stronger({**forms, "naive": {"metrics": {"mse": math.nan}}}, "mse", "low") == "adaptive"
-    assert stronger({**forms, "naive": {"metrics": {}}}, "mse", "low") == "adaptive"
-    assert stronger({"naive": {"metrics": {"mse": None}}}, "mse", "low") is None
+    numbers = {"adaptive": 0.2, "naive": 0.1}
+    assert stronger(numbers, "low") == "naive"
+    assert stronger(numbers, "high") == "adaptive"
+    assert stronger({**numbers, "naive": math.nan}, "low") == "adaptive"
+    assert stronger({"adaptive": 0.2}, "low") == "adaptive"
+    assert stronger({"adaptive": 0.2, "naive": 0.2}, "low") == "adaptive"
+    assert stronger({"naive": math.nan}, "low") is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What clients told besides their updates: who can read it, and how it is read whatever negotiation it was."""
+"""What clients sent besides their updates: who can read it, and how it is read whatever negotiation it was."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_a_sum_comes_with_its_clips() -> None:
 
 
 def test_a_diverged_client_is_left_out() -> None:
-    with pytest.raises(TooFewClients, match=r"no finite smallest and largest of each tensor"):
+    with pytest.raises(TooFewClients, match=r"not a finite pair for each tensor"):
         run_protocol(recipe(train={"use": "std.sgd", "lr": 1e30}, model={"use": "std.mlp", "hidden": [8]}))
 
 

@@ -204,9 +204,11 @@ def test_the_literal_form_earns_no_credit_for_the_noise_of_others() -> None:
     def released(chain: list[Any]) -> tuple[float, float, list[str]]:
         noise = NOISE | {"noise_multiplier": 3.0, "source": "secure"}
         plain = recipe_of("noised", [noise if use is NOISE else use for use in chain], rounds=1)
-        ledger = run_protocol(plain).protocol.ledger.to_json()
-        views = [ledger["views"][name]["zero_out"]["epsilon_exact"] for name in ("released_model", "aggregator")]
-        return views[0], views[1], ledger["warnings"]
+        ledger = run_protocol(plain).protocol.ledger.report()
+        released, aggregator = (ledger.views[name].epsilon for name in ("released_model", "aggregator"))
+        assert released is not None
+        assert aggregator is not None
+        return released, aggregator, ledger.warnings
 
     model, upload, warnings = released(chain(noise="kept", again=True))
     assert model == upload

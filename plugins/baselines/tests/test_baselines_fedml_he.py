@@ -266,7 +266,7 @@ def test_a_scorer_that_needs_an_update_says_so() -> None:
 
 @pytest.mark.parametrize(("changes", "problem"), [
     ({"score_parameters": []}, "the mask follows from scores"),
-    ({"negotiate_mask": {"use": "baselines.fedml_he", "by": "std.random"}}, "no scorer of this recipe"),
+    ({"negotiate_mask": {"use": "baselines.fedml_he", "by": "std.random"}}, "not a scorer of this recipe"),
     ({"negotiate_mask": {"use": "baselines.fedml_he", "cipher": "std.ckks"}}, "'std.ckks' protects no zone"),
     ({"negotiate_mask": {"use": "baselines.fedml_he", "ratio": 2}}, "ratio"),
 ])  # fmt: skip

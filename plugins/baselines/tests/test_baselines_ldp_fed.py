@@ -255,7 +255,7 @@ def test_the_ledger_adds_up_the_values_of_every_round() -> None:
     outcome = run_protocol(recipe(noise={"source": "secure"}))
     each = zero_out_epsilon(0.05, 100)
     assert outcome.protocol.ledger.epsilon() == pytest.approx((520 + 90 + 520) * each, rel=1e-8)
-    assert any("the paper's own formula" in warning for warning in outcome.protocol.ledger.to_json()["warnings"])
+    assert any("the paper's own formula" in warning for warning in outcome.protocol.ledger.report().warnings)
     release = outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"][0]
     assert release["mechanism"] == "pure"
     assert release["literal"]
@@ -277,12 +277,12 @@ def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> 
     ledger = outcome.protocol.ledger
     assert ledger.delta == 1e-5
     assert ledger.epsilon() == pytest.approx(50, rel=1e-6)
-    assert ledger.to_json()["views"]["released_model"]["zero_out"]["epsilon_exact"] == pytest.approx(50, rel=1e-6)
+    assert ledger.report().views["released_model"].epsilon == pytest.approx(50, rel=1e-6)
     release = ledger.log[0]["zones"]["noised"]["releases"][0]
     assert release["mechanism"] == "gaussian"
     assert not release["literal"]
     assert "those of all rounds cost 50 at delta 1e-05" in release["note"]
-    assert any("others' noise earns no credit" in warning for warning in ledger.to_json()["warnings"])
+    assert any("others' noise earns no credit" in warning for warning in ledger.report().warnings)
 
 
 def test_alpha_at_delta_costs_less_than_its_epsilons_added_up() -> None:

@@ -394,7 +394,7 @@ def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
     said = "round 2 was repeated; zone encrypted was not opened a second time"
     assert said in json.loads((folder / "ledger.json").read_text())["warnings"]
     rows = read_rows(folder)
-    assert [row.clients.dropped for row in rows] == [{}, {}, {}]  # to refuse is no failure
+    assert [row.clients.dropped for row in rows] == [{}, {}, {}]  # to refuse is not a failure
     assert rows[0].loss == rows[1].loss != rows[2].loss
     for c in range(CLIENTS):
         notes = (folder / "openings" / f"client-{c}.jsonl").read_text().splitlines()
@@ -436,7 +436,7 @@ def test_an_answer_that_is_no_share_costs_its_client_the_round(parties: dict[int
 @pytest.mark.parametrize(("spoil", "said"), [
     (lambda b: {"ciphertexts": (b.ciphertexts[0][:-4],)}, "does not hold 600 masked values"),
     (lambda b: {"ciphertexts": ()}, "does not hold 600 masked values"),
-    (lambda b: {"ciphertexts": (b"\xff" * 2400,)}, "holds a number that is no residue"),
+    (lambda b: {"ciphertexts": (b"\xff" * 2400,)}, "holds a number that is not a residue"),
     (lambda b: {"size": 599}, "of 599 scalars is not like those of 600"),
     (lambda b: {"weighted": False}, "is not like those"),
     (lambda b: {"meta": {**b.meta, "step": 2.0}}, "its meta says step=2.0, which must be that of the others"),
@@ -478,7 +478,7 @@ def test_a_client_refuses_what_could_wrap(parties: dict[int, Client]) -> None:
 
 @pytest.mark.parametrize("norm", [None, math.inf])
 def test_a_client_masks_nothing_without_a_clip(parties: dict[int, Client], norm: float | None) -> None:
-    with pytest.raises(ProtectionError, match=f"L2 bound {norm} is no clipping norm"):
+    with pytest.raises(ProtectionError, match=f"L2 bound {norm} is not a clipping norm"):
         lwe().protect(Block("encrypted", SIZE, update(0)), parties[0], clipped(parties[0], norm))
 
 

@@ -76,9 +76,9 @@ def test_a_proposal_of_nothing_one_of_everything_and_one_that_nobody_shares() ->
 
 
 @pytest.mark.parametrize(("proposal", "problem"), [
-    ([0, 1], "no list of uint32"),
-    (np.array([0, 1], np.int64), "no list of uint32"),
-    (np.zeros((2, 1), np.uint32), "no list of uint32"),
+    ([0, 1], "not a list of uint32"),
+    (np.array([0, 1], np.int64), "not a list of uint32"),
+    (np.zeros((2, 1), np.uint32), "not a list of uint32"),
     (np.array([1], np.uint32), "has 1 indices, must be 2"),
     (np.array([1, 8], np.uint32), "index 8 of 8"),
     (np.array([1, 1], np.uint32), "twice"),
@@ -204,7 +204,7 @@ def test_the_recipe_must_let_it_hear_what_is_exposed() -> None:
     {"score_parameters": []}, {"negotiate_mask": {"use": "baselines.maskcrypt", "by": "std.random"}},
 ])  # fmt: skip
 def test_something_must_score(changes: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match=r"scores|no scorer of this recipe"):
+    with pytest.raises(RecipeError, match=r"scores|not a scorer of this recipe"):
         Recipe.from_plain(recipe(by="std.magnitude", **changes))
 
 

@@ -231,7 +231,7 @@ def test_the_noise_of_the_broadcast_changes_no_account() -> None:
     summed = behind(component).after((Adds(),))
     assert summed.after(downlink().opens(summed, ctx)).releases == summed.releases
     assert downlink().opens(summed, dataclasses.replace(ctx, rounds=1)) == ()  # the paper asks for none
-    with pytest.raises(ProtectionError, match=r"is no baselines.nbafl"):
+    with pytest.raises(ProtectionError, match=r"is not a baselines.nbafl"):
         downlink(uplink="other").std(dataclasses.replace(ctx, components={"other": downlink()}))
 
 

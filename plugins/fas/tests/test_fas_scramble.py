@@ -347,15 +347,15 @@ def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
     for last in ([], ["fas.scramble"]):
         plain = recipe_of("noised", [CLIP, noise, *last], train={"use": "toy.push"})
         plain["postprocess"] = {"noised": last} if last else {}
-        ledgers.append(run_protocol(plain).protocol.ledger.to_json())
-    assert ledgers[0]["views"] == ledgers[1]["views"]
-    seen = ledgers[1]["views"]["aggregator"]
-    assert "sees the noised zone of every upload, after the noise" in seen["reason"]
-    assert seen["zero_out"]["epsilon_rdp"] == pytest.approx(4.0, rel=1e-6)
-    bare = run_protocol(recipe([])).protocol.ledger.to_json()
-    assert "without noise" in bare["views"]["aggregator"]["reason"]
-    assert bare["zones"]["noised"]["encrypted"] is False
-    assert bare["uncovered_messages"] == []
+        ledgers.append(run_protocol(plain).protocol.ledger.report())
+    assert ledgers[0].views == ledgers[1].views
+    seen = ledgers[1].views["aggregator"]
+    assert "sees the noised zone of every upload, after the noise" in seen.reason
+    assert seen.epsilon == pytest.approx(4.0, rel=1e-6)
+    bare = run_protocol(recipe([])).protocol.ledger.report()
+    assert "without noise" in bare.views["aggregator"].reason
+    assert bare.zones["noised"].encrypted is False
+    assert bare.uncovered_messages == []
 
 
 def test_it_says_that_the_server_sees_through() -> None:

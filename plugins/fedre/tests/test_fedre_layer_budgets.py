@@ -385,7 +385,7 @@ def recipe(chain: list[Any], **changes: Any) -> dict[str, Any]:
     ("chain", "changes", "problem"),
     [
         ([OURS], {"score_parameters": []}, "layer budgets need scores; add score_parameters: [{use: fedre.psi}]"),
-        ([OURS | {"by": "nobody"}], {}, "'nobody' is no scorer of this recipe"),
+        ([OURS | {"by": "nobody"}], {}, "'nobody' is not a scorer of this recipe"),
         ([OURS | {"figure_client": 4}], {}, "figure_client=4 must be < data.clients=4"),
         ([OURS | {"epsilon": 1e13, "source": "exact"}], {}, "must be at most std / 2^15"),
         ([OURS | {"epsilon": 0}], {}, "epsilon=0 must be > 0; to switch the noise off, write noised: []"),

@@ -116,7 +116,7 @@ def test_a_layer_counts_over_those_who_show_it() -> None:
     shows = np.array([[True, True], [True, False], [False, True]])
     factors, shares = layer_weights(scores, shows)
     assert factors[:, 0].tolist() == pytest.approx([4 / 3, 2 / 3, 0])
-    assert factors[:, 1].tolist() == [1, 0, 1]  # the score that is no number is of nobody who counts
+    assert factors[:, 1].tolist() == [1, 0, 1]  # the score that is not a number is of nobody who counts
     assert np.array_equal(factors, shares)
     literal, ones = layer_weights(scores, shows, "literal")
     assert literal[:, 0].tolist() == pytest.approx([3, 1.5, 0])

@@ -148,7 +148,7 @@ def recipe(chosen: dict[str, Any] | None = None, **changes: Any) -> dict[str, An
         ({"rest": "noised"}, {}, "neither of ratio and layers given"),
         ({"layers": 1, "rest": "retained"}, {"protect": {"encrypted": [{"use": "std.bfv"}]}},
          "rest: retained must be a zone that is sent and not encrypted"),
-        ({"layers": 1, "by": "nobody"}, {}, "'nobody' is no scorer of this recipe"),
+        ({"layers": 1, "by": "nobody"}, {}, "'nobody' is not a scorer of this recipe"),
         ({"layers": 1}, {"score_parameters": []}, "the choice of layers needs scores"),
     ],
 )  # fmt: skip

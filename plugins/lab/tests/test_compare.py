@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
+from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from fedplug_lab.comparable import warnings
 from fedplug_lab.compare import Asked, compare
@@ -30,9 +32,10 @@ from fedplug_lab.compare_table import columns, reasons
 from fedplug_lab.compared import Compared, OneRun, Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.intervals import Difference, paired, spread_of, student_t
+from fedplug_lab.jobs import _undisturbed
 from fedplug_lab.leakage import leakage_table, worst_of
 from fedplug_lab.records import result_of
-from row_toys import a_row, a_summary
+from row_toys import a_ledger, a_row, a_summary
 from toy_components import recipe_of, toy_catalog
 
 VERDICT = "NO DP: <b>all</b> of it | 100% of coordinates_released"
@@ -102,6 +105,7 @@ def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
     ]  # fmt: skip
     folder = settings.output / "compare-small-large"
     assert {file.suffix for file in folder.iterdir()} == {".html", ".csv", ".json", ".tex", ".md", ".lock"}
+    assert ("peak_memory" in (folder / "compare.csv").read_text()) == (sys.platform == "linux")
     found = compared_json(settings)
     small, large = found["protocols"]
     for each in (small, large):
@@ -143,10 +147,27 @@ def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
     monkeypatch.setattr(Protocol, "round", stops)
     assert compare(recipes, settings, Asked(), catalog) == 130
     assert "Interrupted; 1 of 2 runs are complete. The same command goes on." in capsys.readouterr().out
+    (cut_off,) = [path.parent for path in settings.output.glob("large-*/recipe.yaml")]
+    digest = json.loads((cut_off / "summary.json").read_text())["digest"]
+    assert Shelf(settings.output, [digest]).notes == []  # it goes on, and the display says so
+    with locked(cut_off):
+        (note,) = Shelf(settings.output, [digest]).notes
+    assert note == (
+        f"not waited for: {cut_off} is being written by process {os.getpid()}; this comparison makes its own run"
+    )
     assert not (settings.output / "compare-small-large/compare.html").exists()
     monkeypatch.setattr(Protocol, "round", watched)
     assert compare(recipes, settings, Asked(), catalog) == 0
     assert rounds == [("large", 1)]
+
+
+def test_ctrl_c_waits_for_a_process_that_is_being_started() -> None:
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (behind the inner block)
+        with _undisturbed():
+            os.kill(os.getpid(), signal.SIGINT)
+            inside = True
+        pytest.fail("it was forgotten")
+    assert inside
 
 
 def test_several_jobs_give_the_same_numbers(recipes: list[Path], settings: Settings, catalog: Catalog) -> None:
@@ -252,6 +273,7 @@ def test_mistakes_of_all_recipes_are_reported_at_once_before_anything_runs(
     [
         (Asked(baseline="smal"), "the baseline 'smal' is not among what is compared; did you mean small?"),
         (Asked(seeds=[1, 1]), "--seeds: a seed is given twice"),
+        (Asked(seeds=[1, 2], sets=["seed=9"]), "--set seed=...: the seeds are listed as well (1, 2); keep one of them"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -339,12 +361,12 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
         "name": name, "seed": seed, "rounds": rounds, "data": {"use": "std.digits", "clients": 2, "partition": None},
         "model": {"use": "std.mlp"}, "train": {"use": "std.sgd", "epochs": 5}, **changes.pop("recipe", {}),
     }  # fmt: skip
-    ledger = {"verdict": VERDICT, "unit": "client", "delta": 1e-5, **changes.pop("ledger", {})}
+    ledger = a_ledger(**{"verdict": VERDICT, "unit": "client", **changes.pop("ledger", {})})
     summary = a_summary(name=name, recipe=recipe, digest=f"{name}-{seed}", **changes.pop("summary", {}))
     rows = [a_row(r, **{"accuracy": 0.5 + seed / 10, **changes}) for r in range(1, 4)]
     (folder / "recipe.yaml").touch()
     (folder / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (folder / "ledger.json").write_text(json.dumps(ledger))
+    (folder / "ledger.json").write_text(ledger.to_json())
     (folder / "summary.json").write_text(summary.to_json())
     for file in folder.iterdir():
         os.utime(file, (1.0, 1.0))
@@ -353,7 +375,14 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
     return found
 
 
-ZERO_OUT = {"aggregator": {"zero_out": {"epsilon_exact": 3.0}}, "released_model": {"epsilon": "none", "reason": "bare"}}
+
+
+def a_view(zero_out: float | None, reason: str = "") -> dict[str, Any]:
+    both = None if zero_out is None else {key: {"epsilon_exact": zero_out} for key in ("zero_out", "replace_one")}
+    return {"epsilons": both, "reason": reason}
+
+
+ZERO_OUT = {"aggregator": a_view(3.0), "released_model": a_view(None, "bare")}
 
 
 def texts(everyone: Sequence[Compared], key: str) -> list[str]:
@@ -363,7 +392,7 @@ def texts(everyone: Sequence[Compared], key: str) -> list[str]:
 def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_path: Path) -> None:
     one = Compared("one", [
         a_run(tmp_path, "one", 1, ledger={"views": ZERO_OUT}, epsilon=2.0, epsilon_prices="noised"),
-        a_run(tmp_path, "one", 2, ledger={"views": {"aggregator": {"zero_out": {"epsilon_exact": 4.0}}}}, epsilon=1.0),
+        a_run(tmp_path, "one", 2, ledger={"views": {"aggregator": a_view(4.0)}}, epsilon=1.0),
     ])  # fmt: skip
     two = Compared("two", [a_run(tmp_path, "two", 1, epsilon=None), a_run(tmp_path, "two", 2, epsilon=math.nan)])
     everyone = [one, two]
@@ -393,6 +422,8 @@ def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_
         ({"ledger": {"trust": "central"}}, "who is trusted: nothing stated in a; central in b"),
         ({"summary": {"device": "cuda:0"}}, "machine: engine local on cpu in a; engine local on cuda:0 in b. Seconds"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: fedplug 0.1.0 and 9"),
+        ({"summary": {"versions": {"fedplug": "9"}}}, "versions: runs were made with fedplug 9 (installed: "),
+        ({"skipped": "too few"}, "b, seed 1: 3 of 3 rounds fell short and moved no model. Accuracies, bytes and"),
     ],
 )
 def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
@@ -414,9 +445,12 @@ def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Pa
 
 def leaked(mse: float, share: float | None) -> dict[str, Any]:
     return {"toy.copy server": {
-        "headline": "mse", "better": "low", "stronger": "naive",
-        "guess": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
-        "naive": {"mse": mse, "succeeded": share, "applicable": 4}, "adaptive": {"mse": 9.0, "succeeded": 0.0},
+        "ranking": {"metric": "mse", "better": "low"}, "stronger": "naive",
+        "guesses": {"mean image": {"mse": 0.08}, "random guess": {"mse": 0.12}},
+        "forms": {
+            "naive": {"metrics": {"mse": mse}, "succeeded": share, "targets": 4, "applicable": 4, "seconds": 1.0},
+            "adaptive": {"metrics": {"mse": 9.0}, "succeeded": 0.0, "targets": 4, "applicable": 4, "seconds": 1.0},
+        },
     }}  # fmt: skip
 
 

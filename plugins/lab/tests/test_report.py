@@ -20,13 +20,14 @@ from fedplug.api.pictures import Pictures
 from fedplug.api.releases import Release
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.summary import Distribution
 from fedplug_lab.canvas import ZONE_COLOURS, thinned
 from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
 from fedplug_lab.report import write_report
 from fedplug_lab.tables import render
-from row_toys import a_row, a_summary
+from row_toys import a_ledger, a_row, a_summary
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
@@ -69,22 +70,37 @@ class Page(HTMLParser):
         return "\n".join(text for tag, text in self.texts if tag != "style")
 
 
-LEDGER: dict[str, Any] = {
-    "verdict": "NO end-to-end DP: 25.0% of coordinates released un-noised.", "delta": 1e-5,
-    "warnings": ["mask UNACCOUNTED"],
-    "views": {"aggregator": {"epsilon": 1.25, "reason": "uploads"}, "released_model": {"epsilon": math.inf}},
-    "zones": [{"name": "noised", "clip": 1.0, "sizes": list(range(100, 130))}, {"name": "encrypted", "scheme": "ckks"}],
-    "reveals": [{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
-                 "note": ""}],
-    "noise": {"rng": "ChaCha20", "secure": True, "nested": {"deep": [{"a": None}, {"b": math.nan}]}}, "sampling": {},
-}  # fmt: skip
+def priced(zero_out: float) -> dict[str, Any]:
+    return {"zero_out": {"epsilon_exact": zero_out}, "replace_one": {"epsilon_exact": 2 * zero_out}}
+
+
+def a_zone(**changes: Any) -> dict[str, Any]:
+    return {
+        "largest_size": 9.0, "largest_share": 0.5, "encrypted": False, "rounds_with_noise": 3,
+        "rounds_without_noise": 0, "mechanism": ["gaussian"], "clipping_norm": [1.0], "std": [None],
+        "noise_multiplier": [3.5], "epsilons": None, **changes,
+    }  # fmt: skip
+
+
+LEDGER = a_ledger(
+    verdict="NO end-to-end DP: 25.0% of coordinates released un-noised.", warnings=["mask UNACCOUNTED"],
+    views={"aggregator": {"epsilons": priced(1.25), "reason": "uploads"},
+           "released_model": {"epsilons": priced(math.inf), "reason": "sums"},
+           "client": {"epsilons": None, "reason": "bare"}},
+    zones={"noised": a_zone(epsilons=priced(1.0)), "encrypted": a_zone(encrypted=True, noise_multiplier=[math.nan])},
+    reveals=[{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
+              "note": ""}],
+    noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "ChaCha20", "literal": False,
+            "note": "", "dtype": "float32"}],
+    log=[{"round": 1, "sizes": list(range(100, 130)), "nested": {"deep": [{"a": None}, {"b": 2}]}}],
+)  # fmt: skip
 
 
 NOBODY: dict[str, Any] = {"classes": [], "clients": {}}
 """A class distribution of no clients, of which no picture is drawn."""
 
 
-def written(folder: Path, rows: list[Row], ledger: dict[str, Any] = LEDGER, **changes: Any) -> str:
+def written(folder: Path, rows: list[Row], ledger: LedgerReport = LEDGER, **changes: Any) -> str:
     path = write_report(folder, rows, ledger, a_summary(**changes))
     assert path == folder / "report.html"
     assert [each.name for each in folder.iterdir()] == ["report.html"], "no draft is left behind"
@@ -124,13 +140,13 @@ def test_ids_are_unique_and_references_resolve(text: str) -> None:
 def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
     shown = Page(text).visible()
     for expected in (
-        LEDGER["verdict"], "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
+        LEDGER.verdict, "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
         "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.0 s",
         "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "ChaCha20", "rounds: 3", "delta: 1.0e-05", "é <b>",
         "training is 90.0% of the work", "5 of 6", "30 values", "∞", "aggregator, client",
     ):  # fmt: skip
         assert expected in shown, expected
-    assert shown.index(LEDGER["verdict"]) < shown.index("Epsilon so far")
+    assert shown.index(LEDGER.verdict) < shown.index("Epsilon so far")
     assert "Partial run" not in shown
 
 
@@ -178,13 +194,17 @@ def test_a_zone_that_a_recipe_added_has_a_colour_of_its_own() -> None:
 
 @pytest.mark.parametrize("place", ["name", "plan", "ledger", "row", "class", "recipe", "command", "versions", "engine"])
 def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
-    rows, ledger = [a_row(1)], dict(LEDGER)
+    rows, ledger = [a_row(1)], LEDGER
     changes: dict[str, Any] = {}
     if place == "plan":
         changes = {"plan": [(HOSTILE, HOSTILE, HOSTILE)]}
     elif place == "ledger":
-        ledger = {"verdict": HOSTILE, "warnings": [HOSTILE], HOSTILE: {HOSTILE: {HOSTILE: [HOSTILE]}},
-                  "k": {HOSTILE: 1}}  # fmt: skip
+        ledger = a_ledger(
+            verdict=HOSTILE, warnings=[HOSTILE], unit=HOSTILE, views={HOSTILE: {"epsilons": None, "reason": HOSTILE}},
+            zones={HOSTILE: a_zone(mechanism=[HOSTILE])}, log=[{HOSTILE: {HOSTILE: {HOSTILE: [HOSTILE]}}}],
+            recipe=HOSTILE,
+            encryption={HOSTILE: {"key_holder": HOSTILE, "sums_seen_by_aggregator": True, "parameters": HOSTILE}},
+        )  # fmt: skip
     elif place == "row":
         group = {"accuracy": 0.5, "loss": 1.0}
         rows = [a_row(1, zones={HOSTILE: 1.0}, log={HOSTILE: 1.0}, seconds={HOSTILE: 1.0}, figures={HOSTILE: 0.5},
@@ -242,7 +262,7 @@ def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
 
 def test_no_round_at_all(tmp_path: Path) -> None:
     recipe = {"rounds": 3}
-    text = written(tmp_path, [], {}, recipe=recipe, class_distribution=NOBODY, plan=[], versions={}, command="")
+    text = written(tmp_path, [], a_ledger(), recipe=recipe, class_distribution=NOBODY, plan=[], versions={}, command="")
     assert "No round is complete." in text
     assert Page(text).count("svg") == 0
 
@@ -509,13 +529,13 @@ def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
         ledger.record(round, charged=range(2), zone_sizes={"encrypted": 25, "noised": 75}, total=100,
                       releases={"noised": [Release("gaussian", 3.5, 1.0)]}, contributors={"encrypted": 2, "noised": 2},
                       weights={0: 1.0, 1: 1.0})  # fmt: skip
-    account = ledger.to_json()
+    account = ledger.report()
     page = Page(written(tmp_path, [a_row(1)], account))
     shown = page.visible()
-    assert account["verdict"] in shown
-    for view, facts in account["views"].items():
+    assert account.verdict in shown
+    for view, facts in account.views.items():
         assert view.replace("_", " ") in shown
-        assert facts["reason"] in shown
+        assert facts.reason in shown
     for heading in ("Views", "Zones", "Reveals", "Never covered", "Log, 3 entries"):
         assert heading in shown
     assert not page.nested_tables

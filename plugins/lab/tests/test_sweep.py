@@ -28,7 +28,7 @@ from fedplug_lab.grid import Choice, combinations, read_grid, short_names
 from fedplug_lab.records import Line, Records, Result, Spread, Volume, at_work, result_of
 from fedplug_lab.sweep_table import columns_of, to_csv
 from fedplug_lab.sweep_watch import SweepWatch
-from row_toys import a_row
+from row_toys import a_ledger, a_row
 from toy_components import recipe_of, toy_catalog
 
 GRID = "parameters: {train.scale: [0.01, 0.5], data.partition.alpha: [0.5, 5]}"
@@ -118,8 +118,8 @@ def test_set_holds_for_every_run_and_the_recipes_seed_is_the_default(
         ("parameters:\n  rounds: 5", "grid.yaml:2:11: rounds: what to try must be a list; write [5]"),
         ("parameters:\n  rounds: []", "grid.yaml:2:11: rounds: the list is empty; give at least one value"),
         ("parameters:\n  rounds: [1, 2, 1]", "grid.yaml:2:18: rounds: 1 is given twice"),
-        ("parameters: {a..b: [1]}", "'a..b' is no path into a recipe"),
-        ("parameters: {a=b: [1]}", "'a=b' is no path into a recipe"),
+        ("parameters: {a..b: [1]}", "'a..b' is not a path into a recipe"),
+        ("parameters: {a=b: [1]}", "'a=b' is not a path into a recipe"),
         ("cases: {name: a}", "cases must be a list"),
         ("cases: []", "cases must be a list"),
         ("cases: [{set: {rounds: 1}}]", "grid.yaml:1:9: a case is a mapping {name: text, set: {path: value}}"),
@@ -420,7 +420,7 @@ def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: P
         for r in (1, 2)
     ]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (tmp_path / "ledger.json").write_text('{"verdict": "NO"}')
+    (tmp_path / "ledger.json").write_text(a_ledger(verdict="NO").to_json())
     ran = Summary("x", "0" * 64, {}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
     ran.assessments = {"c": {"silhouette": 0.5}}
     (tmp_path / "summary.json").write_text(ran.to_json())

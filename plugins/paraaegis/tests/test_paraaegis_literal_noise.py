@@ -134,4 +134,4 @@ def test_the_ledger_of_a_run_states_the_truth() -> None:
     multiplier = component().stddev(1.0, largest, 2)
     assert epsilon == pytest.approx(true_epsilon(multiplier, 2), rel=1e-6)
     assert epsilon > 100  # claimed: 1
-    assert any("does not give the epsilon that it claims" in w for w in outcome.protocol.ledger.to_json()["warnings"])
+    assert any("does not give the epsilon that it claims" in w for w in outcome.protocol.ledger.report().warnings)

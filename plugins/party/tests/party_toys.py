@@ -45,10 +45,13 @@ class Beside:
         folder: where each has its state.
         plain: the recipe.
         repeats: that every site allows.
+        sites: with data at sites, where they lie.
     """
 
-    def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
-        self.folder, self.plain, self.repeats = folder, plain, repeats
+    def __init__(
+        self, folder: Path, plain: Mapping[str, Any], repeats: int = 3, sites: Path | None = None
+    ) -> None:  # fmt: skip
+        self.folder, self.plain, self.repeats, self._sites = folder, plain, repeats, sites
         self._catalog = toy_catalog()
         self.recipe = self.read(plain)
         self.parties: dict[str, Party] = {}
@@ -66,7 +69,8 @@ class Beside:
         """Starts a party, or starts it again after it was killed; its state is what its folder has."""
         self.kill(address)
         folder = self.folder / address.replace(":", "-")
-        site = Site(self.recipe, address, folder, None, "cpu", self._catalog)
+        data = self._sites and str(self._sites / address.replace(":", "-"))
+        site = Site(self.recipe, address, folder, data, "cpu", self._catalog)
         client, state = site.client(), State(folder)
         belongs = Belongs(address, self.recipe.digest, "" if client is None else data_digest(client.data))
         state.require(belongs)

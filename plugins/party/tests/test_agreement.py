@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
 from fedplug_party.program import Site
 from party_toys import Beside
@@ -23,11 +24,21 @@ def noised(rounds: int = 3, **changes: Any) -> dict[str, Any]:
 
 
 def epsilons(ledger: Ledger) -> dict[str, float | None]:
-    views = ledger.to_json()["views"]
-    return {name: next(iter(view["zero_out"].values())) if "zero_out" in view else None for name, view in views.items()}
+    return {name: view.epsilon for name, view in ledger.report().views.items()}
 
 
-@pytest.mark.parametrize("plain", [noised(), paraaegis(noised=None)], ids=["noise", "vote and encryption"])
+def central() -> dict[str, Any]:
+    """Noise at the server, over a secret sample."""
+    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+    return recipe_of(
+        "noised", [{"use": "std.clip", "norm": 1.0}], postprocess={"noised": [noise]}, accountant="std.pld",
+        sampling={"scheme": "poisson", "rate": 0.9}, aggregate={"use": "std.mean", "weighting": "uniform"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "plain", [noised(), paraaegis(noised=None), central()], ids=["noise", "vote and encryption", "sampled"]
+)
 def test_the_planned_cost_is_never_below_that_of_the_run(plain: dict[str, Any], tmp_path: Path) -> None:
     """Nor does it promise anything to anybody to whom the run promises nothing."""
     mine = site(plain, tmp_path)
@@ -43,7 +54,7 @@ def test_the_planned_cost_is_never_below_that_of_the_run(plain: dict[str, Any], 
 def test_repeats_cost_what_rounds_cost(tmp_path: Path) -> None:
     mine, longer = site(noised(3), tmp_path), site(noised(5), tmp_path)
     again = planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats=2)
-    assert again.to_json()["rounds"] == {"planned": 3, "actual": 3}
+    assert again.report().rounds == RoundsReport(planned=3, actual=3)
     assert epsilons(again)["aggregator"] is not None
     multiplier = again.log[0]["zones"]["noised"]["local"]
     of_five = planned(longer.recipe, longer.composition, longer.layout, longer.client())

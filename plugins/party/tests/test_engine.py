@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.errors import CheckpointError, PartyLost, SetupError
+from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError
 from fedplug.engines.base import Engine, Job
 from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
@@ -23,11 +24,12 @@ from fedplug.round.state_files import read_file
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug_party.engine import PartyEngine
+from fedplug_party.frames import Request
 from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
 from party_toys import Beside, parties
 from run_toys import TIMES, resume, rows_of, start
-from toy_components import build, recipe_of, run_protocol
+from toy_components import UNANIMOUS, build, paraaegis, recipe_of, run_protocol
 
 
 def encrypted(rounds: int = 2, clients: int = 2, **changes: Any) -> dict[str, Any]:
@@ -312,6 +314,39 @@ def test_a_folder_that_was_put_back_from_a_backup_is_refused_by_the_server_and_c
     assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
 
 
+def test_a_key_server_that_dies_is_awaited_and_asked_again(tmp_path: Path) -> None:
+    """With the keys of its checkpoint; and if it stays away, the run stops and does not go on without it."""
+    plain = encrypted(rounds=3)
+    beside = Beside(tmp_path / "parties", plain)
+
+    class Deadly:
+        dies, back_after, died = False, 0.1, 0.0
+
+        def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+            if self.dies and "key_server" in requests and Request.read(requests["key_server"]).command == "deliver":
+                list(beside.exchange(requests, seconds))  # it opens the sum, and dies before it can answer
+                beside.kill("key_server")
+                self.dies, self.died = False, time.monotonic()
+            elif "key_server" not in beside.parties and time.monotonic() - self.died > self.back_after:
+                beside.start("key_server")
+            yield from beside.exchange(requests, seconds)
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    carrier = Deadly()
+    checked = Checked(plain, lambda job: PartyEngine(job, carrier, 1.0), tmp_path)
+    checked.set_up()
+    carrier.dies = True
+    checked.protocol.round(0)
+    assert len(beside.parties["key_server"].state.notes.lines) == 4  # begun, saved, sent back, saved
+    checked.protocol.round(1)
+    assert [row.clients.answered for row in checked.protocol.rows] == [2]
+    carrier.dies, carrier.back_after = True, 60.0
+    with pytest.raises(ClientError, match="the key server is gone: key_server is not there"):
+        checked.protocol.round(2)
+
+
 def test_a_party_with_another_recipe_is_refused_when_the_server_starts(tmp_path: Path) -> None:
     beside = Beside(tmp_path, plain_of())
     with pytest.raises(SetupError, match=r"client:0 refuses: it was started with recipe \w{12}"):
@@ -379,3 +414,82 @@ def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_pat
     assert [sorted(lost) for lost in dropped] == [[], [1], [1], [], []]
     assert "silent for longer than 6 seconds" in dropped[1][1]
     assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
+
+
+def test_a_run_on_another_engine_cannot_be_resumed_with_parties(tmp_path: Path) -> None:
+    """Their state is in its own folder there; the message names the file that a run with parties would have."""
+    plain = plain_of(rounds=1)
+    beside = Beside(tmp_path / "parties", plain)
+    run = start(tmp_path / "runs", plain)
+    checked = Checked(plain, beside.engine, tmp_path)
+    with pytest.raises(CheckpointError, match=r"parties.state is missing from the checkpoint"):
+        checked.engine.load(run / "checkpoint/round-0001")
+    with pytest.raises(SetupError, match=r"elsewhere is no folder of a round, such as round-0007"):
+        checked.engine.save(tmp_path / "elsewhere")
+
+
+class Mortal:
+    """Kills one party when it is asked for the n-th time after the set-up, before or after it has done what it was
+    asked; it is back when it is asked next."""
+
+    def __init__(self, beside: Beside, address: str, nth: int, after: bool) -> None:
+        self.beside, self.address, self.left, self.after = beside, address, nth, after
+        self.counts, self.command = False, ""
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        if self.address in requests and self.address not in self.beside.parties:
+            self.beside.start(self.address)
+        self.left -= self.counts and self.address in requests
+        if not self.command and self.left < 0:
+            self.command = Request.read(requests[self.address]).command
+            if self.after:
+                list(self.beside.exchange({self.address: requests[self.address]}, seconds))
+            self.beside.kill(self.address)
+        yield from self.beside.exchange(requests, seconds)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("address", ["client:1", "key_server"])
+def test_a_kill_at_any_moment_costs_a_round_at_most(address: str, after: bool, tmp_path: Path) -> None:
+    """Whatever it was doing: a ballot, an upload, an opening, a checkpoint, the last delivery."""
+    seal = {"use": "std.bfv", "key_holder": "key_server"}
+    plain = paraaegis(rounds=3, seal=seal, score_parameters=[UNANIMOUS], min_clients=2)
+    whole = run_protocol(plain).vector
+    killed: list[str] = []
+    for nth in range(30):
+        folder = tmp_path / str(nth)
+        carrier = Mortal(Beside(folder / "parties", plain), address, nth, after)
+
+        def engine(job: Job, carrier: Mortal = carrier, folder: Path = folder) -> PartyEngine:
+            return PartyEngine(dataclasses.replace(job, run_dir=folder), carrier, 0.5)
+
+        checked = Checked(plain, engine, folder)
+        checked.set_up()
+        carrier.counts = True
+        checked.protocol.run()
+        carrier.counts = False
+        if not carrier.command:
+            break
+        killed.append(carrier.command)
+        lost = [sorted(dropped) for dropped in checked.dropped()]
+        assert sum(map(len, lost)) <= (address == "client:1"), (nth, carrier.command, lost)
+        if checked.protocol.office.dropped:  # it missed the last delivery, which a resumed run repeats
+            checked.engine.close()
+            checked = Checked(plain, engine, folder)
+            found = checked.checkpoints.read()
+            assert found is not None
+            checked.engine.load(found[2])
+            checked.protocol.restore(found[1])
+            checked.protocol.finish()
+        vectors = checked.vectors(folder)
+        assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values()), (nth, carrier.command)
+        if not any(lost):
+            assert np.array_equal(vectors["client-0"], whole)
+        notes = carrier.beside.parties["client:1"].state.notes
+        assert notes.repeats <= 1
+    assert {"deliver", "save"} == set(killed)
+    assert len(killed) >= 6

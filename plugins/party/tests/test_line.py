@@ -85,6 +85,15 @@ def test_a_request_that_is_too_large_is_refused_by_its_size_before_any_of_it_is_
         ask(echo, bytes(1001), 5)
 
 
+def test_a_reply_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "MOST_BYTES", 1000)
+    listening = Listening(tmp_path, lambda request: request * 2)
+    assert len(ask(tmp_path, bytes(500), 5)) == 1000
+    with pytest.raises(PartyLost, match="it sends more than the 1,000 bytes that are taken at once"):
+        ask(tmp_path, bytes(501), 5)
+    listening.close()
+
+
 def test_a_party_that_is_not_there_or_silent_is_lost(tmp_path: Path) -> None:
     with pytest.raises(PartyLost, match=r"nobody listens at .*party.sock; start the party: fedplug party"):
         ask(tmp_path, b"", 5)

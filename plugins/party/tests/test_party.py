@@ -11,6 +11,7 @@ import pytest
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_party.frames import Reply
 from fedplug_party.party import Party
+from fedplug_std.single_zone import SingleZone
 from party_toys import Beside
 from toy_components import build, recipe_of
 
@@ -179,7 +180,7 @@ def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -
     assert server.deliver().outcome == "done"
 
 
-@pytest.mark.parametrize(("round", "times"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("round", "times"), [(-1, 1), (0, 1), (1, 0), (3, 0)])
 def test_a_ballot_is_given_as_often_as_the_ledger_enters_it(round: int, times: int, tmp_path: Path) -> None:
     """Once in the round for which its noise is stated, and in no other: its noise could be averaged away."""
     server = Server(tmp_path, groups="toy.halves")
@@ -188,7 +189,39 @@ def test_a_ballot_is_given_as_often_as_the_ledger_enters_it(round: int, times: i
     assert isinstance(data, bytes)
     replies = [server.say(command="deliver", message=data) for _ in range(2)]
     assert [reply.outcome for reply in replies] == ["done"] * times + ["refused"] * (2 - times)
-    assert f"toy.halves.parity may be asked {times} times in round {round + 1}" in replies[-1].reason
+    assert f"toy.halves.parity may be asked {times} times in round {max(round, 0) + 1}" in replies[-1].reason
+
+
+def test_ballots_of_the_set_up_and_of_round_1_are_the_same_and_a_run_that_begins_anew_repeats_them(
+    tmp_path: Path,
+) -> None:
+    server = Server(tmp_path, repeats=1, groups="toy.halves")
+    groups: Any = server.protocol.composition.components["toy.halves"]
+
+    def ask(round: int) -> str:
+        data, _ = request(server.protocol.recipe.digest, [Call.of(groups.parity, (), "client", round)])
+        assert isinstance(data, bytes)
+        return server.say(command="deliver", message=data).outcome
+
+    assert [ask(-1), ask(0)] == ["done", "refused"]
+    outcomes = []
+    for _ in range(3):
+        assert server.say(command="begin").outcome == "done"
+        outcomes.append(ask(-1))
+    assert outcomes == ["done", "refused", "refused"]
+
+
+def test_a_message_must_end_with_its_question(server: Server) -> None:
+    """Behind an upload, a lasting call that was run before would be passed over, and the upload not be noted."""
+    steps, zone = server.protocol.steps, server.protocol.composition.components["std.single_zone"]
+    assert isinstance(zone, SingleZone)
+    done = Call.of(zone.adopt, (), "client", -1, sequence=1)
+    calls = [Call.of(steps.train, (), "client", 0), Call.of(zone.adopt, (), "client", 0)]
+    data, _ = request(server.protocol.recipe.digest, [*calls, Call.of(steps.protect, (), "client", 0), done])
+    assert isinstance(data, bytes)
+    reply = server.say(command="deliver", message=data)
+    assert (reply.outcome, reply.message) == ("refused", b"")
+    assert "does not end with a question" in reply.reason
 
 
 def test_what_gives_nothing_away_is_not_noted(server: Server) -> None:

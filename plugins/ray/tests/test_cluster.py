@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,12 @@ def test_the_address_of_a_ray_client_is_refused() -> None:
         Cluster("ray://h:1", 1)
 
 
+def test_an_address_at_which_nobody_answers_is_refused_at_once() -> None:
+    with pytest.raises(SetupError, match=r"no Ray can be used at 127.0.0.1:1: .*refused; .* ray start --head"):
+        Cluster("127.0.0.1:1", 1)
+    assert not ray.is_initialized()
+
+
 def test_a_run_folder_that_is_another_one_is_refused(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(SetupError, match=f"does not see the run folder {re.escape(str(tmp_path))}.*--output"):
@@ -108,12 +115,14 @@ def test_workers_are_as_many_as_there_is_room_for(
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     """A head with one CPU, to which tests add nodes."""
-    found = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
+    folder = tempfile.mkdtemp(prefix="nodes-", dir="/tmp")  # sockets lie there, whose paths must be short
+    found = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder})
     try:
         yield found
     finally:
         ray.shutdown()
         found.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def joined(nodes: Nodes, **options: Any) -> Any:
@@ -265,6 +274,31 @@ def test_ctrl_c_ends_everything_and_the_run_goes_on_where_it_was(tmp_path: Path)
     mine, theirs = (found.model.state_dict() for found in (fedplug.open_run(run), whole))
     assert all(bool((mine[name] == theirs[name]).all()) for name in theirs)
     assert json.loads((run / "summary.json").read_text())["engine"] == "ray"
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_ray_is_being_started_leaves_nothing_behind(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    words = ["run", str(recipe), "--engine", "ray", "--output", str(tmp_path / "runs"), "--quiet"]
+    process = subprocess.Popen([sys.executable, "-m", "fedplug", *words], start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not any("gcs_server" in line for line in left_of(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(120) == 130
+    assert not left_of(process.pid)
+
+
+@pytest.mark.slow
+def test_the_trial_runs_on_two_nodes_and_compares(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    command = [sys.executable, "-m", "fedplug_ray.trial", str(recipe), "--set", "rounds=2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the two models are equal, bit for bit" in done.stdout
+    assert "raylet" not in done.stdout
 
 
 def left_of(session: int) -> list[str]:

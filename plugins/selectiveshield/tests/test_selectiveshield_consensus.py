@@ -352,7 +352,7 @@ def test_it_says_what_the_masks_show() -> None:
         ("tau: [0.1, 0.2]", ["tau has 2 thresholds, but data.clients=10; write one for each, or a single number"]),
         ("rho: 0", ["rho=0 must be > 0; it is the share of clients that must mark a scalar", "1 / number of clients"]),
         ("rho: 1.01", ["rho=1.01 must be <= 1; it is the share of clients"]),
-        ("by: std.random", ["by: 'std.random' is no scorer of this recipe; it has ['selectiveshield.fisher']"]),
+        ("by: std.random", ["by: 'std.random' is not a scorer of this recipe; it has ['selectiveshield.fisher']"]),
         ("rest: retained", ["rest: retained is a zone of its own here; write rest: noised or rest: clear"]),
     ],
 )

@@ -391,9 +391,9 @@ def test_uploads_then_show_no_support(chain: list[Any], tmp_path: Path) -> None:
 
 
 def shown_by(outcome: Outcome) -> list[str]:
-    ledger = outcome.protocol.ledger.to_json()
-    assert ledger["uncovered_messages"] == []
-    return [shown["what"] for shown in ledger["reveals"]]
+    ledger = outcome.protocol.ledger.report()
+    assert ledger.uncovered_messages == []
+    return [shown.what for shown in ledger.reveals]
 
 
 def test_hidden_positions_count_in_the_mean() -> None:

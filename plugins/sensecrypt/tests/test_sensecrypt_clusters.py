@@ -345,7 +345,7 @@ def test_recipes_that_cannot_work_are_refused() -> None:
 
     assert problems() == []
     assert "add score_parameters" in problems(score_parameters=[])[0]
-    assert "'x' is no scorer" in problems(by="x")[0]
+    assert "'x' is not a scorer" in problems(by="x")[0]
     assert "min_clients=2 must be 3 or more" in problems(min_clients=2)[0]
     assert "fewer than min_cluster=3" in problems(clients=2)[0]
     assert "remove sampling" in problems(sampling=object())[0]

@@ -177,7 +177,7 @@ def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypa
     ledger = written(sensecrypt("std.bfv", **ALL), tmp_path, monkeypatch)
     for who in ("aggregator", "client_and_aggregator"):
         view = ledger["views"][who]
-        assert view["epsilon"] == "none"
+        assert view["epsilons"] is None
         assert "sees sensitivity vectors: |w * gradient| of each client" in view["reason"]
     assert not ledger["uncovered_messages"]
 
@@ -186,8 +186,8 @@ def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeyp
     groups = {"use": "sensecrypt.clusters", "epsilon": 1.0}
     ledger = written(sensecrypt("std.bfv", **ALL, groups=groups), tmp_path, monkeypatch)
     view = ledger["views"]["aggregator"]
-    assert view["replace_one"]["epsilon_exact"] == pytest.approx(1.0, rel=1e-6)
-    assert view["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)
+    assert view["epsilons"]["replace_one"]["epsilon_exact"] == pytest.approx(1.0, rel=1e-6)
+    assert view["epsilons"]["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)
     assert not ledger["uncovered_messages"]
 
 

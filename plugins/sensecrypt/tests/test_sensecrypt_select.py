@@ -233,7 +233,7 @@ def test_recipes_that_cannot_work_are_refused() -> None:
     assert "add profiles" in problems(sections={})[0]
     assert "or set budget for all" in problems(sections={})[0]
     assert "add score_parameters" in problems(score_parameters=[])[0]
-    assert "'x' is no scorer" in problems({"by": "x"})[0]
+    assert "'x' is not a scorer" in problems({"by": "x"})[0]
     assert "leave one out" in problems({"budget": 0.5, "global_budget": True})[0]
 
 

@@ -39,6 +39,7 @@ from fedplug_sensecrypt.simulated_clock import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from row_toys import a_ledger
 from toy_components import Outcome, build, recipe_of, run_protocol, toy_catalog
 
 SLOW_AND_FAST = [
@@ -413,8 +414,8 @@ def test_profiles_are_part_of_the_recipe(timed: Path, tmp_path: Path) -> None:
         (("[0, 1]", "[0, 1, 1]"), "timed.yaml:11:17: client 1 stands twice"),
         (("[0, 1]", "[0, 1, server]"), "timed.yaml:12:17: server stands under profiles.0 already"),
         (("[0, 1]", "[1]"), "timed.yaml:11:3: no profile for client 0; give every client a profile, or write"),
-        (("[0, 1]", "[sever]"), "timed.yaml:11:10: profiles.0.of=['sever']: 'sever' is no party; write client ids"),
-        (("[0, 1]", "[1.5]"), "timed.yaml:11:10: profiles.0.of=[1.5]: 1.5 is no party"),
+        (("[0, 1]", "[sever]"), "timed.yaml:11:10: profiles.0.of=['sever']: 'sever' is not a party; write client ids"),
+        (("[0, 1]", "[1.5]"), "timed.yaml:11:10: profiles.0.of=[1.5]: 1.5 is not a party"),
         (("[0, 1]", "[true]"), "timed.yaml:11:10: profiles.0.of=[True]"),
         (("[0, 1]", "[]"), "timed.yaml:11:10: profiles.0.of=[]: must be a list of parties, such as [0, 1, server]"),
         (("[0, 1]", "0"), "timed.yaml:11:10: profiles.0.of=0: must be a list of parties"),
@@ -467,7 +468,7 @@ def test_displays_and_report_have_a_column_only_with_profiles(sealed: Outcome, t
         out = io.StringIO()
         PlainDisplay(out).round_done(rows[0])
         assert ("  simulated " in out.getvalue()) is shown
-        page = write_report(tmp_path, rows, {}, ran).read_text()
+        page = write_report(tmp_path, rows, a_ledger(), ran).read_text()
         assert ('<th scope="col" class="num">simulated</th>' in page) is shown
         assert ('id="figure-simulated"' in page) is shown
 

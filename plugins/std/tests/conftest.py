@@ -15,5 +15,5 @@ def data_root() -> str:
     if not folder:
         pytest.skip("FEDPLUG_DATA is not set: it must name the folder of real data sets")
     if not Path(folder).is_dir():
-        pytest.skip(f"FEDPLUG_DATA names {folder}, which is no folder")
+        pytest.skip(f"FEDPLUG_DATA names {folder}, which is not a folder")
     return folder

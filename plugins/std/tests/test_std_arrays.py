@@ -38,7 +38,7 @@ def test_reads_gray_and_colour_images(tmp_path: Path) -> None:
     assert (gray.shape, gray.classes, gray.mean, gray.std) == ((1, 6, 4), ("normal", "pneumonia"), (0.4,), (0.2,))
     assert (len(gray.train), len(gray.test), gray.test.labels.tolist()) == (8, 5, [0, 1, 0, 1, 0])
     assert (gray.train.inputs.dtype, gray.train.labels.dtype) == (np.uint8, np.int64)
-    colour = {f"{split}_images": np.zeros((count, 3, 6, 4), np.float32) for split, count in (("train", 12), ("test", 5))}
+    colour = {f"{split}_images": np.zeros((n, 3, 6, 4), np.float32) for split, n in (("train", 12), ("test", 5))}
     assert load(write(tmp_path, **colour)).mean == (0.5, 0.5, 0.5)
 
 
@@ -68,7 +68,7 @@ def test_reads_classes_of_pixels_and_marked_fields(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"test_labels": None}, r"has no array test_labels; it has classes, test_images"),
-        ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), and must be a whole number for each of 12"),
+        ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), and must be a whole number for each"),
         ({"train_labels": np.zeros(12)}, r"train_labels is float64"),
         ({"train_labels": np.full(12, 7)}, r"training labels are 7 to 7, but must be 0 to 1"),
         ({"test_images": np.zeros((5, 6, 4))}, r"test_images is float64 \(5, 6, 4\), and must be uint8 or float32"),

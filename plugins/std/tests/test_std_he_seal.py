@@ -226,10 +226,10 @@ def _word(data: bytes, index: int, value: int) -> bytes:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: b"", "it is no ciphertext"),
-        (lambda data: b"XX" + data[2:], "it is no ciphertext"),
+        (lambda data: b"", "it is not a ciphertext"),
+        (lambda data: b"XX" + data[2:], "it is not a ciphertext"),
         (lambda data: data[:2] + b"\x02" + data[3:], "it is of version 2, where this fedplug reads 1"),
-        (lambda data: data[:3] + b"\x07" + data[4:], "it is no ciphertext"),
+        (lambda data: data[:3] + b"\x07" + data[4:], "it is not a ciphertext"),
         (lambda data: data[:4] + b"\x00\x20" + data[6:], "it is of degree 8192 and 60 bits, not 4096 and 60"),
         (lambda data: data[:6] + b"\x28\x00" + data[8:], "it is of degree 4096 and 40 bits"),
         (lambda data: data[:-8], r"it has \d+ bytes, not \d+"),
@@ -237,7 +237,7 @@ def _word(data: bytes, index: int, value: int) -> bytes:
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "its words are not those that were sent"),
         (lambda data: data[:5000] + bytes([data[5000] ^ 64]) + data[5001:], "its words are not those that were sent"),
         (lambda data: _word(data, 3, 2**64 - 1), "a residue is not below the modulus"),
-        (lambda data: list(data), "it is no ciphertext"),
+        (lambda data: list(data), "it is not a ciphertext"),
     ],
 )  # fmt: skip
 def test_a_malformed_ciphertext_is_an_error_of_its_sender(change: Any, said: str, symmetric: bool) -> None:
@@ -255,11 +255,11 @@ def test_contexts_are_checked_when_they_arrive() -> None:
     bare, with_key = backend.dump_context(context), backend.dump_context(context, public_key=True)
     assert len(bare) < 100
     for data, said in (
-        (b"", "0 bytes are no encryption context"),
-        (bare[:-1], "no encryption context"),
-        (bare + b"x", "no encryption context"),
+        (b"", "0 bytes are not an encryption context"),
+        (bare[:-1], "not an encryption context"),
+        (bare + b"x", "not an encryption context"),
         (bare[:2] + b"\x09" + bare[3:], "version 9, where this fedplug reads 1"),
-        (with_key[:-1000], "no encryption context"),
+        (with_key[:-1000], "not an encryption context"),
         (with_key[:200] + bytes(1000) + with_key[1200:], "whose keys cannot be used"),
         (dataclass_scale(context, 3.0), "scale 3, which must be 2 to 2\\^60, for bfv a power of two"),
         (dataclass_scale(context, float("nan")), "scale nan"),

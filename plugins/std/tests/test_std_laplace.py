@@ -225,7 +225,7 @@ def test_ledger_states_no_more_than_was_asked_for() -> None:
         )  # fmt: skip
     found = zone_epsilons(ledger)
     assert found is not None
-    zero_out, replace_one = (next(iter(found[adjacency].values())) for adjacency in ("zero_out", "replace_one"))
+    zero_out, replace_one = (next(iter(stated.values())) for stated in (found.zero_out, found.replace_one))
     assert 6 < zero_out <= 8
     assert zero_out < replace_one <= 16
 
@@ -273,5 +273,5 @@ def test_run_is_charged() -> None:
     local = run_protocol(recipe_of("noised", [CLIP, noise], train={"use": "toy.push"}))
     stated = zone_epsilons(local.protocol.ledger, "noised")
     assert stated is not None
-    assert 0 < stated["zero_out"]["epsilon_rdp"] <= 1.0
+    assert 0 < stated.zero_out["epsilon_rdp"] <= 1.0
     assert local.rows[-1].log["std.clip_l1.clipped"] == 1.0

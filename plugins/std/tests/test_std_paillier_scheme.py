@@ -39,7 +39,7 @@ def test_keys_are_what_the_papers_ask_for(key: SecretKey) -> None:
     assert abs(p - q).bit_length() > key.public.bits // 2 - 100
     assert key.decrypt([key.hs]) == [0]  # hs is an n-th residue
     assert pow(key.hs, (p - 1) * (q - 1), n**2) == 1
-    # hs = (-x^2)^n: with n odd, minus a square, which for p and q of 3 modulo 4 is no square modulo either.
+    # hs = (-x^2)^n: with n odd, minus a square, which for p and q of 3 modulo 4 is not a square modulo either.
     assert {pow(key.hs, (s - 1) // 2, s) for s in (p, q)} <= {p - 1, q - 1}
     assert generate(key.public.bits).p not in (p, q)
 
@@ -74,7 +74,7 @@ def test_keys_survive_their_bytes(key: SecretKey) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_is_no_secret_key_is_not_loaded(fields: Any) -> None:
-    with pytest.raises(MessageError, match="bytes are no secret key"):
+    with pytest.raises(MessageError, match="bytes are not a secret key"):
         SecretKey.load(paillier_scheme.codec.encode(fields))
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_secret_key_is_not_loaded(fields: Any) -> None:
     ids=str,
 )
 def test_what_is_no_public_key_is_not_loaded(fields: Any) -> None:
-    with pytest.raises(MessageError, match="bytes are no public key"):
+    with pytest.raises(MessageError, match="bytes are not a public key"):
         PublicKey.load(paillier_scheme.codec.encode(fields))
     with pytest.raises(MessageError):
         PublicKey.load(b"\xc1")
@@ -214,13 +214,13 @@ def test_signed_numbers_out_of_range_are_refused_and_overflow_is_found() -> None
             public.signed(SMALL.decrypt(public.add([encrypted, encrypted])))
 
 
-# -- what is no ciphertext ---------------------------------------------------------------------------------------------
+# -- what is not a ciphertext ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("bad", "words"),
-    [(0, "no number from 1"), (-4, "no number from 1"), (SMALL.public.n**2, "no number from 1"),
-     ("7", "no number from 1"), (None, "no number from 1"), (SMALL.p, "a divisor in common with n"),
+    [(0, "not a number from 1"), (-4, "not a number from 1"), (SMALL.public.n**2, "not a number from 1"),
+     ("7", "not a number from 1"), (None, "not a number from 1"), (SMALL.p, "a divisor in common with n"),
      (SMALL.public.n * 5, "a divisor in common with n")],
     ids=["zero", "negative", "n^2", "text", "none", "p", "5n"],
 )  # fmt: skip
@@ -264,5 +264,5 @@ def test_ciphertexts_survive_their_bytes_and_tell_key_and_packing() -> None:
     for cut in (data[:3], b""):
         with pytest.raises(MessageError, match="another key or packing than this one, or its bytes were damaged"):
             public.from_bytes(cut, "a")
-    with pytest.raises(MessageError, match="191 bytes are no whole number of ciphertexts of 64"):
+    with pytest.raises(MessageError, match="191 bytes are not a whole number of ciphertexts of 64"):
         public.from_bytes(data[:-1], "a")

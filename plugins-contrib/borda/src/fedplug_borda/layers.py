@@ -43,7 +43,7 @@ class Layers(fedplug.Negotiation):
         if not names:
             return ["the ranking needs scores; add score_parameters: [{use: std.magnitude}]"]
         if self.options.by is not None and self.options.by not in names:
-            return [f"by: {self.options.by!r} is no scorer of this recipe; it has {names}"]
+            return [f"by: {self.options.by!r} is not a scorer of this recipe; it has {names}"]
         return []
 
     @hookimpl
@@ -107,7 +107,7 @@ def is_ranking(ranking: Any, count: int) -> bool:
 
 
 def borda_points(rankings: Iterable[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
-    """Points of each of `count` layers: L - 1 for a first place, 0 for a last. What is no ranking gives no points."""
+    """Points of each of `count` layers: L - 1 for a first place, 0 for a last; none from what is not a ranking."""
     points = np.zeros(count, np.int64)
     for ranking in rankings:
         if is_ranking(ranking, count):

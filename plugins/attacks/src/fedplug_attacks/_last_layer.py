@@ -23,7 +23,7 @@ _SURE = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class LabelGuess:
-    """The classes that the label of a single example can have, most plausible first; one if it is told for sure."""
+    """The classes that the label of a single example can have, most plausible first; one if it is certain."""
 
     classes: tuple[int, ...]
 

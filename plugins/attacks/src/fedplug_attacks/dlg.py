@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INNER = 20
 # A search that has not got better by this share in so many outer steps has ended.
 _STALLED, _PATIENCE = 1e-3, 5
-# So many classes are tried one after the other where the label cannot be told; with more, labels are optimised.
+# So many classes are tried one after the other where the label cannot be read off; with more, labels are optimised.
 _MOST_LABELS = 16
 
 

@@ -89,7 +89,7 @@ class LabelRecall(fedplug.Metric):
 
 
 class PresenceAuc(fedplug.Metric):
-    """How well the classes that were there are told from those that were not: the area under the ROC curve.
+    """How well the classes that were there are distinguished from those that were not: the area under the ROC curve.
 
     The share of pairs of a present and an absent class in which the present one has the higher score. Attacks that give
     no scores are scored by their counts. A guess that takes all classes for equal has 0.5.

@@ -75,7 +75,7 @@ class LinearLeak(Formed):
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         if self.options.form == "naive" and not layer.bias.any():
-            return AttackReport(DIVERGED, reason="every bias gradient it takes is 0, and 0/0 is no image")
+            return AttackReport(DIVERGED, reason="every bias gradient it takes is 0, and 0/0 is not an image")
         if not np.nan_to_num(layer.weight).any():
             return AttackReport(NOT_APPLICABLE, reason="every visible weight gradient of the first layer is 0")
         assert view.update is not None

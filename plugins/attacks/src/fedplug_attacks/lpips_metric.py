@@ -79,7 +79,7 @@ class Lpips(_images.ImageMetric):
 def _weights_file(folder: Path, net: str) -> Path:
     files = sorted(folder.glob(_FILES[net]))
     if len(files) != 1:
-        there = f"holds {len(files)} such files" if folder.is_dir() else "is no folder"
+        there = f"holds {len(files)} such files" if folder.is_dir() else "is not a folder"
         raise MetricError(
             f"lpips is unavailable: it needs one file {_FILES[net]} in folder={folder}, which {there}; put the weights "
             f"there that torchvision publishes for {net}, or leave the metric out"

@@ -1,4 +1,4 @@
-"""Which classes a client has, from what it told in a negotiation and not from its update."""
+"""Which classes a client has, from what it sent in a negotiation and not from its update."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedplug_attacks.api.view import View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A class with less than this part of an equal share of what was told is taken for absent.
+# A class with less than this part of an equal share of what was sent is taken for absent.
 _PRESENT = 0.25
 
 _KINDS = ("vectors", "ballots", "masks")
 
 
-class Negotiation(fedplug.Attack):
+class Negotiation(fedplug.Attack[View, AttackReport]):
     """Class presence and counts from ballots, sensitivity vectors and masks (this project).
 
     Scores of scalars follow from gradients on the client's data. In the last layer, row k and bias k get theirs mostly
@@ -34,7 +34,7 @@ class Negotiation(fedplug.Attack):
     averaged. With `compare: clients` a class is measured against what the other clients told of the same class.
 
     Positions under a key that the adversary does not hold are read as if they were not; what is found then is noise.
-    Counts are in proportion to the scores, of as many examples as the client has where it told so, and 1 else. Vectors
+    Counts are in proportion to the scores, of as many examples as the client has if it sent that, and 1 else. Vectors
     come first, then ballots, then masks; a mask shows also where the ballots were sent under a key.
     """
 
@@ -70,7 +70,7 @@ class Negotiation(fedplug.Attack):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Scores the classes; not applicable where nothing told is about scalars, or the last layer is not dense."""
+        """Scores the classes; not applicable where nothing sent is about scalars, or the last layer is not dense."""
         try:
             rows = last_rows(ctx.layout, view.num_classes)
             kind, found = self._read(view, ctx.layout, rows)
@@ -96,7 +96,7 @@ class Negotiation(fedplug.Attack):
         """Of the first kind that the target told: by client, the mean over each class's row in each reply.
 
         Raises:
-            ViewError: the target told nothing of the kind.
+            ViewError: the target sent nothing of the kind.
         """
         wanted = _KINDS if self.options.read == "any" else (self.options.read,)
         found: dict[str, dict[int, list[tuple[NDArray[np.float64], Told]]]] = {kind: {} for kind in _KINDS}

@@ -44,7 +44,7 @@ class Regions(_images.ImageMetric):
 
     class Options(_images.ImageMetric.Options):
         ssim: bool = Field(
-            True, description="MSSIM as well; without it, images of any size and regions at the border are no problem"
+            True, description="MSSIM as well; without it, images of any size and regions at the border count too"
         )
         fields: tuple[str, ...] | None = Field(
             None, min_length=1, description="fields that count as inside, such as [name, total]; null: all of them"

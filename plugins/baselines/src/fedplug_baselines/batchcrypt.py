@@ -180,7 +180,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         extremes = cohort.ask(self.extremes)  # runs at every client
         for client_id, found in list(extremes.items()):
             if not is_extremes(found, len(ctx.layout.parameters)):  # a faulty client must not decide alone
-                cohort.drop(client_id, "the extremes of its update are no finite smallest and largest of each tensor")
+                cohort.drop(client_id, "the extremes of its update are not a finite pair for each tensor")
                 del extremes[client_id]
         if not extremes:
             return

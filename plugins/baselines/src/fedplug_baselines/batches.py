@@ -35,7 +35,7 @@ def dynamic_clip(
 ) -> NDArray[np.float64]:
     """dACIQ: the clip that costs a Gaussian tensor least, when clipping and rounding to `bits` bits are both counted.
 
-    The standard deviation is told from the range of the values, as Banner et al. do (ACIQ, NeurIPS 2019); so the
+    The standard deviation is estimated from the range of the values, as Banner et al. do (ACIQ, NeurIPS 2019); so the
     clients need to tell two numbers a tensor. aciq.py, `get_alpha_gaus`.
 
     Args:

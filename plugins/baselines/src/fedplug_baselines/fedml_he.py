@@ -19,8 +19,6 @@ from fedplug import (
     Field,
     KeyServer,
     Known,
-    Plans,
-    Reads,
     Reveals,
     Scorer,
     Seal,
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class FedMLHE(fedplug.Negotiation):
+class FedMLHE(masks.ScoredShare):
     """Encrypt the share of the model that the clients' averaged sensitivities put highest (FedML-HE).
 
     Before round 1 every client encrypts its map of scores; the server adds them, weighted as updates are; whoever holds
@@ -51,8 +49,6 @@ class FedMLHE(fedplug.Negotiation):
 
     Scores are scaled to what the encryption can hold by the largest score of any client, which each client tells.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """How much is encrypted, by which scores, through which encryption."""
@@ -66,16 +62,6 @@ class FedMLHE(fedplug.Negotiation):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-
-    @property
-    def plans(self) -> Plans:
-        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
-        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest))
-
-    @property
-    def reads(self) -> Reads:
-        """Scores of scalars or of layers."""
-        return Reads(by=self.options.by)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars, and something must encrypt the scores."""
@@ -135,7 +121,7 @@ class FedMLHE(fedplug.Negotiation):
         # Weights are at most 1, so nothing saturates; one part in a million less, because float32 may round up.
         largest = seal.range * (1 - 1e-6)
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
-        # The map is no update: none of what is known of the zone's values holds for it.
+        # The map is not an update: none of what is known of the zone's values holds for it.
         ctx = dataclasses.replace(client.ctx, known=Known(zone=ENCRYPTED, link=cipher.name))
         return cipher.protect(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
 

@@ -55,8 +55,8 @@ class LdpFed(fedplug.Protector):
     Clip to [-bound, bound], round to multiples of 10^-precision, and draw y with probability proportional to
     exp(-alpha |v - y| / 2) among those multiples. Results are pulled a little towards 0, as the universe is bounded.
 
-    alpha is a metric privacy: it says how well values that are one step apart can be told apart. It is no epsilon of
-    local differential privacy, by which two clients may differ as much as they like: that is larger by a factor of
+    alpha is a metric privacy: it says how well values that are one step apart can be told apart. It is not an epsilon
+    of local differential privacy, by which two clients may differ as much as they like: that is larger by a factor of
     about bound * 10^precision / 2 for each value sent. Give `epsilon` to have alpha follow from a budget in that
     honest sense; the ledger states it in any case.
 

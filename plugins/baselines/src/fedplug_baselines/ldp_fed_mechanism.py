@@ -23,7 +23,7 @@ LARGEST = 2**52
 """Largest m: float64 still tells neighbouring integers apart."""
 
 _SHARP = 100.0
-"""Epsilon of one value from which on `gaussian_cost` is no help: there mu^2 / 2 is about twice epsilon."""
+"""Epsilon of one value from which on `gaussian_cost` does not help: there mu^2 / 2 is about twice epsilon."""
 
 
 def perturb(values: NDArray[np.int64], largest: int, alpha: float, generator: np.random.Generator) -> NDArray[np.int64]:

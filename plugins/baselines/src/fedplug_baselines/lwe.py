@@ -183,7 +183,7 @@ class Lwe(fedplug.Sealer):
         """
         values, bound = block.plain(), ctx.known.norm() if ctx.known else None
         if bound is None or not math.isfinite(bound):
-            raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is no clipping norm; {CLIP_FIRST}")
+            raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is not a clipping norm; {CLIP_FIRST}")
         if block.positions is not None:
             raise ProtectionError(
                 f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "

@@ -47,7 +47,7 @@ def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) 
     if [len(data) for data in block.ciphertexts] != [4 * size]:
         return f"its {block.zone} block does not hold {size} masked values"
     if int(np.frombuffer(block.ciphertexts[0], "<u4").max(initial=0)) >= Q:
-        return f"its {block.zone} block holds a number that is no residue modulo 2^31 - 1"
+        return f"its {block.zone} block holds a number that is not a residue modulo 2^31 - 1"
     if step_of(block) != step:
         return f"its meta says step={shown(block.meta.get('step'))}, which must be that of the others, {step!r}"
     shares, length = block.meta.get("shares"), 4 * share_length(component, ctx) + SEALED

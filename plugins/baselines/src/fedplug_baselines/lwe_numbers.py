@@ -49,7 +49,7 @@ def step_of(norm: float, std: float, clients: int, grid: float | None) -> float:
         raise ProtectionError(
             f"noise of {std:g} a client is too small beside a norm of {norm:g} for sums of {clients} clients modulo "
             f"2^31 - 1: a step must be at least {finest:g} or they could wrap, and at most {coarsest:g} or the noise "
-            "is no Gaussian; use more noise, a smaller epsilon, or fewer clients"
+            "is not Gaussian; use more noise, a smaller epsilon, or fewer clients"
         )
     if grid is None:
         return finest

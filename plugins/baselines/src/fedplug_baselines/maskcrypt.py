@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Context, Field, Reveals, at_client, hookimpl
 from fedplug.api.types import CLEAR
 from fedplug_std.scores import highest
 
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class MaskCrypt(fedplug.Negotiation):
+class MaskCrypt(masks.ScoredShare):
     """Encrypt what the clients propose in turn, most urgent first (MaskCrypt's mask consensus).
 
     Each client lists the share `ratio` of the model that scores highest with it, in that order. The server interleaves
     the lists, first of each client, second of each, and so on, and keeps the first `ratio` P distinct indices. The
     authors' code keeps all distinct ones, up to K times as many: `union`.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """How much is encrypted, by which scores, and what becomes of the rest."""
@@ -51,16 +49,6 @@ class MaskCrypt(fedplug.Negotiation):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-
-    @property
-    def plans(self) -> Plans:
-        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
-        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest))
-
-    @property
-    def reads(self) -> Reads:
-        """Scores of scalars or of layers."""
-        return Reads(by=self.options.by)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars."""
@@ -136,7 +124,7 @@ def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:
 def proposal_problem(proposal: Any, size: int, count: int) -> str:
     """What is wrong with a client's proposal; empty if nothing."""
     if not (isinstance(proposal, np.ndarray) and proposal.dtype == np.uint32 and proposal.ndim == 1):
-        return "its mask proposal is no list of uint32 indices"
+        return "its mask proposal is not a list of uint32 indices"
     if len(proposal) != count:
         return f"its mask proposal has {len(proposal)} indices, must be {count}: ratio * P"
     if count and int(proposal.max()) >= size:

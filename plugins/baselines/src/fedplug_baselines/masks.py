@@ -1,18 +1,37 @@
-"""What the negotiations share: how many scalars a share of the model is, scores of each, a mask as a plan."""
+"""What the negotiations share: what those state that encrypt a share of the model by scores, how many scalars a share
+is, scores of each, a mask as a plan.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
+import fedplug
 import numpy as np
-from fedplug import Plan
+from fedplug import Plan, Plans, Reads
 from fedplug.api.types import ENCRYPTED
 from fedplug_std.scores import require_ranked, unknown_scorer
 
 if TYPE_CHECKING:
     from fedplug import Client, Context, Layout, Recipe
     from numpy.typing import NDArray
+
+
+class ScoredShare(fedplug.Negotiation):
+    """A negotiation whose options say which share is encrypted (`ratio`), by which scores (`by`), and where the rest
+    goes (`rest`).
+    """
+
+    @property
+    def plans(self) -> Plans:
+        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
+        return Plans(zones=zones_of(self.options.ratio, self.options.rest))
+
+    @property
+    def reads(self) -> Reads:
+        """Scores of scalars or of layers."""
+        return Reads(by=self.options.by)
 
 
 def count_of(ratio: float, size: int) -> int:

@@ -198,7 +198,7 @@ class NbAFLDownlink(fedplug.Opener):
         """
         found = ctx.component(self.options.uplink)
         if not isinstance(found, NbAFL):
-            raise ProtectionError(f"{self.name}: uplink: {self.options.uplink!r} is no baselines.nbafl; name one")
+            raise ProtectionError(f"{self.name}: uplink: {self.options.uplink!r} is not a baselines.nbafl; name one")
         return found
 
     def std(self, ctx: Context) -> float:

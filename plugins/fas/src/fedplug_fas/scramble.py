@@ -141,7 +141,7 @@ class Scramble(fedplug.Sealer):
         values = block.plain()
         if not np.isfinite(values).all():
             raise ProtectionError(
-                f"client {client.client_id}: the {block.zone} zone holds NaN or infinite values, which are no "
+                f"client {client.client_id}: the {block.zone} zone holds NaN or infinite values, which are not "
                 "fixed-point numbers; its training diverged: lower lr in train"
             )
         words, saturated = to_words(values, self.options.fraction_bits)
@@ -195,7 +195,7 @@ class Scramble(fedplug.Sealer):
 
         Raises:
             ProtectionError: it was sealed by something else.
-            MessageError: it is no message under this key and header.
+            MessageError: it is not a message under this key and header.
         """
         if block.sealed_by != self.name or len(block.ciphertexts) != 1:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")

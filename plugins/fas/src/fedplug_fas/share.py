@@ -43,7 +43,7 @@ class Share(fedplug.Negotiation):
             try:
                 number = float(text.removesuffix("%"))
             except ValueError:
-                return value  # pydantic says that this is no number
+                return value  # pydantic says that this is not a number
             if math.isfinite(number) and (number > 1 or text.endswith("%")):
                 remedy = f"; for {number:g}% write {number / 100:g}" if number <= 100 else "; 1 encrypts everything"
                 raise ValueError(f"ratio={text}: a share is a fraction from 0 to 1{remedy}")

@@ -46,7 +46,7 @@ OTHERS = "others"
 _MACHINES = 1 - 1e-3
 """Scores that two machines work out differ by rounding; the cost by less than this."""
 Norm = Annotated[float, Field(gt=0, lt=math.inf)]
-# Told apart beforehand, so that a wrong number is not also said to be no mapping.
+# Told apart beforehand, so that a wrong number is not also said not to be a mapping.
 Norms = Annotated[
     Annotated[Norm, Tag("one")] | Annotated[dict[str, Norm], Tag("each"), Field(min_length=1)],
     Discriminator(lambda value: "each" if isinstance(value, dict) else "one"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def scores_of_layers(client: Client, by: str | None) -> NDArray[np.floating]:
-    """What a scorer said of each layer, (L,).
+    """A scorer's scores of each layer, (L,).
 
     Raises:
         ProtectionError: it scored scalars.

@@ -42,7 +42,7 @@ class UNet(fedplug.ModelSource):
         """Builds the model for images (C, H, W) of any size; sizes that do not halve evenly are padded inside.
 
         Raises:
-            DataError: the examples are no images.
+            DataError: the examples are not images.
         """
         import torch
         from fedplug.api.errors import DataError

@@ -36,7 +36,7 @@ def _differing(everyone: Sequence[Compared], what: str, read: Callable[[OneRun],
             found.setdefault(value, []).append(each.name)
     if len(found) < 2:
         return []
-    groups = "; ".join(f"{value} in {', '.join(names)}" for value, names in found.items())
+    groups = "; ".join(f"{value or 'nothing stated'} in {', '.join(names)}" for value, names in found.items())
     return [f"{what}: {groups}. {consequence}"]
 
 
@@ -71,10 +71,6 @@ def _work(run: OneRun) -> str:
     return f"{recipe['rounds']} rounds{epochs}{batch}" + (f", {rate} of the clients a round" if rate else "")
 
 
-def _stated(key: str) -> Callable[[OneRun], str]:
-    return lambda run: str(run.ledger.get(key, "nothing stated"))
-
-
 def _machine(run: OneRun) -> str:
     return f"engine {run.summary.engine} on {run.summary.device}"
 
@@ -87,11 +83,13 @@ _ASPECTS: tuple[Aspect, ...] = (
     ("machine", _machine, "Seconds do not compare."),
 )
 _OF_EPSILON: tuple[Aspect, ...] = (
-    ("unit of epsilon", _stated("unit"), "Epsilons are not of one kind."),
-    ("adjacency", _stated("adjacency"), "Epsilons are not of one kind."),
-    ("delta", _stated("delta"), "Epsilons do not compare."),
-    ("what epsilon prices", _stated("epsilon_prices"), "These epsilons are not one promise: compare view by view."),
-    ("who is trusted", _stated("trust"), "These epsilons hold toward different parties: compare view by view."),
+    ("unit of epsilon", lambda run: run.ledger.unit, "Epsilons are not of one kind."),
+    ("adjacency", lambda run: run.ledger.adjacency, "Epsilons are not of one kind."),
+    ("delta", lambda run: str(run.ledger.delta), "Epsilons do not compare."),
+    ("what epsilon prices", lambda run: run.ledger.epsilon_prices,
+     "These epsilons are not one promise: compare view by view."),
+    ("who is trusted", lambda run: run.ledger.trust,
+     "These epsilons hold toward different parties: compare view by view."),
 )  # fmt: skip
 
 
@@ -107,6 +105,10 @@ def _incomplete(everyone: Sequence[Compared]) -> list[str]:
     return [
         f"{each.name}, seed {run.seed}: {len(run.rows)} of {run.planned} rounds; fedplug resume {run.folder} goes on"
         for each in everyone for run in each.runs if len(run.rows) < run.planned
+    ] + [
+        f"{each.name}, seed {run.seed}: {skipped} of {run.planned} rounds fell short and moved no model. Accuracies, "
+        "bytes and seconds are not of equal work."
+        for each in everyone for run in each.runs if (skipped := sum(bool(row.skipped) for row in run.rows))
     ]  # fmt: skip
 
 
@@ -126,7 +128,23 @@ def _versions(everyone: Sequence[Compared]) -> list[str]:
             for name, version in run.summary.versions.items():
                 found.setdefault(name, {})[version] = None
     differing = [f"{name} {' and '.join(versions)}" for name, versions in found.items() if len(versions) > 1]
-    return [f"versions: {', '.join(differing)}. Seconds, and perhaps more, do not compare."] if differing else []
+    said = [f"versions: {', '.join(differing)}. Seconds, and perhaps more, do not compare."] if differing else []
+    older = {name: (version, now) for name, versions in found.items() for version in versions
+             if (now := _installed(name)) not in (None, version)}  # fmt: skip
+    if older:
+        pairs = ", ".join(f"{name} {version} (installed: {now})" for name, (version, now) in older.items())
+        said.append(f"versions: runs were made with {pairs}. What is installed now may give other numbers.")
+    return said
+
+
+def _installed(name: str) -> str | None:
+    """Which version of a distribution is here; None where it is none, such as Python, or not installed."""
+    from importlib_metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _at_once(everyone: Sequence[Compared]) -> list[str]:

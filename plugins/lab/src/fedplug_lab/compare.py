@@ -27,6 +27,7 @@ from fedplug_lab.compare_page import write_compare_page
 from fedplug_lab.compare_table import columns, reasons, verdicts_of
 from fedplug_lab.compared import Compared, Shelf, of_combinations, of_folders
 from fedplug_lab.contest import Contest, is_comparison, of_recipes, read_contest, runs_of
+from fedplug_lab.grid import SEED
 from fedplug_lab.records import at_work
 from fedplug_lab.runner import Runner
 
@@ -76,6 +77,9 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
     seeds = tuple(asked.seeds) or contest.seeds
     if len({*seeds}) < len(seeds):
         raise SetupError("--seeds: a seed is given twice; it would run twice alike")
+    if seeds and any(assignment.partition("=")[0].strip() == SEED for assignment in asked.sets):
+        listed = ", ".join(map(str, seeds))
+        raise SetupError(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
     contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
     catalog = catalog or Catalog.discover()
     runs = runs_of(contest, asked.sets, catalog)

@@ -78,7 +78,7 @@ def _verdicts(everyone: Sequence[Compared]) -> str:
     body = [
         [_named(place, each.name),
          "<br>".join(map(text, verdicts_of(each))) or "its ledger holds no verdict",
-         "<br>".join(dict.fromkeys(text(warning) for run in each.runs for warning in run.ledger.get("warnings") or []))]
+         "<br>".join(dict.fromkeys(text(warning) for run in each.runs for warning in run.ledger.warnings))]
         for place, each in enumerate(everyone)
     ]  # fmt: skip
     return html_table("What the ledgers say; where seeds differ, each verdict.",

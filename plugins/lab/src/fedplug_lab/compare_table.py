@@ -76,6 +76,7 @@ def columns(everyone: Sequence[Compared], baseline: Compared) -> list[Column]:
         *_leakage(everyone),
         *_volumes(everyone),
         *_seconds(everyone),
+        *_memory(everyone),
     ]  # fmt: skip
     verdicts = [Cell(" / ".join(verdicts_of(each)) or units.NOTHING, {"": " / ".join(verdicts_of(each))},
                      "" if verdicts_of(each) else "its ledger holds none") for each in everyone]  # fmt: skip
@@ -95,13 +96,13 @@ def reasons(table: Sequence[Column]) -> list[str]:
 
 def verdicts_of(each: Compared) -> list[str]:
     """What the ledgers of its runs say, word for word, each once."""
-    return list(dict.fromkeys(str(run.ledger["verdict"]) for run in each.runs if run.ledger.get("verdict")))
+    return list(dict.fromkeys(run.ledger.verdict for run in each.runs if run.ledger.verdict))
 
 
 def view_epsilon(run: OneRun, view: str) -> float | None:
     """Zero-out epsilon that a run's ledger states for a view; None where it states none."""
-    found = units.mapping(units.mapping(units.mapping(run.ledger, "views"), view), "zero_out")
-    return units.as_float(next(iter(found.values()))) if found else None
+    found = run.ledger.views.get(view)
+    return found.epsilon if found else None
 
 
 def worst_epsilon(each: Compared, view: str) -> float | None:
@@ -183,8 +184,8 @@ def _epsilon(each: Compared) -> Cell:
 def _of_view(each: Compared, view: str) -> Cell:
     if (worst := worst_epsilon(each, view)) is not None:
         return Cell(units.number(worst), {"": worst})
-    views = [units.mapping(units.mapping(run.ledger, "views"), view) for run in each.runs]
-    why = next((str(found["reason"]) for found in views if "zero_out" not in found and "reason" in found), "")
+    views = [run.ledger.views[view] for run in each.runs if view in run.ledger.views]
+    why = next((found.reason for found in views if found.epsilon is None), "")
     return Cell(units.NOTHING, {}, why or "its ledger says nothing of this view")
 
 
@@ -244,6 +245,16 @@ def _seconds(everyone: Sequence[Compared]) -> list[Column]:
         made.append(_column(everyone, "seconds_simulated", "simulated s", lambda run: run.result.simulated_seconds,
                             shown, "its recipe describes no devices"))  # fmt: skip
     return made
+
+
+def _memory(everyone: Sequence[Compared]) -> list[Column]:
+    """Of the server's process; with the engine `local` of all parties."""
+    read: Read = lambda run: run.summary.peak_memory  # noqa: E731
+    if all(read(run) is None for each in everyone for run in each.runs):
+        return []
+    column = _column(everyone, "peak_memory", "MB memory", read, lambda value: f"{value / 1e6:.0f}",
+                     "the system did not tell", worst=True)  # fmt: skip
+    return [dataclasses.replace(column, brief=False)]
 
 
 # ---- parts

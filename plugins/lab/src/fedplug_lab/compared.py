@@ -11,8 +11,10 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs.files import read_ledger, read_rows, read_summary
+from fedplug.runs.folder import writer_of
 from fedplug.runs.summary import Summary
 
 from fedplug_lab.grid import SEED, Combination, short_names
@@ -29,7 +31,7 @@ class OneRun:
 
     folder: Path
     rows: Sequence[Row]
-    ledger: Mapping[str, Any]
+    ledger: LedgerReport
     summary: Summary
     result: Result
 
@@ -62,6 +64,10 @@ class Compared:
         return self.runs[0]
 
 
+class _NotBegun(CheckpointError):
+    """A run without a finished round."""
+
+
 def open_run(folder: Path) -> OneRun:
     """Reads what a run left behind.
 
@@ -74,7 +80,7 @@ def open_run(folder: Path) -> OneRun:
         raise CheckpointError(f"{folder} is no run folder: it has no recipe.yaml{more}")
     rows = read_rows(folder)
     if not rows:
-        raise CheckpointError(f"{folder} has no finished round; go on with it first: fedplug resume {folder}")
+        raise _NotBegun(f"{folder} has no finished round; go on with it first: fedplug resume {folder}")
     summary = read_summary(folder)
     if not {SEED, "rounds", "data"} <= summary.recipe.keys():
         raise CheckpointError(f"{folder / 'summary.json'} holds no whole recipe; put it back as the run wrote it")
@@ -170,9 +176,14 @@ class Shelf:
                 name, relative = run.summary.name, str(folder.relative_to(self.folder))
                 self._lines[digest] = Line(digest, name, {}, run.seed, relative, run.summary.resumed, run.result)
                 return
+        except _NotBegun:  # it goes on
+            pass
         except CheckpointError as error:
             self.notes.append(f"not used: {error}")
-        self._others.append(folder)
+        if by := writer_of(folder):
+            self.notes.append(f"not waited for: {folder} is being written by {by}; this comparison makes its own run")
+        else:
+            self._others.append(folder)
 
     def is_done(self, one: Combination) -> bool:
         """Whether there is a complete run of it."""

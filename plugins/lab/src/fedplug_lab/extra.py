@@ -178,7 +178,7 @@ def groups_table(rows: Rows) -> str:
 
 
 def assessments_table(assessments: Mapping[str, Mapping[str, float]]) -> str:
-    """What components said of the run with knowledge that no party has: component -> fact -> value."""
+    """What components state of the run with knowledge that no party has: component -> fact -> value."""
     body = [
         [text(component), text(fact.replace("_", " ")), render(value)]
         for component, facts in assessments.items() for fact, value in facts.items()

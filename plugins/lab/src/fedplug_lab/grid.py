@@ -202,7 +202,8 @@ class _Reader:
     def is_path(self, path: str, at: KeyPath) -> bool:
         good = all(path.split(".")) and "=" not in path
         if not good:
-            self.complain(at, f"{path!r} is no path into a recipe; write for instance protect.noised.0.norm", key=True)
+            remedy = "write for instance protect.noised.0.norm"
+            self.complain(at, f"{path!r} is not a path into a recipe; {remedy}", key=True)
         return good
 
     def complain(self, path: KeyPath, message: str, key: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -94,7 +95,8 @@ def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[t
                 place, job = waiting.pop()
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_serve, args=(theirs, job, catalog))
-                process.start()
+                with _undisturbed():
+                    process.start()
                 theirs.close()
                 running[ours] = place, process, time.perf_counter()
             try:
@@ -110,6 +112,19 @@ def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[t
         _stop(running.values())
         for _, process, _ in running.values():
             process.join()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Inside, Ctrl-C waits. A process that is started here has it wait until it can answer, and imports undisturbed."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _stop(running: Any) -> None:
@@ -137,6 +152,8 @@ def _serve(pipe: Connection, job: Job, catalog: Catalog) -> None:
         os.setpgrp()  # Ctrl-C in a terminal comes from the parent then, and once
     watch = Notes()
     try:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         outcome = attempt(job, catalog, watch)
     except KeyboardInterrupt:  # before or after the rounds, where nothing has to be saved
         outcome = Outcome(interrupted=True)

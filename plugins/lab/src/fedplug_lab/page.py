@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+
+from fedplug.runs.folder import write_text
 
 from fedplug_lab.canvas import Chart
 from fedplug_lab.tables import text
@@ -43,9 +44,7 @@ def write_page(
         "</main>\n<footer>Written by fedplug. This file is complete in itself: it loads nothing and runs no script."
         "</footer>\n</body>\n</html>\n",
     ]
-    draft = path.with_suffix(".html.new")
-    draft.write_text("\n".join(page), encoding="utf-8", errors="replace")
-    os.replace(draft, path)
+    write_text(path, "\n".join(page))
     return path
 
 

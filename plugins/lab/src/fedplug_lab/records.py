@@ -206,7 +206,7 @@ def result_of(run_dir: Path) -> Result:
         ),
         epsilon=last.epsilon if last else None,
         level_epsilons=last.level_epsilons if last else {},
-        verdict=ledger.get("verdict", ""),
+        verdict=ledger.verdict,
         assessments=summary.assessments,
         added={section.key: found for section in sections_of_plugins() if (found := section.record(run_dir))},
     )

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from fedplug.api import units
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
 from fedplug.runs.summary import Summary
 
@@ -26,10 +27,9 @@ from fedplug_lab.tables import render, table, text, title_of
 
 # In this order; what the ledger holds besides follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
-    "epsilon": "Epsilon of the zones with noise, for both adjacencies.",
+    "epsilons": "Epsilon of the zones with noise, for both adjacencies.",
     "views": "What each adversary may learn, and why.",
     "zones": "How each zone of the model was protected.",
-    "layers": "Budget and noise of each layer.",
     "encryption": "Who can open which zone.",
     "noise": "Where the noise came from.",
     "sampling": "Which clients take part, and whether that lowers epsilon.",
@@ -41,7 +41,7 @@ _LOG = "log"
 def write_report(
     run_dir: Path,
     rows: Sequence[Row],
-    ledger: Mapping[str, Any],
+    ledger: LedgerReport,
     summary: Summary,
     pictures: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
@@ -50,7 +50,7 @@ def write_report(
     Args:
         run_dir: the folder of the run; must exist.
         rows: of the metrics; fewer than planned, or none, after an interruption.
-        ledger: the privacy ledger as plain data; `verdict` is shown on top, `warnings` as a list, the rest as tables.
+        ledger: the privacy account; `verdict` is shown on top, `warnings` as a list, the rest as tables.
         summary: what ran.
         pictures: what components drew, by name; see `fedplug.api.pictures`.
 
@@ -74,7 +74,7 @@ def write_report(
     top = [
         _banner(rows, planned),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
-        f"<p>{text(ledger.get('verdict') or 'No verdict: the ledger of this run holds none.')}</p>",
+        f"<p>{text(ledger.verdict or 'No verdict: the ledger of this run holds none.')}</p>",
         *(f"<p><strong>{text(label)}:</strong> {text(sentence)}</p>" for label, sentence in headlines),
         "</section>",
         _key_numbers(rows, planned, summary.resumed),
@@ -163,24 +163,22 @@ def _protocol(summary: Summary) -> str:
     return table("What a round does, hook by hook, in order.", ["hook", "component", "what it does here"], body)
 
 
-def _ledger(ledger: Mapping[str, Any]) -> str:
+def _ledger(ledger: LedgerReport) -> str:
     parts = []
-    warnings = ledger.get("warnings") or []
-    warnings = [warnings] if isinstance(warnings, str) else warnings
-    if warnings:
-        items = "".join(f"<li>{render(warning)}</li>" for warning in warnings)
+    if ledger.warnings:
+        items = "".join(f"<li>{text(warning)}</li>" for warning in ledger.warnings)
         parts.append(f'<h3>Warnings</h3><ul class="warnings">{items}</ul>')
-    rest = {key: value for key, value in ledger.items() if key not in ("verdict", "warnings", _LOG)}
-    simple = {key: value for key, value in rest.items() if not isinstance(value, Mapping | list | tuple)}
-    if simple:
-        parts.append(render(simple))
-    ordered = dict.fromkeys([*(key for key in _LEDGER_CAPTIONS if key in rest), *rest])
-    for key in ordered:
-        if key not in simple and rest[key] not in ([], (), {}):
+    plain = ledger.to_plain(for_json=True)
+    rest = {key: value for key, value in plain.items() if key not in ("verdict", "warnings", _LOG)}
+    rest["views"] = {name: {**view, "epsilons": view["epsilons"] or "none"} for name, view in rest["views"].items()}
+    simple = {key: value for key, value in rest.items() if not isinstance(value, Mapping | list)}
+    parts.append(render(simple))
+    for key in dict.fromkeys([*(key for key in _LEDGER_CAPTIONS if key in rest), *rest]):
+        if key not in simple and rest[key]:
             parts.append(f"<h3>{text(title_of(key))}</h3>{render(rest[key], _LEDGER_CAPTIONS.get(key, ''))}")
-    if log := ledger.get(_LOG):
-        entries = render(log, "What each round released. Everything above can be recomputed from it.")
-        parts.append(f"<details class=log><summary>Log, {len(log)} entries</summary>{entries}</details>")
+    if ledger.log:
+        entries = render(plain[_LOG], "What each round released. Everything above can be recomputed from it.")
+        parts.append(f"<details class=log><summary>Log, {len(ledger.log)} entries</summary>{entries}</details>")
     return "".join(parts)
 
 

@@ -32,7 +32,7 @@ class Notes:
         """Rows are in the run's folder."""
 
     def note(self, text: str) -> None:
-        """Kept, to be said with the result."""
+        """Kept, to be shown with the result."""
         self.noted.append(text)
 
     def finish(self, rows: Any, verdict: str, pages: Any, run_dir: Path) -> None:

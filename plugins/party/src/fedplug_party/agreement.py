@@ -1,14 +1,13 @@
 """What the owner of a site reads before the party joins: what this recipe has it send, to whom, and what that costs.
 
 The costs are those that the ledger of a whole run would state, at the most that is possible before anything is agreed
-on: every client in every round, zones as large as the model, no credit for the noise of others.
+on: every client in every round, zones as large as the model, no credit for sampling or for the noise of others.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from fedplug.api.component import site_of
 from fedplug.api.context import Client, Server
@@ -16,6 +15,7 @@ from fedplug.api.folded import locked, seal_of
 from fedplug.api.types import RETAINED, Layout
 from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import ViewReport
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.privacy.ledger_views import SEERS
 from fedplug.recipe.composition import Composition
@@ -54,7 +54,6 @@ def planned(
             releases=charging.releases(round),
             contributors={},
             weights={},
-            secret_cohort=set(recipe.protect) <= charging.amplified(round),
             accounts={level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()},
             unstated=charging.unstated(round),
         )
@@ -93,7 +92,7 @@ def agreement(recipe: Recipe, composition: Composition, layout: Layout, client: 
         again = planned(recipe, composition, layout, client, repeats)
         lines += ["", f"And if rounds are repeated as often as --repeats {repeats} allows:"]
         lines += [f"  {line}" for line in _guarantees(again)]
-    lines += ["", f"Never covered: {'; '.join(ledger.to_json()['never_covered'])}."]
+    lines += ["", f"Never covered: {'; '.join(ledger.report().never_covered)}."]
     return "\n".join(lines)
 
 
@@ -144,24 +143,21 @@ def _calls(recipe: Recipe, composition: Composition, site: str) -> Iterator[str]
 
 
 def _guarantees(ledger: Ledger) -> Iterator[str]:
-    plain = ledger.to_json()
-    yield plain["verdict"]
-    for warning in plain["warnings"]:
+    report = ledger.report()
+    yield report.verdict
+    for warning in report.warnings:
         yield f"mind: {warning}"
-    for name, view in plain["views"].items():
-        yield f"toward {SEERS[name]}: {_guarantee(view)}"
+    for name, seer in SEERS.items():
+        if name in report.views:
+            yield f"toward {seer}: {_guarantee(report.views[name])}"
 
 
-def _guarantee(view: Mapping[str, Any]) -> str:
-    if view.get("epsilon") == "none":
-        return f"no guarantee: {view['reason']}"
-    stated = {adjacency: next(iter(view[adjacency].values())) for adjacency in ("zero_out", "replace_one")}
-    figures = ", ".join(f"{adjacency.replace('_', '-')} ε={_number(value)}" for adjacency, value in stated.items())
-    return f"{figures}; {view['reason']}"
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
+def _guarantee(view: ViewReport) -> str:
+    if view.epsilons is None:
+        return f"no guarantee: {view.reason}"
+    stated = {"zero-out": view.epsilons.zero_out, "replace-one": view.epsilons.replace_one}
+    figures = ", ".join(f"{adjacency} ε={next(iter(methods.values())):.4g}" for adjacency, methods in stated.items())
+    return f"{figures}; {view.reason}"
 
 
 def _listed(words: tuple[str, ...]) -> str:

@@ -2,11 +2,7 @@
 
 It tells every party which run, which round and which program is meant, so that a reply that comes twice, late or out of
 order is dropped, and a party that was killed and started again is first taken back to the last complete checkpoint: it
-loses the round it was in. Every party keeps its own checkpoints; that of the server holds the server's state, and which
-checkpoints of the parties belong to it:
-
-    RUN/parties.run                          by what the parties know this run
-    RUN/checkpoint/round-0007/parties.state  for each party, the names of its last two checkpoints
+loses the round it was in. Every party keeps its own checkpoints; the server's own knows their names (`server_files`).
 """
 
 from __future__ import annotations
@@ -14,25 +10,22 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, ClientError, MessageError, PartyLost, SetupError
 from fedplug.api.plain import one_line
 from fedplug.engines.base import Job
-from fedplug.round.state_files import holding, read_file, write_file
-from fedplug.runs.folder import write_text
 from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
+from fedplug_party.server_files import read_names, round_in, run_of, write_names
 from fedplug_party.transport import Transport
 
 PATIENCE = 20.0
-"""Seconds that a server waits at its start for parties that are not there yet, and later for one that was silent to
-say that it is back, before the round goes on without it."""
+"""Seconds that a server waits at its start for parties that are not there yet, and later for the key server to be back,
+or for a client that was silent to say that it is, before the round goes on without it."""
 _LEAVE_SECONDS = 5.0
-_RUN, _SAVED = "parties.run", "parties.state"
 
 
 class PartyEngine:
@@ -50,6 +43,8 @@ class PartyEngine:
         SetupError: a party refuses to join, for the reason that it gives; or none is there at all.
     """
 
+    in_process = False
+
     def __init__(self, job: Job, transport: Transport, patience: float = PATIENCE) -> None:
         self._transport, self._timeout, self._patience = transport, job.timeout or math.inf, patience
         recipe, _ = job.build()
@@ -57,7 +52,7 @@ class PartyEngine:
         clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
         self._addresses = [*clients, KEY_SERVER] if job.key_server else clients
         self._session, self._number = secrets.token_hex(8), 0
-        self._run = _run_of(job.run_dir)
+        self._run = run_of(job.run_dir)
         self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
         self._told: set[str] = set()  # those of them that hold the state of the round that goes on
         self._silent: set[str] = set()  # those that gave no answer when they were asked last
@@ -100,7 +95,7 @@ class PartyEngine:
         Raises:
             SetupError: a party could not, for the reason that it gives.
         """
-        name = checkpoint_name(_round_of(folder), secrets.token_hex(4))
+        name = checkpoint_name(round_in(folder), secrets.token_hex(4))
         there = [a for a in self._addresses if a not in self._silent or not round_of(name)]
         for address, reply in self._ask("save", dict.fromkeys(there, b""), checkpoint=name):
             if isinstance(reply, Reply) and reply.outcome == "done":
@@ -112,7 +107,7 @@ class PartyEngine:
                 raise SetupError(f"{_problem(address, reply)}; every party must save what was agreed before round 1")
             else:
                 self._forget(address)
-        write_file(folder / _SAVED, codec.encode({"run": self._run, "saved": self._saved}))
+        write_names(folder, self._saved)
 
     def saved(self, folder: Path) -> None:
         """The server's own part is complete too: parties that come back go on from here."""
@@ -124,10 +119,7 @@ class PartyEngine:
         Raises:
             CheckpointError: no client can go back to it, or the key server cannot, or parties had no part in it.
         """
-        file = folder / _SAVED
-        data = codec.decode(read_file(file))
-        with holding(file, "names of the parties' checkpoints"):
-            self._saved = {address: [str(name) for name in names] for address, names in data["saved"].items()}
+        self._saved = read_names(folder)
         self.saved(folder)
         self._told.clear()
         problems = self._up_to_date(self._addresses)
@@ -152,16 +144,24 @@ class PartyEngine:
 
     def _start(self) -> None:
         """Joins every party; waits a while for those that are still being started."""
-        until = time.monotonic() + self._patience
-        missing = self._join(self._addresses)
-        while missing and time.monotonic() < until and all(isinstance(why, PartyLost) for why in missing.values()):
-            time.sleep(0.2)
-            missing = self._join(missing)
+        missing = self._awaited(self._addresses, self._addresses)
         if refusals := [str(why) for why in missing.values() if not isinstance(why, PartyLost)]:
             raise SetupError("\n".join(refusals))
         if KEY_SERVER in missing or len(missing) == len(self._addresses):
             address = KEY_SERVER if KEY_SERVER in missing else self._addresses[0]
             raise SetupError(f"{address} did not join: {missing[address]}")
+
+    def _awaited(self, addresses: Iterable[str], needed: Collection[str]) -> dict[str, Exception]:
+        """Joins parties, waits a while for those that are needed, and says of each with which it failed why."""
+        until = time.monotonic() + self._patience
+        failed = self._join(addresses)
+        while time.monotonic() < until:
+            away = [a for a, why in failed.items() if a in needed and isinstance(why, PartyLost)]
+            if not away:
+                break
+            time.sleep(0.2)
+            failed = {a: why for a, why in failed.items() if a not in away} | self._join(away)
+        return failed
 
     def _join(self, addresses: Iterable[str]) -> dict[str, Exception]:
         """Joins parties; says of each with which that failed why."""
@@ -179,7 +179,8 @@ class PartyEngine:
 
     def _up_to_date(self, addresses: Iterable[str]) -> dict[str, Exception]:
         """Has parties begin, or load the last complete checkpoint, that have not done so; says of which it failed."""
-        found = self._join([a for a in addresses if a not in self._joined or a in self._silent])
+        asked = [address for address in addresses if address not in self._joined or address in self._silent]
+        found = self._awaited(asked, (KEY_SERVER,))  # without it a run would end
         behind = [address for address in addresses if address not in self._told and address not in found]
         by_name: dict[str, list[str]] = {}
         for address in behind:
@@ -272,26 +273,3 @@ def _problem(address: str, reply: Reply | Exception) -> Exception:
     if reply.outcome == "restarted":
         return PartyLost(f"{address} was started again meanwhile")
     return ClientError(f"{address} refuses: {one_line(reply.reason, 1000)}")
-
-
-def _round_of(folder: Path) -> int:
-    """Of a folder such as `round-0007`, or `round-0007.tmp`: 7.
-
-    Raises:
-        SetupError: it is none.
-    """
-    number = folder.name.removeprefix("round-").removesuffix(".tmp")
-    if not number.isdigit():
-        raise SetupError(f"{folder} is no folder of a round, such as round-0007, by which parties keep checkpoints")
-    return int(number)
-
-
-def _run_of(run_dir: Path | None) -> str:
-    """By what parties know the run: drawn when it begins, and the same when it is resumed."""
-    file = run_dir and run_dir / _RUN
-    if file and file.is_file():
-        return file.read_text(encoding="utf-8").strip()
-    run = secrets.token_hex(8)
-    if file:
-        write_text(file, run)
-    return run

@@ -22,7 +22,8 @@ from fedplug.api.errors import PartyLost, SetupError
 
 SOCKET, KEY = "party.sock", "party.key"
 MOST_BYTES = 1 << 30
-"""The largest request that a party reads, 1 GiB: its reader needs a few times as much memory."""
+"""The largest request that a party reads, and the largest reply that is taken from it, 1 GiB: whoever reads it needs a
+few times as much memory."""
 _PATIENCE = 60.0
 """Seconds that a party waits for whoever has called it and then says nothing."""
 _LAST_SECONDS = 1.0
@@ -53,7 +54,7 @@ def ask(state: Path, request: bytes, seconds: float) -> bytes:
             if refused := line.recv_bytes():
                 raise PartyLost(refused.decode(errors="replace"))
             line.send_bytes(request)
-            return line.recv_bytes()
+            return line.recv_bytes(MOST_BYTES)
     except AuthenticationError as error:
         raise PartyLost(f"the party at {file} has another key than {state / KEY}; start it again") from error
     except (BlockingIOError, TimeoutError) as error:
@@ -65,6 +66,8 @@ def ask(state: Path, request: bytes, seconds: float) -> bytes:
         raise PartyLost(f"nobody listens at {file}; start the party: fedplug party ... --state {state}") from error
     except (EOFError, OSError) as error:
         cause = getattr(error, "strerror", None) or str(error) or "it ended"
+        if cause == "bad message length":  # of `recv_bytes`
+            cause = f"it sends more than the {MOST_BYTES:,} bytes that are taken at once"
         raise PartyLost(f"the party at {file} gave no answer ({cause})") from error
 
 

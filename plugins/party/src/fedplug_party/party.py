@@ -166,9 +166,12 @@ class Party:
     def _deliver(self, request: Request) -> bytes:
         assert self.host is not None
         round, question = _question(request.message)
+        paid = self._paid(round, question) if self.address != KEY_SERVER else None
+        if paid is not None:
+            round = max(round, 0)  # what the set-up asks for is paid for with round 1
         if round >= 0:  # a server that fails before it has begun a round may begin another run
             self.state.bind(request.run)
-        self._require_allowed(round, question)
+        self._require_allowed(round, question, paid)
         started = time.perf_counter()
         reply = self.host.deliver(self.address, request.message)
         data = reply if isinstance(reply, bytes) else reply.to_bytes()
@@ -179,15 +182,13 @@ class Party:
         self._asked_last = question == LAST or (self.address == KEY_SERVER and round == self.rounds - 1)
         return data
 
-    def _require_allowed(self, round: int, question: str) -> None:
-        """Refuses an answer that would be one repeat too many, or one ballot.
+    def _require_allowed(self, round: int, question: str, paid: int | None) -> None:
+        """Refuses an answer that would be one repeat too many, or one ballot; `paid` says how many the ledger enters.
 
         Raises:
             MessageError: it would.
         """
         notes = self.state.notes
-        client = self.address != KEY_SERVER
-        paid = self._paid(round, question) if client and 0 <= round < self.rounds else None
         if paid is not None and notes.answers(round, question) >= paid:
             raise MessageError(
                 f"{question} may be asked {paid} times in round {round + 1}, as the recipe states its noise, and was; "
@@ -204,7 +205,7 @@ def _question(message: bytes) -> tuple[int, str]:
     """The round, from 0, and the name of the last call of a message, whose answer is what the reply holds.
 
     Raises:
-        MessageError: it is no message with calls.
+        MessageError: it is no message that ends with a question.
     """
     plain = codec.decode(codec.unframe(message))
     calls = plain.get("calls") if isinstance(plain, dict) else None
@@ -213,6 +214,8 @@ def _question(message: bytes) -> tuple[int, str]:
     call: Any = codec.decode(calls[-1])
     if not isinstance(call, list) or len(call) != 5 or type(call[1]) is not int:
         raise MessageError("a message whose last call is none")
+    if call[0] != 0:  # one that was run before is left out, and the answer of the call before it would be the reply
+        raise MessageError("a message that does not end with a question")
     return call[1], f"{call[2]}.{call[3]}"
 
 

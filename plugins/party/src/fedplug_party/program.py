@@ -86,19 +86,19 @@ class Site:
         )
 
     def paid(self, round: int, question: str) -> int | None:
-        """How often a round's question may be answered by what the ledger enters for it: ballots, once where noise is
-        stated; None for what the ledger does not pay.
+        """How often a question may be answered in a round, from 0, by what the ledger enters for it: ballots, once
+        where noise is stated, in the set-up or in round 1; None for what the ledger does not pay.
         """
         name, _, method = question.rpartition(".")
         component = self.composition.components.get(name)
         if not isinstance(component, Groups | Negotiation):
             return None
-        server = Server()
+        server, round = Server(), max(round, 0)
         server.ctx = make_context(self.recipe, self.composition, self.layout, round, server)
         named = [shown for shown in component.reveals(server.ctx) if method in shown.asked]
         if not any(shown.covered_by == "epsilon" for shown in named):
             return None
-        return int(bool(component.ballots(round, server.ctx)))
+        return int(round < self.recipe.rounds and bool(component.ballots(round, server.ctx)))
 
     def client(self) -> HostedClient | None:
         """The client, with its data, before the run; None for the key server."""

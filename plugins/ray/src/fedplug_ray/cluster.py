@@ -9,8 +9,10 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from fedplug.engines.base import Job
 STORE = 256 * 2**20
 """Bytes of the object store of a Ray that is started for a run. It holds messages under way; what does not fit goes
 through files."""
+
+_ANSWER = 10.0
+"""Seconds in which the Ray at an address answers."""
 
 
 class Cluster:
@@ -51,46 +56,51 @@ class Cluster:
 
         if ray.is_initialized():
             return
-        with _signals_kept():
-            try:
-                if address:
-                    _init(address=address)
-                else:
-                    # A folder of its own: logs, and messages that did not fit, are nobody else's and do not stay.
-                    # Ray puts sockets there, whose paths may have about a hundred characters.
-                    short = "/tmp" if Path("/tmp").is_dir() else None
-                    self._folder = tempfile.mkdtemp(prefix="fedplug-ray-", dir=short)
-                    _init(
-                        address="local", num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)), include_dashboard=False,
-                        object_store_memory=STORE, _temp_dir=self._folder, _system_config={"worker_niceness": 0},
-                    )  # fmt: skip
-            except Exception as error:  # of many kinds: no answer, another version, no token, no room
-                self.close()
-                cause = " ".join(str(error).split())
-                raise SetupError(
-                    f"no Ray can be used at {address}: {cause}; on the first machine of a cluster ray start --head "
-                    "starts one, and without --address the run has one of its own"
-                    if address
-                    else f"Ray cannot be started: {cause}"
-                ) from error
-            except BaseException:
-                self.close()
-                raise
-        self.connected = True
+        try:
+            with _signals_kept(wait=not address):
+                self._connect(address, cpus)
+        except BaseException:
+            self.close()
+            raise
         self._quiet.enter_context(_nothing_printed())
 
     def close(self) -> None:
         """Ends what was begun here: the connection, and a Ray that was started for it."""
         import ray
 
-        if self.connected or self._folder:
-            with _signals_kept():
-                ray.shutdown()
-            self.connected = False
-        self._quiet.close()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        try:
+            if self.connected or self._folder:
+                self.connected = False
+                with _signals_kept(wait=True):
+                    ray.shutdown()
+        finally:
+            self._quiet.close()
+            if self._folder:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+    def _connect(self, address: str | None, cpus: float) -> None:
+        try:
+            if address:
+                _init(address=_reachable(address))
+            else:
+                # A folder of its own: logs, and messages that did not fit, are nobody else's and do not stay. Ray puts
+                # sockets there, whose paths may have about a hundred characters.
+                short = "/tmp" if Path("/tmp").is_dir() else None
+                self._folder = tempfile.mkdtemp(prefix="fedplug-ray-", dir=short)
+                _init(
+                    address="local", num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)), include_dashboard=False,
+                    object_store_memory=STORE, _temp_dir=self._folder, _system_config={"worker_niceness": 0},
+                )  # fmt: skip
+        except Exception as error:  # of many kinds: no answer, another version, no token, no room
+            cause = " ".join(str(error).split())
+            raise SetupError(
+                f"no Ray can be used at {address}: {cause}; on the first machine of a cluster ray start --head "
+                "starts one, and without --address the run has one of its own"
+                if address
+                else f"Ray cannot be started: {cause}"
+            ) from error
+        self.connected = True
 
 
 def room(job: Job, cpus: float, gpus: float | None) -> tuple[int, float]:
@@ -137,6 +147,20 @@ def _prepare(alone: bool) -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
+def _reachable(address: str) -> str:
+    """The host and port behind an address, at which somebody answers; Ray itself would try for ever.
+
+    Raises:
+        OSError: nobody does.
+    """
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+
+    found: str = canonicalize_bootstrap_address_or_die(address)
+    host, _, port = found.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+    return found
+
+
 def _init(**keywords: Any) -> None:
     import ray
 
@@ -160,11 +184,23 @@ def _nothing_printed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Inside, Ray may take SIGTERM for itself; afterwards it means again what it meant before."""
-    before = signal.getsignal(signal.SIGTERM)
+def _signals_kept(wait: bool) -> Iterator[None]:
+    """Inside, Ray may take SIGTERM for itself; afterwards it means again what it meant before.
+
+    Args:
+        wait: have Ctrl-C and SIGTERM wait until then: half of a Ray would leave processes behind.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
+        for number in before if wait else ():
+            signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        with contextlib.suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])

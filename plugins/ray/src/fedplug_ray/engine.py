@@ -53,6 +53,8 @@ class RayEngine:
             description="GPUs of each worker, such as 0.25; without, a CUDA --device shares evenly those there are",
         )  # fmt: skip
 
+    in_process = False
+
     def __init__(self, job: Job) -> None:
         options = job.options if isinstance(job.options, self.Options) else self.Options()
         from fedplug_ray.cluster import Cluster
@@ -113,6 +115,10 @@ class RayEngine:
         """Every actor reads its parties' state."""
         self._saved = folder.absolute()
         self._everywhere("load", folder)
+
+    def overhead(self) -> dict[str, int]:
+        """Nothing that Ray would tell."""
+        return {}
 
     def close(self) -> None:
         """Ends every actor, and Ray if it was started for this run."""

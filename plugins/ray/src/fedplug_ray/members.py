@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import ray
-from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from fedplug_ray.actor import Actor, Start
@@ -61,7 +61,7 @@ class Member:
 
         Raises:
             PartyLost: it has ended, or has to be.
-            SetupError: Ray found no room for it.
+            SetupError: Ray found no room for it, or it cannot go on for a reason that is not its parties'.
         """
         left = None if self.until == math.inf else max(_ROUND_TRIP, self.until - time.monotonic())
         # Nobody is to know of an answer that was taken: Ray keeps it as long as anybody does.
@@ -75,7 +75,10 @@ class Member:
             return ray.get(answer, timeout=left)  # from another machine it has yet to come
         except GetTimeoutError:
             raise self.end(self._silent()) from None
-        except RayTaskError as error:  # its parties may be in any state
+        except RayTaskError as error:
+            if isinstance(error.cause, FedplugError | OSError):
+                raise SetupError(f"{self.name}: {describe(error.cause)}") from error
+            # Its parties may be in any state.
             raise self.end(f"failed: {error.cause}") from error
         except RayError as error:
             raise self.end(f"ended: {_brief(error)}") from error

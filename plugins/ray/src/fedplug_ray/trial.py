@@ -44,7 +44,7 @@ def same(recipe: str, sets: list[str] | None) -> bool:
         print("on this process alone:")
         alone = fedplug.run(recipe, sets, engine="local", output=folder)
         print("starting two nodes with one CPU each")
-        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder})
         try:
             nodes.add_node(num_cpus=1)
             print(f"on the Ray at {nodes.address}:")

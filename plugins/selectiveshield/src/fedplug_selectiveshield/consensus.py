@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Threshold = Annotated[float, Field(ge=0, le=1)]
-# Told apart beforehand, so that a wrong number is not also said to be no list.
+# Told apart beforehand, so that a wrong number is not also said not to be a list.
 Thresholds = Annotated[
     Annotated[Threshold, Tag("one")] | Annotated[tuple[Threshold, ...], Tag("each")],
     Discriminator(lambda value: "each" if isinstance(value, (list, tuple)) else "one"),

@@ -40,7 +40,7 @@ class Phe:
         """The key of `dump_context`.
 
         Raises:
-            MessageError: the bytes are no key.
+            MessageError: the bytes are not a key.
         """
         import phe
 
@@ -52,8 +52,8 @@ class Phe:
             if names == ["p", "q"]:
                 return phe.PaillierPrivateKey(phe.PaillierPublicKey(numbers[0] * numbers[1]), *numbers)
         except (ValueError, IndexError) as error:
-            raise MessageError(f"{len(data)} bytes are no Paillier key ({error}); they were damaged") from error
-        raise MessageError(f"{len(data)} bytes are no Paillier key; they were damaged")
+            raise MessageError(f"{len(data)} bytes are not a Paillier key ({error}); they were damaged") from error
+        raise MessageError(f"{len(data)} bytes are not a Paillier key; they were damaged")
 
     def encrypt(self, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
         """One ciphertext for each row (count, value), int64 (m, 2), each with a random factor of its own."""
@@ -87,7 +87,7 @@ class Phe:
         """Rows (count, value), int64 (m, 2); the count is -1 where the plaintext is none of a sum.
 
         Raises:
-            ProtectionError: the context is no secret key.
+            ProtectionError: the context is not a secret key.
             MessageError: a ciphertext is damaged.
         """
         import phe
@@ -122,7 +122,7 @@ def _from_bytes(key: Any, data: bytes, where: str) -> int:
         )
     number = int.from_bytes(data, "big")
     if not 0 < number < key.nsquare:
-        raise MessageError(f"{where} is no number below n^2: it was damaged, or its sender has another key")
+        raise MessageError(f"{where} is not a number below n^2: it was damaged, or its sender has another key")
     return number
 
 

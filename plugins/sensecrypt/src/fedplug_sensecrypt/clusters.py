@@ -211,7 +211,7 @@ class Clusters(fedplug.Groups):
                 ),
                 Reveals("clusters", ("aggregator", "client"), covered_by="epsilon", note=groups),
             ]
-        # Some vectors name every class that a client has: what else the aggregator cannot read is no comfort.
+        # Some vectors name every class that a client has: what else the aggregator cannot read does not help.
         shown = (
             "|w * gradient| of each client, by name and without noise, which tells the classes of its data; write "
             "groups: {epsilon: 1} to add noise"

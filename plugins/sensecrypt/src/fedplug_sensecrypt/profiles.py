@@ -34,7 +34,7 @@ class Profile(Options):
             raise ValueError("must be a list of parties, such as [0, 1, server]")
         for party in value:
             if type(party) is not int and party not in (SERVER, KEY_SERVER):
-                raise ValueError(f"{party!r} is no party; write client ids, server or key_server")
+                raise ValueError(f"{party!r} is not a party; write client ids, server or key_server")
         return value
 
 

@@ -193,7 +193,7 @@ def facts(alpha: float, selection: Selection) -> dict[str, float]:
 
 
 def device_problem(device: Any) -> str:
-    """What is wrong with what a client said of its device; empty if nothing."""
+    """What is wrong with what a client reports of its device; empty if nothing."""
     numbers = isinstance(device, list) and len(device) == 2 and all(type(n) in (int, float) for n in device)
     if numbers and all(0 < n < math.inf for n in device):
         return ""

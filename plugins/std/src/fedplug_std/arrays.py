@@ -50,6 +50,10 @@ class Arrays(fedplug.DataSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    def describe(self) -> str:
+        """Which file it is; with what inputs are standardised is the recipe's word where data is at sites."""
+        return f"the arrays of {self.options.file}"
+
     def load(self, root: str | None) -> Dataset:
         """Reads the file.
 

@@ -236,7 +236,7 @@ def _grid(options: NoiseOptions, reach: float, std: float) -> float:
 
 
 def _whole(bound: Bound, known: Known) -> float:
-    """The norm of the update that a clip leaves; that of single layers is no norm of it."""
+    """The norm of the update that a clip leaves; that of single layers is not a norm of it."""
     if isinstance(bound.norm, tuple):
         return math.hypot(*bound.norm)
     return bound.norm * (math.sqrt(max(1, len(known.layers))) if bound.per == "layer" else 1)

@@ -76,7 +76,7 @@ class Backend(Protocol):
         """Inverse of `dump_context`.
 
         Raises:
-            MessageError: the bytes are no context.
+            MessageError: the bytes are not a context.
         """
 
 

@@ -123,12 +123,12 @@ class RingContext:
         """A context from `dump`; its keys are not looked at.
 
         Raises:
-            MessageError: the bytes are no context.
+            MessageError: the bytes are not a context.
         """
         fields = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0, 0, 0, 0, 0, 0.0, 0, 0)
         magic, version, scheme, degree, first, second, scale, public, secret = fields
         if magic != _MAGIC or len(data) != _HEAD.size + public + secret or scheme not in _SCHEMES:
-            raise MessageError(f"{len(data)} bytes are no encryption context; they were damaged")
+            raise MessageError(f"{len(data)} bytes are not an encryption context; they were damaged")
         if version != VERSION:
             raise MessageError(f"an encryption context of version {version}, where this fedplug reads {VERSION}")
         if not 2 <= scale < 2.0**first or (_SCHEMES[scheme] == "bfv" and math.frexp(scale)[0] != 0.5):

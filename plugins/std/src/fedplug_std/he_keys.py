@@ -105,7 +105,7 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
     """Has the keys made by their holder and relays them. Runs at the server, before round 1.
 
     Raises:
-        ProtectionError: the options cannot hold sums of that many clients, or what came are no keys.
+        ProtectionError: the options cannot hold sums of that many clients, or what came are not keys.
         TooFewClients: the client that makes the key failed.
     """
     for problem in problems(component, ctx.num_clients):

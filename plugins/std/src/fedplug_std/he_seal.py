@@ -32,7 +32,7 @@ VERSION = 1
 _HEAD = struct.Struct("<2sBBHHQ")
 """Of a ciphertext: magic, version, kind, degree, bits of a residue, sum of all words behind it modulo 2^64.
 
-The sum finds damage, which otherwise changes single values without notice. It is no signature.
+The sum finds damage, which otherwise changes single values without notice. It is not a signature.
 """
 _MAGIC, _SEEDED, _PAIR = b"FR", 1, 2
 _CHUNK = 8
@@ -76,7 +76,7 @@ class Seal:
         """A context from `dump_context`.
 
         Raises:
-            MessageError: the bytes are no context, or one of other parameters.
+            MessageError: the bytes are not a context, or one of other parameters.
         """
         context = RingContext.load(data)
         if (context.scheme, context.degree, context.coeff_bits) != (self.scheme, self.degree, self.coeff_bits):
@@ -203,7 +203,7 @@ class Seal:
         """Residues, shape (m, 2, N), zero where c1 is a seed; and seeds by the number of their ciphertext.
 
         Raises:
-            MessageError: bytes are no ciphertext of these parameters.
+            MessageError: bytes are not a ciphertext of these parameters.
         """
         ring, words = context.ring, context.ring.num_words
         packed = np.zeros((len(ciphertexts), 2, words), np.uint64)
@@ -231,10 +231,10 @@ class Seal:
     def _wrong(self, context: RingContext, data: Any) -> tuple[str, int]:
         """What is wrong with the head of a ciphertext, or nothing, and how many polynomials are in it."""
         if not isinstance(data, bytes) or len(data) < _HEAD.size:
-            return "it is no ciphertext", 0
+            return "it is not a ciphertext", 0
         magic, version, kind, degree, bits, _ = _HEAD.unpack_from(data)
         if magic != _MAGIC or kind not in (_SEEDED, _PAIR):
-            return "it is no ciphertext", 0
+            return "it is not a ciphertext", 0
         if version != VERSION:
             return f"it is of version {version}, where this fedplug reads {VERSION}", 0
         if (degree, bits) != (self.degree, context.ring.bits):

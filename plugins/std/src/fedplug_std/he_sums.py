@@ -87,7 +87,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
     else:
         he_gathered.check_uploads(component, blocks, component.codec(terms))
     _require_room(sum(block.contributors for block in blocks.values()), terms)
-    weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # whoever else adds was told none
+    weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # whoever else adds has none
     for client_id, block in blocks.items():
         weight = weights.get(client_id, block.divisor)
         if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:

@@ -115,11 +115,11 @@ class PackedPaillier:
         """Inverse of `dump_context`.
 
         Raises:
-            MessageError: the bytes are no key, or one of another length.
+            MessageError: the bytes are not a key, or one of another length.
         """
         kinds: dict[bytes, type[PublicKey | SecretKey]] = {b"p": PublicKey, b"s": SecretKey}
         if data[:1] not in kinds:
-            raise MessageError(f"{len(data)} bytes are no Paillier key; they were damaged")
+            raise MessageError(f"{len(data)} bytes are not a Paillier key; they were damaged")
         context = kinds[data[:1]].load(data[1:])
         if _public(context).bits != self.key_bits:
             raise MessageError(f"a key of {_public(context).bits} bits where key_bits={self.key_bits}; make keys anew")

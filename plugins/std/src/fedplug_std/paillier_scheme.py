@@ -148,7 +148,7 @@ class PublicKey:
         for index, ciphertext in enumerate(ciphertexts):
             if not (isinstance(ciphertext, int) and 0 < ciphertext < self._n_squared):
                 raise MessageError(
-                    f"ciphertext {index}{whose} is no number from 1 to n^2 - 1, for n of {self.bits} bits; it was "
+                    f"ciphertext {index}{whose} is not a number from 1 to n^2 - 1, for n of {self.bits} bits; it was "
                     "damaged, or is of another key"
                 )
             product = product * (ciphertext % self._n) % self._n
@@ -178,7 +178,7 @@ class PublicKey:
             raise MessageError("the ciphertext is of another key or packing than this one, or its bytes were damaged")
         body, length = data[TAG_BYTES:], self.ciphertext_bytes
         if len(body) % length:
-            raise MessageError(f"{len(body)} bytes are no whole number of ciphertexts of {length}; they were cut")
+            raise MessageError(f"{len(body)} bytes are not a whole number of ciphertexts of {length}; they were cut")
         return [int.from_bytes(body[start : start + length], "little") for start in range(0, len(body), length)]
 
     def _tag(self, packing: str) -> bytes:
@@ -194,11 +194,11 @@ class PublicKey:
         """Inverse of `dump`.
 
         Raises:
-            MessageError: the bytes are no public key.
+            MessageError: the bytes are not a public key.
         """
         n, hs = _numbers(data, "public", "n", "hs")
         if not (isinstance(n, int) and n > 0 and n % 2 and (hs is None or (isinstance(hs, int) and 0 < hs < n**2))):
-            raise MessageError(f"{len(data)} bytes are no public key: n must be odd, hs a number modulo n^2")
+            raise MessageError(f"{len(data)} bytes are not a public key: n must be odd, hs a number modulo n^2")
         return cls(n, hs)
 
     # -- signed numbers ------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class SecretKey:
         """The numbers, 0 to n - 1, by Paillier's decryption modulo each prime (1999, section 7).
 
         Raises:
-            MessageError: one is no ciphertext of this key. Numbers that merely look like one decrypt to noise.
+            MessageError: one is not a ciphertext of this key. Numbers that merely look like one decrypt to noise.
         """
         self.public.check(ciphertexts)
         plaintexts = []
@@ -292,13 +292,13 @@ class SecretKey:
         """Inverse of `dump`.
 
         Raises:
-            MessageError: the bytes are no secret key.
+            MessageError: the bytes are not a secret key.
         """
         p, q, hs = _numbers(data, "secret", "p", "q", "hs")
         if p == q or not all(isinstance(s, int) and s % 4 == 3 and gmpy2.is_prime(s, 5) for s in (p, q)):
-            raise MessageError(f"{len(data)} bytes are no secret key: p and q must be different primes, 3 modulo 4")
+            raise MessageError(f"{len(data)} bytes are not a secret key: p and q must be different primes, 3 modulo 4")
         if not (isinstance(hs, int) and 0 < hs < (p * q) ** 2):
-            raise MessageError(f"{len(data)} bytes are no secret key: hs must be a number modulo n^2")
+            raise MessageError(f"{len(data)} bytes are not a secret key: hs must be a number modulo n^2")
         return cls(p, q, hs)
 
 
@@ -343,5 +343,5 @@ def _numbers(data: bytes, kind: str, *names: str) -> list[Any]:
     """The whole numbers (or None) that a dumped key holds under these names."""
     fields = codec.decode(data)
     if not (isinstance(fields, dict) and fields.keys() == set(names)):
-        raise MessageError(f"{len(data)} bytes are no {kind} key; they were damaged, or are something else")
+        raise MessageError(f"{len(data)} bytes are not a {kind} key; they were damaged, or are something else")
     return [fields[name] for name in names]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def unknown_scorer(recipe: Recipe, by: str | None) -> str:
     """What is wrong with the scorer that a component asks for by name; empty if nothing, or if it names none."""
     names = [use.name for use in recipe.score_parameters]
-    return "" if by is None or by in names else f"by: {by!r} is no scorer of this recipe; it has {names or 'none'}"
+    return "" if by is None or by in names else f"by: {by!r} is not a scorer of this recipe; it has {names or 'none'}"
 
 
 def require_ranked(scores: NDArray[Any]) -> None:

@@ -49,14 +49,15 @@ class TenSeal:
         """A context from `dump_context`.
 
         Raises:
-            MessageError: the bytes are no context.
+            MessageError: the bytes are not a context.
         """
         import tenseal as ts
 
         try:
             return ts.context_from(data, 1)  # one thread: parallel work is spread over processes, not threads
         except Exception as error:  # the C++ library raises many types, none of them its own
-            raise MessageError(f"{len(data)} bytes are no encryption context ({error}); they were damaged") from error
+            what = f"{len(data)} bytes are not an encryption context ({error})"
+            raise MessageError(f"{what}; they were damaged") from error
 
     def encrypt(self, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
         """One serialised ciphertext for each row of slots.

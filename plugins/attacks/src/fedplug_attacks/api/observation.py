@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ViewError
+from fedplug.api.record import Record
 
 if TYPE_CHECKING:
     from fedplug.api.types import Layout, Parameter
@@ -67,7 +68,7 @@ class Clipped:
 
 
 @dataclasses.dataclass(frozen=True)
-class Meaning:
+class Meaning(Record):
     """What the numbers of an update are: public facts of the recipe, and sizes where a message told them.
 
     With plain gradient descent, update = sign x lr x (sum over `steps` of the mean gradient of a batch).
@@ -135,13 +136,11 @@ class TensorView:
     @property
     def visible(self) -> NDArray[np.bool_]:
         """Which entries have a value; the tensor's shape."""
-        return np.isin(self.states, (Seen.CLEAR, Seen.NOISED))
+        return _visible(self.states)
 
     def dense(self, hidden: float) -> NDArray[np.float32]:
         """The tensor with `hidden` where nothing is visible: NaN to mark it, 0 for the naive attacker."""
-        dense = np.full(self.states.shape, hidden, np.float32)
-        dense[self.visible] = self.values
-        return dense
+        return _dense(self.states, self.values, hidden)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -184,13 +183,11 @@ class ObservedUpdate:
     @property
     def visible(self) -> NDArray[np.bool_]:
         """Which entries have a value; (P,)."""
-        return np.isin(self.states, (Seen.CLEAR, Seen.NOISED))
+        return _visible(self.states)
 
     def dense(self, hidden: float) -> NDArray[np.float32]:
         """The update (P,) with `hidden` where nothing is visible: NaN to mark it, 0 for the naive attacker."""
-        dense = np.full(self.layout.size, hidden, np.float32)
-        dense[self.visible] = self.values
-        return dense
+        return _dense(self.states, self.values, hidden)
 
     def as_gradient(self, vector: NDArray[np.float32] | None = None) -> ObservedUpdate:
         """The estimate of the mean gradient behind it, update / (sign x reach), with its noise scaled alike.
@@ -253,6 +250,16 @@ class ObservedUpdate:
         inside = int(np.count_nonzero(self.visible[parameter.slice]))
         part = slice(before, before + inside)
         return TensorView(parameter.name, states.reshape(parameter.shape), self.values[part], self.sigma[part])
+
+
+def _visible(states: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return np.isin(states, (Seen.CLEAR, Seen.NOISED))
+
+
+def _dense(states: NDArray[np.uint8], values: NDArray[np.float32], hidden: float) -> NDArray[np.float32]:
+    dense = np.full(states.shape, hidden, np.float32)
+    dense[_visible(states)] = values
+    return dense
 
 
 def all_clear(round: int, client_id: int, layout: Layout, update: NDArray[np.float32], meaning: Meaning,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 from fedplug.api.errors import ViewError
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.view import View
 
-FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE = "finished", "success", "failed", "diverged", "not_applicable"
+Status = Literal["finished", "success", "failed", "diverged", "not_applicable"]
+FINISHED: Final = "finished"
+SUCCESS: Final = "success"
+FAILED: Final = "failed"
+DIVERGED: Final = "diverged"
+NOT_APPLICABLE: Final = "not_applicable"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +45,7 @@ class AttackReport:
         losses: its objective over time, thinned out.
     """
 
-    status: str
+    status: Status
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reason: str = ""
     images: NDArray[np.float32] | None = None
@@ -63,13 +68,12 @@ def checked(report: Any, view: View) -> AttackReport:
         view: what it was given.
 
     Raises:
-        ViewError: it is no report, or something in it is not what it should be.
+        ViewError: it is not a report, or something in it is not what it should be.
     """
     if not isinstance(report, AttackReport):
         raise ViewError(f"the attack gave a {type(report).__name__}, not an AttackReport")
-    known = (FINISHED, SUCCESS, FAILED, DIVERGED, NOT_APPLICABLE)
-    if report.status not in known:
-        raise ViewError(f"the attack gave the status {report.status!r}; there is {', '.join(known)}")
+    if report.status not in get_args(Status):
+        raise ViewError(f"the attack gave the status {report.status!r}; there is {', '.join(get_args(Status))}")
     found = dataclasses.replace(
         report,
         metrics={str(name): _number(value, name) for name, value in report.metrics.items()},
@@ -99,7 +103,7 @@ def _number(value: Any, name: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ViewError(f"the attack gave {value!r:.40} for {name}, which is no number") from None
+        raise ViewError(f"the attack gave {value!r:.40} for {name}, which is not a number") from None
 
 
 def _array(value: Any, name: str, dtype: type, shape: tuple[int | None, ...]) -> NDArray[Any] | None:
@@ -109,7 +113,8 @@ def _array(value: Any, name: str, dtype: type, shape: tuple[int | None, ...]) ->
     try:
         array: NDArray[Any] = np.asarray(value, dtype)
     except (TypeError, ValueError):
-        raise ViewError(f"the attack gave a {type(value).__name__} for {name}, which is no array of numbers") from None
+        kind = type(value).__name__
+        raise ViewError(f"the attack gave a {kind} for {name}, which is not an array of numbers") from None
     if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ViewError(f"the attack gave {name} of shape {array.shape}, not ({wanted})")

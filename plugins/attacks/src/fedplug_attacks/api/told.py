@@ -1,9 +1,9 @@
-"""What clients told besides their updates: ballots, sensitivity vectors, masks, sizes of zones, who is in a group.
+"""What clients sent besides their updates: ballots, sensitivity vectors, masks, sizes of zones, who is in a group.
 
-A negotiation asks every client something that follows from its data. The values are no update, and often nothing but a
-bitmap; who reads them learns about the data all the same. Here they are taken from recorded messages as they are, and
-read without knowing whose negotiation it was: a packed bitmap as one bit a scalar, a list of positions as a mask, a
-vector as one number a scalar.
+A negotiation asks every client something that follows from its data. The values are not an update, and often nothing
+but a bitmap; who reads them learns about the data all the same. Here they are taken from recorded messages as they are,
+and read without knowing whose negotiation it was: a packed bitmap as one bit a scalar, a list of positions as a mask,
+a vector as one number a scalar.
 """
 
 from __future__ import annotations

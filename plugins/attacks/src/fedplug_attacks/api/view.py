@@ -40,7 +40,7 @@ class View:
         mean, std: per channel; inputs in [0, 1] are standardised with them.
         segmentation: True where the model labels pixels.
         candidates: of a membership challenge: examples, of which some were the target's; None without one.
-        heard: what clients told besides their updates, all of them, as far as it was read: see `told` and `told_by`.
+        heard: what clients sent besides their updates, all of them, as far as it was read: see `told` and `told_by`.
         seed: for the attack's own randomness; another one for each target.
     """
 
@@ -63,7 +63,7 @@ class View:
 
     @property
     def told(self) -> tuple[Told, ...]:
-        """What the target told in negotiations, and what its uploads show besides values; oldest first."""
+        """What the target sent in negotiations, and what its uploads show besides values; oldest first."""
         return () if self.target is None else self.told_by(self.target)
 
     def told_by(self, client_id: int) -> tuple[Told, ...]:

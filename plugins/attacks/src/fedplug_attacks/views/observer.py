@@ -52,7 +52,7 @@ class Known:
         vector: the global model it was made from; None if the adversary cannot know it.
         personal: a model of the target's own; None if the adversary has none.
         buffers: batch-norm statistics that travelled with the model; empty where they stay at the clients.
-        heard: what all clients told besides their updates.
+        heard: what all clients sent besides their updates.
     """
 
     messages: tuple[Message, ...]
@@ -110,7 +110,7 @@ class Observer:
         told.follow(_calls(read, client_address(target)), round)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
         like = _Likeness(read, inside.party, target, round) if inside else None
-        # Who hears nothing of what the target is told knows the public model that the first round starts from only.
+        # Who reads no message to the target knows the public model that the first round starts from, and no other.
         hears = adversary.reads(Message(SERVER, client_address(target), round, "negotiate", b"", 0, {}))
         vector = told.vector if hears or not round else None
         if inside and like and like.trained and (like.adopted or not hears):
@@ -144,10 +144,10 @@ class Observer:
     def _learns(self, round: int) -> Learns | None:
         return self.composition.trainer.learns(self._context(max(0, round), Server()))
 
-    # -- what was told besides -----------------------------------------------------------------------------------------
+    # -- what was sent besides -----------------------------------------------------------------------------------------
 
     def _heard(self, round: int, read: Sequence[Message], insiders: Sequence[Insider]) -> tuple[Told, ...]:
-        """What all clients told in negotiations, what their uploads show besides values, and who shares a group."""
+        """What all clients sent in negotiations, what their uploads show besides values, and who shares a group."""
         told = [self._readable(each, insiders) for each in tellings(read, self._tellings)]
         if self.recipe.groups:
             servers = [insider.party for insider in insiders if isinstance(insider.party, Server)]
@@ -407,7 +407,7 @@ def _calls(messages: Sequence[Message], receiver: str) -> Iterator[Asked]:
 
 
 def _examples(messages: Sequence[Message], target: int) -> int | None:
-    """How many examples the target has, if it said so before round 1."""
+    """How many examples the target has, if it sent that before round 1."""
     for message in messages:
         if message.round == -1 and message.sender == client_address(target) and message.receiver == SERVER:
             answered = message.answered()

@@ -49,12 +49,12 @@ def attack(
 
     Raises:
         ViewError: there is nothing to attack, or no run there.
-        RecipeError: what the command line says is no valid section `attack`.
+        RecipeError: what the command line says is not a valid section `attack`.
         SetupError: another process writes in its folder.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
-        raise ViewError(f"{run_dir} is no run folder: it has no recipe.yaml; fedplug run prints a run's folder")
+        raise ViewError(f"{run_dir} is not a run folder: it has no recipe.yaml; fedplug run prints a run's folder")
     catalog = catalog or Catalog.discover()
     ran = load_recipe(file, (), catalog)
     recipe = with_attacks(ran, file, catalog, attacks, metrics, scope or {}, sets)
@@ -141,7 +141,7 @@ def with_attacks(
 
     Raises:
         ViewError: neither the recipe nor the command line names an attack.
-        RecipeError: a mistake in what was said, with its place.
+        RecipeError: a mistake in the options, with its place.
     """
     plain = ran.to_plain()
     section: dict[str, Any] = dict(plain.get("attack", {}))

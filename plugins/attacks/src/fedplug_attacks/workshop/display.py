@@ -14,18 +14,8 @@ from typing import Any, Protocol, TextIO
 from fedplug.api import units
 from fedplug.console.display import say
 
-from fedplug_attacks.workshop.words import (
-    forms,
-    guess_words,
-    headline_form,
-    headline_metric,
-    mean_words,
-    outcome_words,
-)
-
-Result = Mapping[str, Any]
-_SAME = ("attack", "adversary", "round", "probe_batch_size")
-"""What two rows of a summary share that differ in form only."""
+from fedplug_attacks.workshop.records import AttackSummary, SummaryRow, TargetResult
+from fedplug_attacks.workshop.words import forms, guess_words, mean_words, outcome_words
 
 
 class AttackDisplay(Protocol):
@@ -43,7 +33,7 @@ class AttackDisplay(Protocol):
         Cheap; may be called thousands of times a second.
         """
 
-    def target_done(self, result: Result) -> None:
+    def target_done(self, result: TargetResult) -> None:
         """A target is finished, in all its forms; the content of its file."""
 
     def skipped(self, key: str) -> None:
@@ -52,7 +42,7 @@ class AttackDisplay(Protocol):
     def note(self, text: str) -> None:
         """A warning that should stay visible."""
 
-    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
+    def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         """All targets are done; the content of summary.json, and where the results are."""
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
@@ -98,7 +88,7 @@ class PlainAttackDisplay:
     def progress(self, done: int, total: int, loss: float | None) -> None:
         """A log needs no line for this."""
 
-    def target_done(self, result: Result) -> None:
+    def target_done(self, result: TargetResult) -> None:
         if not self._quiet:
             self._print(f"{self._place}{target_line(result)}")
 
@@ -109,7 +99,7 @@ class PlainAttackDisplay:
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
 
-    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
+    def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         for line in summary_lines(summary):
             self._print(line)
         self._print(f"attacks folder: {folder}")
@@ -129,67 +119,55 @@ class PlainAttackDisplay:
 # ---- results as text, for both displays
 
 
-def target_line(result: Result) -> str:
+def target_line(result: TargetResult) -> str:
     """A finished target in a line: its forms, the stronger first, each with number, trivial guess and time."""
-    known, first = forms(result), headline_form(result)
-    ordered = sorted(known, key=lambda form: form != first)
-    parts = []
-    for form in ordered:
-        time = units.duration(known[form].get("seconds"))
-        timed = "" if time == units.NOTHING else f", {time}"
-        parts.append(f"{form} {outcome_words(result, form)}{timed}")
-    return f"{result.get('key') or result.get('attack') or '?'}: {'; '.join(parts) or 'no form was tried'}"
+    tried = forms(result)
+    parts = [
+        f"{form} {outcome_words(result, form)}, {units.duration(tried[form].seconds)}"
+        for form in sorted(tried, key=lambda form: form != result.headline)
+    ]
+    return f"{result.key}: {'; '.join(parts) or 'no form was tried'}"
 
 
-def summary_rows(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows of a summary that are rows."""
-    rows = summary.get("rows")
-    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list | tuple) else []
-
-
-def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+def summary_lines(summary: AttackSummary) -> list[str]:
     """What all targets came to, a line for each attack, adversary and form."""
-    rows = summary_rows(summary)
-    return [f"{title}: {said}" for title, said in (summary_row(row, rows) for row in rows)]
+    return [f"{title}: {text}" for title, text in (summary_row(row, summary.rows) for row in summary.rows)]
 
 
-def is_stronger(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
+def is_stronger(row: SummaryRow, rows: Sequence[SummaryRow]) -> bool:
     """Whether this form learnt more than another of the same attack by the same adversary; not so among equals."""
-    rivals = [other for other in rows if all(other.get(key) == row.get(key) for key in _SAME)]
-    metric = (headline_metric(row) or ("", ""))[0]
-    means = {str(units.mapping(other, "metrics").get(metric)) for other in rivals}
-    return row.get("headline") is True and len(means) > 1
+    metric = row.ranking.metric
+    means = {str(other.metrics.get(metric)) for other in rows if _kind(other) == _kind(row)}
+    return row.headline and len(means) > 1
 
 
-def tried(row: Mapping[str, Any]) -> str:
+def _kind(row: SummaryRow) -> tuple[str, str, int, int | None]:
+    """What two rows of a summary share that differ in form only."""
+    return row.attack, row.adversary, row.round, row.probe_batch_size
+
+
+def tried(row: SummaryRow) -> str:
     """`4 of 5`: successes among the targets to which the attack applied; a dash where there were none."""
-    unmet = units.read(row, "not_applicable")
-    number = units.read(row, "targets") - (unmet if unmet > 0 else 0)
-    return f"{_whole(units.read(row, 'succeeded'))} of {_whole(number)}" if number != 0 else units.NOTHING
+    return f"{row.succeeded} of {row.applicable}" if row.applicable else units.NOTHING
 
 
-def summary_row(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def summary_row(row: SummaryRow, rows: Sequence[SummaryRow]) -> tuple[str, str]:
     """Title and text of a row of a summary, which has these `rows`."""
-    size, when = row.get("probe_batch_size"), row.get("round")
-    parts = [str(row.get(key) or "?") for key in ("attack", "adversary")]
-    parts += [f"round {when}"] if when is not None else []
-    parts += [f"probes of {size}"] if size is not None else []
-    parts.append(f"{row.get('form') or '?'}{' (the stronger form)' if is_stronger(row, rows) else ''}")
-    said = [f"{tried(row)} succeeded"] if tried(row) != units.NOTHING else []
-    for key in ("diverged", "not_applicable"):
-        if units.read(row, key) > 0:
-            said.append(f"{_whole(units.read(row, key))} {key.replace('_', ' ')}")
-    metrics = units.mapping(row, "metrics")
-    ranking = headline_metric(row) or (next(iter(metrics), ""), "")
-    if ranking[0] in metrics:
-        said.append(f"{mean_words(metrics, ranking[0])}{guess_words(row, *ranking)}")
-    return " ".join(parts), ", ".join(said)
+    title = f"{row.attack} {row.adversary} round {row.round}"
+    title += "" if row.probe_batch_size is None else f" probes of {row.probe_batch_size}"
+    title += f" {row.form}{' (the stronger form)' if is_stronger(row, rows) else ''}"
+    parts = [f"{tried(row)} succeeded"] if row.applicable else []
+    parts += [f"{row.diverged} diverged"] if row.diverged else []
+    parts += [f"{row.not_applicable} not applicable"] if row.not_applicable else []
+    if row.ranking.metric in row.metrics:
+        number = mean_words(row.ranking.metric, row.metrics[row.ranking.metric])
+        parts.append(f"{number}{guess_words(row.baselines, row.ranking)}")
+    elif row.metrics and not row.ranking.metric:
+        parts.append(mean_words(*next(iter(row.metrics.items()))))
+    return title, ", ".join(parts)
 
 
 def interruption(done: int, total: int, folder: Path) -> str:
     """What an interruption left."""
     return f"Interrupted; {done} of {total} targets are finished and kept in {folder}."
 
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}" if value == value else "?"

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
-from fedplug.console.live import clock_time
+from fedplug.console.live import Picture, add_bar, clock_time, known_facts
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug_attacks.workshop.display import Result, interruption, summary_row, summary_rows, target_line
-from fedplug_attacks.workshop.words import FORMS, forms, headline_form
+from fedplug_attacks.workshop.display import interruption, summary_row, target_line
+from fedplug_attacks.workshop.records import AttackSummary, TargetResult
+from fedplug_attacks.workshop.words import FORMS, forms
 
 _COLOURS = {"success": "red", "failed": "green", "diverged": "yellow", "not_applicable": "dim"}
 """Of what an attack came to; its success is the bad news."""
@@ -36,33 +36,20 @@ class _Step:
     loss: float | None = None
 
 
-class LiveAttackDisplay:
-    """A picture that is redrawn in place, and above it a line for each finished target.
-
-    Args:
-        console: where to draw.
-        clock: seconds, monotonic; for tests.
-        refresh: redraws a second; 0 redraws only when a target is finished.
-    """
+class LiveAttackDisplay(Picture):
+    """The current attack, and above it a line for each finished target; for the arguments see `Picture`."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, refresh: float = 8) -> None:
-        self._console = console
-        self._clock = clock
-        self._began = clock()
         self._total = self._done = self._skipped = 0
         self._key = ""
         self._forms: list[str] = []  # of the current target, begun so far
         self._forms_a_target = len(FORMS)  # as the last target had; both at first
         self._step = _Step()
-        self._live = Live(get_renderable=self.picture, console=console, auto_refresh=refresh > 0,
-                          refresh_per_second=refresh or 1, transient=True)  # fmt: skip
+        super().__init__(console, clock, refresh)  # draws the first picture
 
     def start(self, total_targets: int, facts: Mapping[str, Any]) -> None:
         self._total, self._began = total_targets, self._clock()
-        known = Table.grid(padding=(0, 2))
-        for key, value in facts.items():
-            known.add_row(Text(str(key), "dim"), Text(str(value), overflow="fold"))
-        self._console.print(Group(known, Text()))
+        self._console.print(Group(known_facts(facts), Text()))
         self._live.start(refresh=True)
 
     def target(self, key: str, form: str, number: int, total: int) -> None:
@@ -74,46 +61,35 @@ class LiveAttackDisplay:
         # One assignment, so that the drawing thread never sees half of it.
         self._step = _Step(done, total, loss)
 
-    def target_done(self, result: Result) -> None:
+    def target_done(self, result: TargetResult) -> None:
         self._done += 1
         self._forms_a_target = max(1, len(self._forms))
         self._step, self._forms, self._key = _Step(), [], ""
-        form = headline_form(result) or next(iter(forms(result)), "")
-        status = forms(result).get(form, {}).get("status")
-        self._console.print(Text.assemble(("■ ", _COLOURS.get(str(status), "")), target_line(result)))
-        if self._live.is_started and not self._live.auto_refresh:
-            self._live.refresh()
+        tried = forms(result)
+        outcome = tried.get(result.headline or next(iter(tried), ""))
+        colour = _COLOURS.get(outcome.status, "") if outcome else ""
+        self._console.print(Text.assemble(("■ ", colour), target_line(result)))
+        self.redraw()
 
     def skipped(self, key: str) -> None:
         self._skipped += 1
         self._console.print(Text(f"■ {key}: finished before", "dim"))
 
-    def note(self, text: str) -> None:
-        self._console.print(Text.assemble(("note ", "yellow"), text))
-
-    def finish(self, summary: Mapping[str, Any], folder: Path, pages: Sequence[Path]) -> None:
+    def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         self.close()
         rows = Table.grid(padding=(0, 2))
-        known = summary_rows(summary)
-        for row in known:
-            title, said = summary_row(row, known)
-            rows.add_row(Text(title, "bold" if row.get("headline") is True else ""), Text(said))
+        for row in summary.rows:
+            title, said = summary_row(row, summary.rows)
+            rows.add_row(Text(title, "bold" if row.headline else ""), Text(said))
         self._console.print(Group(Text(), rows, Text()))
-        self._path("Attacks  ", str(folder))
+        self.path("Attacks  ", str(folder))
         for page in pages:
-            self._path(f"{page.stem.capitalize():9}", str(page))
+            self.path(f"{page.stem.capitalize():9}", str(page))
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
         self.close()
-        self._path("", f"{interruption(done, total, folder)} To go on:")
-        self._path("", f"  {command}")
-
-    def close(self) -> None:
-        self._live.stop()
-
-    def _path(self, label: str, path: str) -> None:
-        # Never wrapped: a path or command must survive copy and paste.
-        self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
+        self.path("", f"{interruption(done, total, folder)} To go on:")
+        self.path("", f"  {command}")
 
     # ---- the picture
 
@@ -126,20 +102,16 @@ class LiveAttackDisplay:
         rest = "" if left is None else f", about {clock_time(left)} left"
         whole = ProgressBar(total=max(self._total, 1), completed=finished + self.share(), width=size)
         spent = f"{clock_time(self._clock() - self._began)} so far{rest}"
-        self._row(grid, size, Text(f"target {min(finished + 1, self._total)} of {self._total}", "bold"), whole, spent)
+        add_bar(grid, size, Text(f"target {min(finished + 1, self._total)} of {self._total}", "bold"), whole, spent)
         pulse = step.total <= 0
         inner = ProgressBar(total=None if pulse else step.total, completed=step.done, width=size, pulse=pulse)
         counted = "" if pulse else f"step {step.done} of {step.total}"
         if step.loss is not None:
             counted = ", ".join(filter(None, [counted, f"loss {units.number(step.loss)}"]))
-        self._row(grid, size, Text(self._forms[-1] if self._forms else "starting", "cyan"), inner, counted)
+        add_bar(grid, size, Text(self._forms[-1] if self._forms else "starting", "cyan"), inner, counted)
         # The last line is empty, not blank: at the end of a full one, the terminal's ^C would begin another, and the
         # picture would be wiped one line too low.
         return Group(Text(self._key, "dim", no_wrap=True, overflow="ellipsis"), grid, Text())
-
-    def _row(self, grid: Table, size: int, title: Text, bar: ProgressBar, said: str) -> None:
-        cells: list[RenderableType] = [title, bar, Text(said, "dim")]
-        grid.add_row(*(cells if size >= 8 else (cells[0], cells[2])))  # a bar that is too short says nothing
 
     def share(self) -> float:
         """How much of the current target is done, from 0 to 0.95: its earlier forms and the steps of this one."""

@@ -6,6 +6,7 @@ histograms. The same result gives the same bytes, wherever and whenever it is dr
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import os
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api import units
 
+from fedplug_attacks.workshop.records import Outcome, TargetResult
 from fedplug_attacks.workshop.words import (
     forms,
-    headline_metric,
     is_stronger,
     metric_names,
     metric_words,
@@ -54,21 +55,34 @@ _STYLE: dict[Any, Any] = {
 Found = Mapping[str, "NDArray[Any] | None"]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Challenge:
+    """A membership challenge, for its picture.
+
+    Attributes:
+        members: bool (m,), which candidates were members.
+        scores: form -> (m,), higher for members.
+    """
+
+    members: NDArray[np.bool_]
+    scores: Mapping[str, NDArray[np.float64]]
+
+
 def draw(
     path: Path,
-    result: Mapping[str, Any],
+    result: TargetResult,
     truth_images: NDArray[np.float32] | None,
     found: Found,
-    members: Mapping[str, Any] | None = None,
+    members: Challenge | None = None,
 ) -> None:
     """Writes the picture of a target as PNG, whole or not at all.
 
     Args:
         path: where to; an older picture is replaced.
-        result: the content of the target's file: names, states, forms with status, metrics and reason, baselines.
+        result: the content of the target's file.
         truth_images: float32 (n, C, H, W) in [0, 1]; None where there are none.
         found: form -> the images it found, in the order of the truth, of any number; None where it found none.
-        members: of a membership challenge: `members` bool (m,), and `scores`, form -> (m,), higher for members.
+        members: of a membership challenge; None without one.
     """
     import matplotlib
 
@@ -83,18 +97,18 @@ def draw(
 
 
 def figure_of(
-    result: Mapping[str, Any],
+    result: TargetResult,
     truth_images: NDArray[np.float32] | None,
     found: Found,
-    members: Mapping[str, Any] | None = None,
+    members: Challenge | None = None,
 ) -> Figure:
     """What `draw` draws: images if any form found some, else scores of members, else counts of labels, else words."""
     tried = forms(result)
     if any(images is not None and len(images) for images in found.values()):
         return _images(result, truth_images, found)
-    if members is not None and any(form in tried for form in units.mapping(members, "scores")):
+    if members is not None and any(form in tried for form in members.scores):
         return _members(result, members)
-    if _counts(units.mapping(result, "truth")) is not None:
+    if result.truth.counts:
         return _labels(result)
     return _images(result, truth_images, found)
 
@@ -102,7 +116,7 @@ def figure_of(
 # ---- images
 
 
-def _images(result: Mapping[str, Any], truth_images: NDArray[np.float32] | None, found: Found) -> Figure:
+def _images(result: TargetResult, truth_images: NDArray[np.float32] | None, found: Found) -> Figure:
     """Truth and forms in columns, an image a row; the last row says the numbers."""
     columns: dict[str, NDArray[np.float32] | None] = {"truth": truth_images}
     columns |= {form: found.get(form) for form in forms(result)}
@@ -146,19 +160,16 @@ def _draw_image(ax: Axes, image: NDArray[np.float32]) -> None:
     ax.imshow(shown, interpolation="nearest" if max(shown.shape[:2]) <= _COARSE else "antialiased")
 
 
-def _label(result: Mapping[str, Any], name: str, index: int, images: int) -> str:
+def _label(result: TargetResult, name: str, index: int, images: int) -> str:
     """The class of an image, where there is a label for each."""
-    said = units.mapping(result, "truth") if name == "truth" else units.mapping(units.mapping(result, "found"), name)
-    labels = said.get("labels")
-    if not isinstance(labels, list | tuple) or len(labels) != images:
-        return ""
-    return f"class {labels[index]}"
+    labels = result.truth.labels if name == "truth" else result.forms[name].labels
+    return f"class {labels[index]}" if labels is not None and len(labels) == images else ""
 
 
-def _absent(result: Mapping[str, Any], name: str) -> str:
+def _absent(result: TargetResult, name: str) -> str:
     if name == "truth":
         return "not shown"
-    return "no image:\n" + status_words(forms(result)[name])
+    return "no image:\n" + status_words(result.forms[name])
 
 
 def _more(all_of_them: int, shown: int) -> str:
@@ -168,12 +179,10 @@ def _more(all_of_them: int, shown: int) -> str:
 # ---- labels
 
 
-def _labels(result: Mapping[str, Any]) -> Figure:
+def _labels(result: TargetResult) -> Figure:
     """A panel for each form: wide bars are the truth, narrow ones what the form counted, class by class."""
-    truth = _counts(units.mapping(result, "truth"))
-    assert truth is not None
-    found = {form: _found_counts(units.mapping(units.mapping(result, "found"), form), len(truth))
-             for form in forms(result)}  # fmt: skip
+    truth = np.array(result.truth.counts, np.float64)
+    found = {form: _found_counts(outcome, len(truth)) for form, outcome in forms(result).items()}
     classes, note = _chosen_classes(truth, [counts for counts in found.values() if counts is not None])
     panels: dict[str, NDArray[np.float64] | None] = found or {"truth": None}
     width = 5.0 if len(classes) <= 20 else 10.2
@@ -220,31 +229,24 @@ def _highest(found: Mapping[str, NDArray[np.float64] | None]) -> float:
                default=0.0)  # fmt: skip
 
 
-def _counts(holder: Mapping[str, Any]) -> NDArray[np.float64] | None:
-    """The counts of a result; None where they are no list of numbers."""
-    counts = holder.get("counts")
-    if not isinstance(counts, list | tuple) or not counts:
-        return None
-    return np.array([units.as_float(count) for count in counts])
-
-
-def _found_counts(holder: Mapping[str, Any], classes: int) -> NDArray[np.float64] | None:
+def _found_counts(outcome: Outcome, classes: int) -> NDArray[np.float64] | None:
     """What a form counted, or else the counts of the labels it found; None where neither is about these classes."""
-    counts, labels = _counts(holder), holder.get("labels")
-    if counts is None and isinstance(labels, list | tuple):
-        values = np.array([units.as_float(label) for label in labels])
-        counts = np.histogram(values, np.arange(classes + 1) - 0.5)[0].astype(np.float64)
-    return counts if counts is not None and len(counts) == classes else None
+    if outcome.counts is not None:
+        counts = np.array(outcome.counts, np.float64)
+    elif outcome.labels is not None:
+        counts = np.histogram(outcome.labels, np.arange(classes + 1) - 0.5)[0].astype(np.float64)
+    else:
+        return None
+    return counts if len(counts) == classes else None
 
 
 # ---- members
 
 
-def _members(result: Mapping[str, Any], members: Mapping[str, Any]) -> Figure:
+def _members(result: TargetResult, members: Challenge) -> Figure:
     """The ROC curve of every form on logarithmic axes, and beside it how members' scores differ from the others'."""
-    truth = np.asarray(members["members"], bool)
-    given = units.mapping(members, "scores")
-    scores = {form: values for form in forms(result) if (values := _scores(given.get(form), len(truth))) is not None}
+    truth = members.members
+    scores = {form: members.scores[form] for form in forms(result) if len(members.scores.get(form, ())) == len(truth)}
     figure = _figure(result, 2.9 * (1 + max(1, len(scores))) + 0.4, 3.3)
     roc, *histograms = figure.subplots(1, 1 + len(scores), squeeze=False)[0]
     floor = 0.5 / max(int((~truth).sum()), 1)  # below the smallest rate there can be, but for 0
@@ -291,7 +293,7 @@ def _draw_histogram(ax: Axes, scores: NDArray[np.float64], truth: NDArray[np.boo
 def roc_curve(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """False and true positive rates from (0, 0) to (1, 1), a point for each distinct score, the highest score first.
 
-    A score that is no number counts as the lowest. Without members or without others, that rate stays at 0.
+    A score that is not a number counts as the lowest. Without members or without others, that rate stays at 0.
 
     Args:
         scores: (m,), higher the more a candidate looks like a member.
@@ -307,25 +309,17 @@ def roc_curve(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[ND
     return false, true
 
 
-def _scores(values: Any, candidates: int) -> NDArray[np.float64] | None:
-    """The scores, if there is one for each candidate."""
-    if values is None:
-        return None
-    scores = np.asarray(values, np.float64).ravel()
-    return scores if len(scores) == candidates else None
-
-
 # ---- what all three share
 
 
-def _figure(result: Mapping[str, Any], width: float, height: float, note: str = "") -> Figure:
+def _figure(result: TargetResult, width: float, height: float, note: str = "") -> Figure:
     """An empty figure with the title: which attack, on what, and how much of it the adversary saw."""
     from matplotlib.figure import Figure
 
     wide = max(int(width * 13), 30)
-    head = textwrap.wrap(str(result.get("attack") or result.get("use") or "attack"), wide)
+    head = textwrap.wrap(result.attack, wide)
     under = textwrap.wrap(target_words(result), wide)
-    if shares := shares_words(result):
+    if shares := shares_words(result.states):
         under += textwrap.wrap(f"entries: {shares}", wide)
     under += textwrap.wrap(note, wide) if note else []
     figure = Figure(figsize=(width, height + 0.24 * len(head) + 0.2 * len(under) + 0.4), layout="constrained")
@@ -333,31 +327,27 @@ def _figure(result: Mapping[str, Any], width: float, height: float, note: str = 
     return figure
 
 
-def _column_title(result: Mapping[str, Any], name: str) -> str:
+def _column_title(result: TargetResult, name: str) -> str:
     if name == "truth":
         return "truth"
     return f"{name} (the stronger)" if is_stronger(result, name) else name
 
 
-def _lines(result: Mapping[str, Any], name: str) -> list[str]:
+def _lines(result: TargetResult, name: str) -> list[str]:
     """The numbers below a column; below the truth, what trivial guesses reach."""
-    ranking = headline_metric(result)
-    first = ranking[0] if ranking else ""
+    first = result.ranking.metric
     if name == "truth":
-        known = units.mapping(result, "baselines")
         # Of an attack that finds images and labels, only the guesses that are rivals in what ranks it.
-        guesses = {guess: known[guess] for guess in trivial_guesses(result, first) or known}
-        said = ["trivial guesses:"] if guesses else []
+        guesses = list(trivial_guesses(result.baselines, first) or result.baselines)
+        lines = ["trivial guesses:"] if guesses else []
         for guess in guesses:
-            reached = units.mapping(guesses, guess)
+            reached = result.baselines[guess]
             numbers = [metric_words(metric, reached[metric]) for metric in metric_names(reached, first)[:_BESIDE]]
-            said += textwrap.wrap(f"{guess}: {', '.join(numbers) or units.NOTHING}", _WRAP)
-        return said
-    outcome = forms(result)[name]
-    metrics = units.mapping(outcome, "metrics")
-    ordered = metric_names(metrics, first)
-    said = [status_words(outcome), *(metric_words(metric, metrics[metric]) for metric in ordered[:_METRICS])]
-    reason = outcome.get("reason")
-    if isinstance(reason, str) and reason:
-        said += textwrap.wrap(textwrap.shorten(reason, 180, placeholder=" …"), _WRAP)
-    return said
+            lines += textwrap.wrap(f"{guess}: {', '.join(numbers) or units.NOTHING}", _WRAP)
+        return lines
+    outcome = result.forms[name]
+    ordered = metric_names(outcome.metrics, first)
+    lines = [status_words(outcome), *(metric_words(metric, outcome.metrics[metric]) for metric in ordered[:_METRICS])]
+    if outcome.reason:
+        lines += textwrap.wrap(textwrap.shorten(outcome.reason, 180, placeholder=" …"), _WRAP)
+    return lines

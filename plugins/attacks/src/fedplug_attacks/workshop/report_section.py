@@ -1,15 +1,14 @@
 """The report's section on attacks, from the files in the folder `attacks` of a run.
 
 `summary.json` has a row for each attack, adversary and form; every other JSON file is one target, and the PNG it names
-is its picture. The files may be damaged, incomplete, or of an older format: what can be read is shown, what cannot is
-named. Everything they say is escaped.
+is its picture. Files may be missing after an interruption, or damaged: what can be read is shown, what cannot is named.
+Everything they say is escaped.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
+from fedplug.api.errors import SetupError
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
-from fedplug_lab.tables import render, table, text
+from fedplug_lab.tables import table, text
 
-from fedplug_attacks.workshop.display import is_stronger, summary_rows, tried
-from fedplug_attacks.workshop.results import read_result
+from fedplug_attacks.workshop.display import is_stronger, tried
+from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
+from fedplug_attacks.workshop.results import SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
     examples,
     forms,
     guess_words,
-    headline_form,
-    headline_metric,
     mean_words,
     metric_names,
     metric_number,
@@ -45,7 +44,6 @@ from fedplug_attacks.workshop.words import (
 
 SHOWN, LISTED = 24, 500
 """How many pictures the page embeds, and how many forms of targets it lists."""
-SUMMARY = "summary.json"
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
 )
@@ -57,13 +55,17 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclasses.dataclass
 class _Folder:
-    """What the folder holds: targets, the summary, results without forms as earlier versions wrote them, damage."""
+    """What the folder holds: targets, the rows and the rest of the summary, what is damaged."""
 
     path: Path
-    results: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    older: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    results: list[TargetResult] = dataclasses.field(default_factory=list)
+    summary: AttackSummary | None = None
     damaged: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def rows(self) -> list[SummaryRow]:
+        """Those of the summary; none without one."""
+        return self.summary.rows if self.summary else []
 
 
 def attacks_section(run_dir: Path) -> str:
@@ -73,16 +75,15 @@ def attacks_section(run_dir: Path) -> str:
         run_dir: the folder of the run.
     """
     folder = _read(Path(run_dir) / "attacks")
-    if not (folder.results or folder.summary or folder.older or folder.damaged):
+    if not (folder.results or folder.summary or folder.damaged):
         return ""
     parts = [f"<p>{_CAUTION}</p>"]
     if folder.results or folder.summary:
-        if not summary_rows(folder.summary):
+        if not folder.rows:
             parts.append("<p>There is no summary: the attacks were interrupted, or are still going on.</p>")
         parts += [_summary_table(folder), _differences(folder), _reasons(folder), _adversaries(folder)]
         parts += [_undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
-    parts += [_older(folder), _damage(folder)]
-    return "".join(parts)
+    return "".join([*parts, _damage(folder)])
 
 
 def leakage_line(run_dir: Path) -> str:
@@ -90,20 +91,14 @@ def leakage_line(run_dir: Path) -> str:
 
     The attack and adversary with the largest share of successes; among equals the one with more targets.
     """
-    rows = [row for row in summary_rows(_read(Path(run_dir) / "attacks").summary) if _share(row) is not None]
+    rows = [row for row in _read(Path(run_dir) / "attacks").rows if row.share is not None]
     if not rows:
         return ""
-    worst = max(rows, key=lambda row: (_share(row) or 0.0, units.read(row, "targets")))
-    if not _share(worst):
+    worst = max(rows, key=lambda row: (row.share or 0.0, row.targets))
+    if not worst.share:
         return f"No attack that was tried succeeded ({len(rows)} rows below), which proves nothing about others."
-    return (f"{worst.get('attack')} by {worst.get('adversary')}, {_what(worst)}: {tried(worst)} "
-            "targets gave way; see the attacks below.")  # fmt: skip
-
-
-def _share(row: Mapping[str, Any]) -> float | None:
-    """Successes among the targets that an attack applied to; None where it applied to none."""
-    applicable = units.read(row, "targets") - units.read(row, "not_applicable")
-    return units.read(row, "succeeded") / applicable if applicable > 0 else None
+    return (f"{worst.attack} by {worst.adversary}, {_what(worst)}: {tried(worst)} targets gave way; see the attacks "
+            "below.")  # fmt: skip
 
 
 # ---- reading
@@ -113,22 +108,13 @@ def _read(path: Path) -> _Folder:
     folder = _Folder(path)
     for file in sorted(path.glob("*.json")) if path.is_dir() else ():
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            if not isinstance(content, dict):
-                raise ValueError("it is no object")
-        except (OSError, ValueError, RecursionError) as error:
+            content = file.read_text(encoding="utf-8")
+            if file.name == SUMMARY:
+                folder.summary = AttackSummary.from_json(content)
+            else:
+                folder.results.append(TargetResult.from_json(content))
+        except (OSError, ValueError) as error:
             folder.damaged.append(f"{file.name} cannot be read: {error}")
-            continue
-        if file.name == SUMMARY:
-            folder.summary = content
-            if not summary_rows(content):
-                folder.damaged.append(f"{SUMMARY} has no rows")
-        elif isinstance(content.get("forms"), Mapping):
-            folder.results.append({"key": file.stem, **content})
-        elif "status" in content:
-            folder.older[file.stem] = content
-        else:
-            folder.damaged.append(f"{file.name} holds no result of an attack")
     return folder
 
 
@@ -136,31 +122,12 @@ def _read(path: Path) -> _Folder:
 
 
 def _summary_table(folder: _Folder) -> str:
-    rules = {str(result.get("attack")): result for result in reversed(folder.results)}
-    body, rows = [], summary_rows(folder.summary)
     # What took most comes first; forms of one attack by one adversary stay together.
     worst: dict[tuple[str, str], float] = {}
-    for row in rows:
-        pair = str(row.get("attack")), str(row.get("adversary"))
-        worst[pair] = max(worst.get(pair, -1.0), -1.0 if _share(row) is None else _share(row) or 0.0)
-    for row in sorted(rows, key=lambda row: -worst[str(row.get("attack")), str(row.get("adversary"))]):
-        rule = rules.get(str(row.get("attack")), {})
-        ranking = headline_metric(row) or headline_metric(rule)
-        metrics = units.mapping(row, "metrics")
-        first = ranking[0] if ranking else ""
-        form = text(row.get("form") or "?")
-        stronger = f'<strong>{form}</strong> <span class="note">stronger</span>'
-        others = [mean_words(metrics, name) for name in metric_names(metrics, first) if name != first]
-        guesses = [f"{guess}: {metric_number(first, value)}" for guess, value in trivial_guesses(row, first).items()]
-        gradients = units.read(row, "gradient_evaluations")
-        cost = [units.duration(row.get("seconds")), f"{gradients:.0f} gradients" if gradients > 0 else ""]
-        body.append([
-            text(row.get("attack") or "?"),
-            _lines([str(row.get("adversary") or "?"), *_what(row).split(", "), *_seen(row)]),
-            stronger if is_stronger(row, rows) else form,
-            _lines([tried(row), *_fate(row, success_words(row) or success_words(rule))]),
-            _beside(mean_words(metrics, first) if first in metrics else "", guesses), _folded(others), _lines(cost),
-        ])  # fmt: skip
+    for row in folder.rows:
+        pair = row.attack, row.adversary
+        worst[pair] = max(worst.get(pair, -1.0), -1.0 if row.share is None else row.share)
+    ordered = sorted(folder.rows, key=lambda row: -worst[row.attack, row.adversary])
     caption = (
         "What the targets came to. The naive form takes hidden entries for 0, the adaptive one uses only what is "
         "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
@@ -168,7 +135,23 @@ def _summary_table(folder: _Folder) -> str:
         "gradient evaluations are sums."
     )
     header = ["attack", "adversary, on", "form", "succeeded", "number beside trivial guesses", "more numbers", "cost"]
-    return table(caption, header, body)
+    return table(caption, header, [_summary_cells(row, folder.rows) for row in ordered])
+
+
+def _summary_cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
+    first, form = row.ranking.metric, text(row.form)
+    others = [mean_words(name, row.metrics[name]) for name in metric_names(row.metrics, first) if name != first]
+    reached = trivial_guesses(row.baselines, first)
+    gradients = f"{row.gradient_evaluations} gradients" if row.gradient_evaluations > 0 else ""
+    return [
+        text(row.attack),
+        _lines([row.adversary, *_what(row).split(", "), *_seen(row)]),
+        f'<strong>{form}</strong> <span class="note">stronger</span>' if is_stronger(row, rows) else form,
+        _lines([tried(row), *_fate(row)]),
+        _beside(mean_words(first, row.metrics[first]) if first in row.metrics else "",
+                [f"{guess}: {metric_number(first, value)}" for guess, value in reached.items()]),
+        _folded(others), _lines([units.duration(row.seconds), gradients]),
+    ]  # fmt: skip
 
 
 def _beside(number: str, guesses: Sequence[str]) -> str:
@@ -190,53 +173,44 @@ def _folded(lines: Sequence[str]) -> str:
     return f"{_lines(lines[:_UNFOLDED])}<details><summary>{len(rest)} more</summary>{_lines(rest)}</details>"
 
 
-def _fate(row: Mapping[str, Any], rule: str) -> list[str]:
+def _fate(row: SummaryRow) -> list[str]:
     """Below the number of successes: the interval of their share, the rule, and the targets without a result."""
-    wilson, said = row.get("wilson"), []
-    if tried(row) != units.NOTHING:
-        if isinstance(wilson, list | tuple) and len(wilson) == 2:
-            said.append(f"{units.percent(wilson[0])} to {units.percent(wilson[1])}")
-        said.append(f"if {rule}" if rule else "")
-    return said + [
-        f"{count:.0f} {key.replace('_', ' ')}"
-        for key in ("not_applicable", "diverged") if (count := units.read(row, key)) > 0
-    ]  # fmt: skip
+    lines = []
+    if row.applicable:
+        lines.append(f"{units.percent(row.wilson[0])} to {units.percent(row.wilson[1])}")
+        lines += [f"if {success_words(row.success)}"] if row.success else []
+    lines += [f"{row.not_applicable} not applicable"] if row.not_applicable else []
+    return lines + ([f"{row.diverged} diverged"] if row.diverged else [])
 
 
-def _seen(row: Mapping[str, Any]) -> list[str]:
+def _seen(row: SummaryRow) -> list[str]:
     """How much of the updates it sees, on average over the targets."""
-    said = shares_words(row)
-    unplaced = units.read(row, "unplaced")
-    return [*([f"entries: {said}"] if said else []), *([f"{unplaced:,.0f} values unplaced"] if unplaced > 0 else [])]
+    shares = shares_words(row.states)
+    seen = [f"entries: {shares}"] if shares else []
+    return [*seen, f"{row.unplaced:,} values unplaced"] if row.unplaced else seen
 
 
-def _what(row: Mapping[str, Any]) -> str:
-    when = f"round {row['round']}" if row.get("round") is not None else "several rounds"
-    size = row.get("probe_batch_size")
-    return when if size is None else f"{when}, probes with {examples(size)}"
-
-
-def _whole(row: Mapping[str, Any], key: str) -> str:
-    value = units.read(row, key)
-    return f"{value:.0f}" if abs(value) < 1e15 else units.NOTHING
+def _what(row: SummaryRow) -> str:
+    size = row.probe_batch_size
+    return f"round {row.round}" if size is None else f"round {row.round}, probes with {examples(size)}"
 
 
 def _differences(folder: _Folder) -> str:
     """A sentence wherever one form succeeds more often than the other."""
-    pairs: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for row in summary_rows(folder.summary):
-        name = f"{row.get('attack')}, {row.get('adversary')}, {_what(row)}"
-        pairs.setdefault(name, {})[str(row.get("form"))] = row
+    pairs: dict[str, dict[str, SummaryRow]] = {}
+    for row in folder.rows:
+        pairs.setdefault(f"{row.attack}, {row.adversary}, {_what(row)}", {})[row.form] = row
     sentences = []
     for name, pair in pairs.items():
-        naive, adaptive = (pair.get(form, {}) for form in ("naive", "adaptive"))
-        poor, good = units.read(naive, "succeeded"), units.read(adaptive, "succeeded")
-        if good > poor:
+        naive, adaptive = pair.get("naive"), pair.get("adaptive")
+        if naive is None or adaptive is None or naive.succeeded == adaptive.succeeded:
+            continue
+        if adaptive.succeeded > naive.succeeded:
             sentences.append(
                 f"{name}: zero-filling made it look protected. Taking hidden entries for 0, the attack succeeded on "
                 f"{tried(naive)} targets; using only what is visible, on {tried(adaptive)}."
             )
-        elif poor > good:
+        else:
             sentences.append(
                 f"{name}: here the naive form succeeded more often, on {tried(naive)} targets; the adaptive one on "
                 f"{tried(adaptive)}."
@@ -248,24 +222,21 @@ def _differences(folder: _Folder) -> str:
 def _reasons(folder: _Folder) -> str:
     """Why attacks could not be tried, or broke off: from the summary, else from the targets."""
     counted: Counter[tuple[str, str, str, str]] = Counter()
-    for row in summary_rows(folder.summary):
-        reasons = units.mapping(row, "reasons")
-        for reason in reasons:
-            key = (str(row.get("attack")), str(row.get("adversary")), str(row.get("form")), str(reason))
-            number = units.as_float(reasons[reason])
-            counted[key] += int(number) if 1 <= number < 1e9 else 1
-    for result in () if summary_rows(folder.summary) else folder.results:
+    for row in folder.rows:
+        for reason, count in row.reasons.items():
+            counted[row.attack, row.adversary, row.form, reason] += count
+    for result in () if folder.rows else folder.results:
         for form, outcome in forms(result).items():
-            if isinstance(outcome.get("reason"), str) and outcome["reason"]:
-                counted[str(result.get("attack")), str(result.get("adversary")), form, outcome["reason"]] += 1
+            if outcome.reason:
+                counted[result.attack, result.adversary, form, outcome.reason] += 1
     body = [[*map(text, key), str(count)] for key, count in counted.items()]
-    caption = "Where an attack did not apply or broke off. That it did not apply is no protection against others."
+    caption = "Where an attack did not apply or broke off. That it did not apply does not protect against others."
     return table(caption, ["attack", "adversary", "form", "reason", "targets"], body, numeric=4)
 
 
 def _adversaries(folder: _Folder) -> str:
-    known = units.mapping(folder.summary, "adversaries")
-    body = [[text(name), text(known[name])] for name in known]
+    known = folder.summary.adversaries if folder.summary else {}
+    body = [[text(name), text(sentence)] for name, sentence in known.items()]
     return table("What each adversary sees and holds.", ["adversary", "sees and holds"], body)
 
 
@@ -273,18 +244,13 @@ def _undefined(folder: _Folder) -> str:
     """Which numbers are missing because they are not defined for these targets."""
     counted: Counter[tuple[str, str]] = Counter()
     for result in folder.results:
-        pairs = {
-            (str(metric), str(reason))
-            for outcome in forms(result).values() for metric, reason in units.mapping(outcome, "undefined").items()
-        }  # fmt: skip
-        counted.update(sorted(pairs))
+        counted.update(sorted({pair for outcome in result.forms.values() for pair in outcome.undefined.items()}))
     body = [[text(metric), text(reason), str(count)] for (metric, reason), count in counted.items()]
     return table("Numbers that are not defined here.", ["metric", "reason", "targets"], body, numeric=2)
 
 
 def _notes(folder: _Folder) -> str:
-    notes = folder.summary.get("notes") or []
-    items = "".join(f"<li>{text(note)}</li>" for note in (notes if isinstance(notes, list) else [notes]))
+    items = "".join(f"<li>{text(note)}</li>" for note in (folder.summary.notes if folder.summary else ()))
     return f"<ul>{items}</ul>" if items else ""
 
 
@@ -292,68 +258,65 @@ def _notes(folder: _Folder) -> str:
 
 
 def _targets(folder: _Folder) -> str:
-    body = []
-    for result in folder.results:
-        metric = headline_metric(result)
-        for form, outcome in forms(result).items():
-            value = units.mapping(outcome, "metrics").get(metric[0]) if metric else None
-            body.append([
-                text(result.get("attack") or result["key"]), text(target_words(result)),
-                text(shares_words(result) or units.NOTHING),
-                f"<strong>{text(form)}</strong>" if form == headline_form(result) else text(form),
-                text(status_words(outcome)),
-                text(metric_words(metric[0], value)) if metric and value is not None else units.NOTHING,
-                text(guess_words(result, *metric).strip(" ()") or units.NOTHING) if metric else units.NOTHING,
-                units.duration(outcome.get("seconds")), _whole(outcome, "gradient_evaluations"),
-                text(outcome.get("seed") if outcome.get("seed") is not None else units.NOTHING),
-            ])  # fmt: skip
+    body = [_target_cells(result, form) for result in folder.results for form in forms(result)]
     if not body:
         return ""
     header = ["attack", "target", "entries it saw", "form", "status", "number", "best trivial guess", "CPU time",
               "gradients", "seed"]  # fmt: skip
     more = f" {len(body) - LISTED} more lines are in the folder attacks." if len(body) > LISTED else ""
     listed = table(f"Each target, in each form.{more}", header, body[:LISTED], numeric=7)
-    opened = "" if summary_rows(folder.summary) else " open"
+    opened = "" if folder.rows else " open"
     return f"<details{opened}><summary>Every target, {len(folder.results)}</summary>{listed}</details>"
+
+
+def _target_cells(result: TargetResult, form: str) -> list[str]:
+    outcome, metric = result.forms[form], result.ranking.metric
+    value = outcome.metrics.get(metric)
+    return [
+        text(result.attack), text(target_words(result)), text(shares_words(result.states) or units.NOTHING),
+        f"<strong>{text(form)}</strong>" if form == result.headline else text(form), text(status_words(outcome)),
+        units.NOTHING if value is None else text(metric_words(metric, value)),
+        text(guess_words(result.baselines, result.ranking).strip(" ()") or units.NOTHING),
+        units.duration(outcome.seconds), str(outcome.gradient_evaluations),
+        units.NOTHING if outcome.seed is None else str(outcome.seed),
+    ]  # fmt: skip
 
 
 def _pictures(folder: _Folder) -> str:
     """The first pictures of every attack and adversary, in turn, until there are enough; the rest by name."""
-    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    kinds: dict[tuple[str, str], list[tuple[TargetResult, str]]] = {}
     for result in folder.results:
-        if isinstance(result.get("picture"), str):
-            kinds.setdefault((str(result.get("attack")), str(result.get("adversary"))), []).append(result)
-    in_turn = [result for turn in zip_longest(*kinds.values()) for result in turn if result is not None]
-    shown = in_turn[:SHOWN]
-    figures = "".join(_figure(folder, number, result) for number, result in enumerate(shown, 1))
+        if result.picture is not None:
+            kinds.setdefault((result.attack, result.adversary), []).append((result, result.picture))
+    in_turn = [pair for turn in zip_longest(*kinds.values()) for pair in turn if pair is not None]
+    figures = "".join(_figure(folder, number, *pair) for number, pair in enumerate(in_turn[:SHOWN], 1))
     rest = in_turn[SHOWN:]
-    names = ", ".join(f"<code>{text(result['picture'])}</code>" for result in rest)
+    names = ", ".join(f"<code>{text(picture)}</code>" for _, picture in rest)
     more = (f"<details><summary>{len(rest)} more pictures are in the folder attacks</summary><p>{names}</p></details>"
             if rest else "")  # fmt: skip
     return f'<div class="targets">{figures}</div>{more}' if figures else ""
 
 
-def _figure(folder: _Folder, number: int, result: Mapping[str, Any]) -> str:
-    title = f"{result.get('attack') or result['key']}: {target_words(result)}"
-    said = alternative(result)
-    data = _png(folder, str(result["picture"]))
+def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) -> str:
+    title = f"{result.attack}: {target_words(result)}"
+    words = alternative(result)
+    data = _png(folder, picture)
     if data is None:
-        return f"<figure><h3>{text(title)}</h3><p>{text(result['picture'])} is missing or is no picture.</p>" \
-               f"<figcaption>{text(said)}</figcaption></figure>"  # fmt: skip
+        return f"<figure><h3>{text(title)}</h3><p>{text(picture)} is missing or is not a picture.</p>" \
+               f"<figcaption>{text(words)}</figcaption></figure>"  # fmt: skip
     width, height = struct.unpack(">II", data[16:24])
     wide = " class=wide" if width > _WIDE else ""
     encoded = base64.b64encode(data).decode("ascii")
     return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
-            f'<img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" alt="{text(said)}">'
-            f"<figcaption>{text(said)}</figcaption></figure>")  # fmt: skip
+            f'<img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" alt="{text(words)}">'
+            f"<figcaption>{text(words)}</figcaption></figure>")  # fmt: skip
 
 
-def alternative(result: Mapping[str, Any]) -> str:
+def alternative(result: TargetResult) -> str:
     """What a person who sees a target's picture would take from it, in words."""
-    tried = forms(result)
-    said = [f"{form.capitalize()}: {outcome_words(result, form).rstrip('.')}." for form in tried]
-    seen = shares_words(result)
-    return " ".join([*said, f"Entries it saw: {seen}." if seen else ""]).strip() or "No form was tried."
+    parts = [f"{form.capitalize()}: {outcome_words(result, form).rstrip('.')}." for form in forms(result)]
+    seen = shares_words(result.states)
+    return " ".join([*parts, *([f"Entries it saw: {seen}."] if seen else [])]) or "No form was tried."
 
 
 def _png(folder: _Folder, name: str) -> bytes | None:
@@ -366,22 +329,6 @@ def _png(folder: _Folder, name: str) -> bytes | None:
     except (OSError, ValueError):
         return None
     return data if data.startswith(_PNG) and len(data) >= 24 else None
-
-
-# ---- what is not of this format
-
-
-def _older(folder: _Folder) -> str:
-    body = [
-        [text(name), text(status_words(result)), _numbers(result), text(result.get("reason") or units.NOTHING)]
-        for name, result in folder.older.items()
-    ]
-    return table("Attacks without a scored target.", ["attack", "status", "numbers", "reason"], body)
-
-
-def _numbers(result: Mapping[str, Any]) -> str:
-    metrics = units.mapping(result, "metrics")
-    return render({metric_title(name): metrics[name] for name in metrics}) if metrics else units.NOTHING
 
 
 def _damage(folder: _Folder) -> str:
@@ -404,38 +351,33 @@ class Attacks(Section):
         return ("Attacks", found) if found else None
 
     def record(self, run_dir: Path) -> dict[str, Any]:
-        """Attack and adversary -> form, or trivial guess -> mean of each number over the targets."""
-        summary = read_result(run_dir / "attacks", "summary") or {}
-        found: dict[str, Any] = {}
-        several = len({row.get("round") for row in summary.get("rows", [])}) > 1
-        for row in summary.get("rows", []):
-            size = row.get("probe_batch_size")
-            when = f" round {row['round']}" if several else ""
-            name = f"{row['attack']} {row['adversary']}{when}" + (f" probe {size}" if size else "")
-            metric, better = row["headline_metric"]
-            entry = found.setdefault(name, {"headline": metric, "better": better, "guess": row["baselines"]})
-            if row["headline"]:
-                entry["stronger"] = row["form"]
-            tried = row["targets"] - row["not_applicable"]
-            entry[row["form"]] = {
-                **{metric: mean for metric, (mean, _) in row["metrics"].items()},
-                "targets": row["targets"], "applicable": tried,
-                "succeeded": row["succeeded"] / tried if tried else None, "seconds": row["seconds"],
-            }  # fmt: skip
-        return found
+        """Attack and adversary -> what they took, as `Leakage` has it."""
+        summary = read_summary(run_dir / "attacks")
+        rows = summary.rows if summary else []
+        several = len({row.round for row in rows}) > 1
+        found: dict[str, Leakage] = {}
+        for row in rows:
+            name = f"{row.attack} {row.adversary}" + (f" round {row.round}" if several else "")
+            name += f" probe {row.probe_batch_size}" if row.probe_batch_size else ""
+            entry = found.setdefault(name, Leakage(row.ranking, row.form, row.baselines, {}))
+            if row.headline:
+                entry.stronger = row.form
+            metrics = {metric: value.mean for metric, value in row.metrics.items()}
+            entry.forms[row.form] = FormMeans(metrics, row.targets, row.applicable, row.share, row.seconds)
+        return {name: entry.to_plain(for_json=True) for name, entry in found.items()}
 
     def leaks(self, record: Mapping[str, Any]) -> list[Leak]:
         """Each attack by each adversary, in its stronger form, beside the best trivial guess."""
         found = []
-        for name, entry in record.items():
-            metric, low = str(entry["headline"]), entry.get("better") == "low"
-            outcome = units.mapping(entry, str(entry.get("stronger", "adaptive")))
-            reached = trivial_guesses({"baselines": entry["guess"]}, metric)
+        for name, entry in _leakages(record).items():
+            metric, low = entry.ranking.metric, entry.ranking.better == "low"
+            outcome = entry.forms[entry.stronger]
+            reached = trivial_guesses(entry.guesses, metric)
             best = (min if low else max)(reached, key=lambda guess: reached[guess], default="")
             found.append(
                 Leak(
-                    name, metric_title(metric), outcome.get(metric), reached.get(best), best, low,
-                    outcome.get("succeeded"), int(outcome.get("applicable", 0)),
+                    name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached.get(best), best, low,
+                    outcome.succeeded, outcome.applicable,
                 )
             )  # fmt: skip
         return found
@@ -446,19 +388,47 @@ class Attacks(Section):
 
     def columns(self, results: Sequence[Result]) -> Iterator[Column]:
         """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""
-        known = [result.added.get(self.key, {}) for result in results]
+        known = [_leakages(result.added.get(self.key, {})) for result in results]
         for name in units.names(known):
             entries = [entry for found in known if (entry := found.get(name))]
-            headline = entries[0]["headline"]
+            headline = entries[0].ranking.metric
             label = f"{name.partition('.')[2] or name} {headline}"
             for form in ("adaptive", "naive"):
-                yield f"{label} {form}", _reader(name, form, headline), _few_digits
-            for guess in units.names(entries, "guess"):
-                yield f"{label} {guess}", _reader(name, "guess", guess, headline), _few_digits
+                yield f"{label} {form}", _of_form(name, form, headline), _few_digits
+            for guess in dict.fromkeys(guess for entry in entries for guess in entry.guesses):
+                yield f"{label} {guess}", _of_guess(name, guess, headline), _few_digits
 
 
-def _reader(*path: str) -> Callable[[Result], float]:
-    return lambda result: units.read(result.added.get(Attacks.key, {}), *path)
+def _leakages(record: Mapping[str, Any]) -> dict[str, Leakage]:
+    """What `record` kept.
+
+    Raises:
+        SetupError: it is damaged.
+    """
+    try:
+        return {name: Leakage.from_plain(entry) for name, entry in record.items()}
+    except ValueError as error:
+        raise SetupError(
+            f"the line of a run in sweep.jsonl is damaged: what it keeps of attacks cannot be read ({error}); remove "
+            "the line, and its combination runs again"
+        ) from error
+
+
+def _of_form(name: str, form: str, metric: str) -> Callable[[Result], float | None]:
+    def read(result: Result) -> float | None:
+        entry = _leakages(result.added.get(Attacks.key, {})).get(name)
+        means = entry.forms.get(form) if entry else None
+        return means.metrics.get(metric) if means else None
+
+    return read
+
+
+def _of_guess(name: str, guess: str, metric: str) -> Callable[[Result], float | None]:
+    def read(result: Result) -> float | None:
+        entry = _leakages(result.added.get(Attacks.key, {})).get(name)
+        return entry.guesses.get(guess, {}).get(metric) if entry else None
+
+    return read
 
 
 def _few_digits(value: float) -> str:

@@ -10,15 +10,16 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from fedplug.runs.folder import write_text
 
 from fedplug_attacks.api.report import DIVERGED, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson
+from fedplug_attacks.workshop.records import AttackSummary, Averaged, SummaryRow, TargetResult
 
 SUMMARY = "summary.json"
 
@@ -36,25 +37,32 @@ def digest_of(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_result(folder: Path, key: str) -> dict[str, Any] | None:
+def read_result(folder: Path, key: str) -> TargetResult | None:
     """A finished target's result; None where there is none, or none that can be read."""
     try:
-        result = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return TargetResult.from_json((folder / f"{key}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return result if isinstance(result, dict) else None
 
 
-def write_result(folder: Path, result: Mapping[str, Any]) -> None:
+def read_summary(folder: Path) -> AttackSummary | None:
+    """The summary; None where there is none, or none that can be read."""
+    try:
+        return AttackSummary.from_json((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_result(folder: Path, result: TargetResult) -> None:
     """Writes one target's result, whole or not at all."""
     folder.mkdir(exist_ok=True)
-    write_text(folder / f"{result['key']}.json", json.dumps(_finite(result), indent=1))
+    write_text(folder / f"{result.key}.json", result.to_json(indent=1))
 
 
-def results(folder: Path) -> list[dict[str, Any]]:
-    """All results in the folder, by name."""
+def results(folder: Path) -> list[TargetResult]:
+    """All results in the folder that can be read, by name."""
     found = (read_result(folder, path.stem) for path in sorted(folder.glob("*.json")) if path.name != SUMMARY)
-    return [result for result in found if result is not None and "forms" in result]
+    return [result for result in found if result is not None]
 
 
 def beats(guesses: Mapping[str, Mapping[str, float]], numbers: Mapping[str, float], metric: str, relation: str) -> bool:
@@ -73,16 +81,18 @@ def beats(guesses: Mapping[str, Mapping[str, float]], numbers: Mapping[str, floa
     return all(sign * mine > sign * guess[metric] for guess in guesses.values() if metric in guess)
 
 
-def stronger(forms: Mapping[str, Mapping[str, Any]], metric: str, way: str) -> str | None:
-    """The form that learnt more by this number; the first of equals. None where no form has it."""
-    values = {form: entry["metrics"].get(metric, math.nan) for form, entry in forms.items()}
-    usable = {form: value for form, value in values.items() if value is not None and math.isfinite(value)}
+def stronger(numbers: Mapping[str, float], better: Literal["high", "low"]) -> str | None:
+    """Of forms, each with the number that ranks them, the one that learnt more; the first of equals.
+
+    None where no form has the number.
+    """
+    usable = {form: value for form, value in numbers.items() if math.isfinite(value)}
     if not usable:
         return None
-    return (max if way == "high" else min)(usable, key=lambda form: usable[form])
+    return (max if better == "high" else min)(usable, key=lambda form: usable[form])
 
 
-def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[str] = ()) -> dict[str, Any]:
+def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[str] = ()) -> AttackSummary:
     """Writes `summary.json` over all results in the folder, and gives its content.
 
     Args:
@@ -90,73 +100,57 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
         adversaries: by name, a sentence on what each sees and holds; added to those of earlier executions.
         notes: sentences for the report.
     """
-    before = read_result(folder, Path(SUMMARY).stem) or {}
-    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    before = read_summary(folder) or AttackSummary([], {})
+    grouped: dict[tuple[Any, ...], list[TargetResult]] = {}
     for result in results(folder):
-        size = (result.get("probe") or {}).get("batch_size")
+        size = result.probe.batch_size if result.probe else None
         # Results under other options, or of another scope, are another experiment and must not be averaged in.
-        kind = (result["attack"], result["adversary"], result["round"], size, result.get("settings", ""))
+        kind = (result.attack, result.adversary, result.round, size, result.settings)
         grouped.setdefault(kind, []).append(result)
-    rows = [row for (attack, adversary, _, size, _), group in sorted(grouped.items(), key=str)
-            for row in _rows(attack, adversary, size, group)]  # fmt: skip
-    summary = {
-        "rows": rows,
-        "adversaries": {**before.get("adversaries", {}), **adversaries},
-        "notes": list(dict.fromkeys([*before.get("notes", []), *notes])),
-    }
+    summary = AttackSummary(
+        rows=[row for _, group in sorted(grouped.items(), key=lambda item: str(item[0])) for row in _rows(group)],
+        adversaries={**before.adversaries, **adversaries},
+        notes=list(dict.fromkeys([*before.notes, *notes])),
+    )
     folder.mkdir(exist_ok=True)
-    write_text(folder / SUMMARY, json.dumps(_finite(summary), indent=1))
+    write_text(folder / SUMMARY, summary.to_json(indent=1))
     return summary
 
 
-def _rows(attack: str, adversary: str, size: int | None, group: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
     """A row for each form over the targets of one attack and adversary; the stronger form is the headline."""
-    rounds = {result["round"] for result in group}
-    metric, way = group[0]["headline_metric"]
-    rows = []
-    for form in dict.fromkeys(form for result in group for form in result["forms"]):
-        entries = [result["forms"][form] for result in group if form in result["forms"]]
-        status = Counter(entry["status"] for entry in entries)
-        reasons = Counter(entry["reason"] for entry in entries if entry["reason"])
-        tried = len(entries) - status[NOT_APPLICABLE]
-        numbers = {name for entry in entries for name in entry["metrics"]}
-        guesses: dict[str, dict[str, list[float]]] = {}
-        for result in group:
-            for guess, scored in result["baselines"].items():
-                for name, value in scored.items():
-                    guesses.setdefault(guess, {}).setdefault(name, []).append(value)
-        metrics = {name: _mean_and_std(entry["metrics"].get(name) for entry in entries) for name in sorted(numbers)}
-        rows.append({
-            "attack": attack, "adversary": adversary, "round": next(iter(rounds)) if len(rounds) == 1 else None,
-            "probe_batch_size": size, "targets": len(entries), "form": form, "headline": False,
-            "succeeded": status[SUCCESS], "wilson": wilson(status[SUCCESS], tried),
-            "not_applicable": status[NOT_APPLICABLE], "diverged": status[DIVERGED], "reasons": dict(reasons),
-            "metrics": metrics,
-            "baselines": {guess: {name: _mean_and_std(values)[0] for name, values in scored.items()}
-                          for guess, scored in guesses.items()},
-            "headline_metric": [metric, way],
-            "states": {state: _mean_and_std(result.get("states", {}).get(state) for result in group)[0]
-                       for state in dict.fromkeys(state for result in group for state in result.get("states", {}))},
-            "unplaced": max((result.get("unplaced", 0) for result in group), default=0),
-            "seconds": sum(entry["seconds"] for entry in entries),
-            "gradient_evaluations": sum(entry["gradient_evaluations"] for entry in entries),
-        })  # fmt: skip
-    means = {row["form"]: {"metrics": {name: pair[0] for name, pair in row["metrics"].items()}} for row in rows}
-    best = stronger(means, metric, way)
+    first, rows = group[0], list[SummaryRow]()
+    guesses = dict.fromkeys(guess for result in group for guess in result.baselines)
+    for form in dict.fromkeys(form for result in group for form in result.forms):
+        entries = [result.forms[form] for result in group if form in result.forms]
+        status = Counter(entry.status for entry in entries)
+        numbers = sorted({name for entry in entries for name in entry.metrics})
+        rows.append(
+            SummaryRow(
+                attack=first.attack, adversary=first.adversary, form=form, round=first.round,
+                probe_batch_size=first.probe.batch_size if first.probe else None, headline=False,
+                targets=len(entries), succeeded=status[SUCCESS], not_applicable=status[NOT_APPLICABLE],
+                diverged=status[DIVERGED], wilson=wilson(status[SUCCESS], len(entries) - status[NOT_APPLICABLE]),
+                success=first.success, reasons=dict(Counter(entry.reason for entry in entries if entry.reason)),
+                metrics={name: _over([entry.metrics for entry in entries], name) for name in numbers},
+                baselines={guess: _means([result.baselines.get(guess, {}) for result in group]) for guess in guesses},
+                ranking=first.ranking, states=_means([result.states for result in group]),
+                unplaced=max(result.unplaced for result in group), seconds=sum(entry.seconds for entry in entries),
+                gradient_evaluations=sum(entry.gradient_evaluations for entry in entries),
+            )
+        )  # fmt: skip
+    means = {row.form: row.metrics[first.ranking.metric].mean for row in rows if first.ranking.metric in row.metrics}
+    best = stronger(means, first.ranking.better)
     for row in rows:
-        row["headline"] = row["form"] == best or len(rows) == 1
+        row.headline = row.form == best or len(rows) == 1
     return rows
 
 
-def _mean_and_std(values: Iterable[Any]) -> list[float | None]:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return [float(np.mean(known)), float(np.std(known))] if known else [None, None]
+def _means(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: _over(numbers, name).mean for name in dict.fromkeys(name for each in numbers for name in each)}
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _over(numbers: Sequence[Mapping[str, float]], name: str) -> Averaged:
+    """Mean and deviation of the finite values of a number."""
+    known = [each[name] for each in numbers if name in each and math.isfinite(each[name])]
+    return Averaged(float(np.mean(known)), float(np.std(known))) if known else Averaged(math.nan, math.nan)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 from fedplug.api.context import Context, Server
 from fedplug.api.data import Examples
 from fedplug.api.effects import Seal
@@ -27,6 +27,7 @@ from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.streams import stream
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.contexts import make_context
@@ -34,7 +35,7 @@ from fedplug.round.probe import OneBatch
 from fedplug.round.world import World
 from fedplug.wire.record import SERVER, Message, read_wire
 
-from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE, SUCCESS, AttackReport, checked
+from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE, AttackReport, checked
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.adversaries import Adversary, read_client
@@ -43,6 +44,16 @@ from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.display import AttackDisplay
+from fedplug_attacks.workshop.pictures import Challenge
+from fedplug_attacks.workshop.records import (
+    AttackSummary,
+    Outcome,
+    ProbedBatch,
+    Ranking,
+    Success,
+    TargetResult,
+    TrueClasses,
+)
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_attacks.workshop.scorer import Scorer
 from fedplug_attacks.workshop.target_truth import Truths
@@ -69,6 +80,18 @@ class Occasion:
     folder: Path | None
     clients: list[int]
     moment: Moment | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """An attack on one target by one adversary, and where its result goes; see `TargetResult`."""
+
+    use: Use
+    key: str
+    adversary: str
+    target: int
+    digest: str
+    settings: str
 
 
 class AttackRun:
@@ -145,7 +168,7 @@ class AttackRun:
         """Forgets the parties."""
         self.rewound.__exit__()
 
-    def execute(self) -> dict[str, Any]:
+    def execute(self) -> AttackSummary:
         """Runs everything that is not finished yet; gives the summary.
 
         Raises:
@@ -169,7 +192,7 @@ class AttackRun:
                         self._on_target(occasion, name, adversary, target)
         return self.summary()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> AttackSummary:
         """Writes the summary of what is finished, and gives it."""
         return attack_results.write_summary(self.folder, self.adversaries)
 
@@ -248,7 +271,7 @@ class AttackRun:
             digest = attack_results.digest_of(self.ran.digest, key, settings)
             self.done += 1
             earlier = attack_results.read_result(self.folder, key)
-            if earlier is not None and earlier.get("digest") == digest:
+            if earlier is not None and earlier.digest == digest:
                 self.watch.skipped(key)
                 continue
             if adversary is not None and known is None:
@@ -256,9 +279,8 @@ class AttackRun:
                 self.adversaries[name] = adversary.sentence(self.shared_key)
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
-            result, truth, reports = self._attacked(use.name, key, name, occasion, target, known, truth)
-            result |= {"use": use.use, "options": use.options.model_dump(mode="json"), "digest": digest,
-                       "settings": attack_results.digest_of(settings)}  # fmt: skip
+            task = _Task(use, key, name, target, digest, attack_results.digest_of(settings))
+            result, truth, reports = self._attacked(task, occasion, known, truth)
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -273,11 +295,12 @@ class AttackRun:
         return self.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
 
     def _attacked(
-        self, attack: str, key: str, adversary: str, occasion: Occasion, target: int, known: Known | None, truth: Truth
-    ) -> tuple[dict[str, Any], Truth, dict[str, AttackReport]]:
+        self, task: _Task, occasion: Occasion, known: Known | None, truth: Truth
+    ) -> tuple[TargetResult, Truth, dict[str, AttackReport]]:
         """Calls an attack in each form, and scores it."""
+        attack, adversary, target = task.use.name, task.adversary, task.target
         component = self.composition.part(attack, Attack)
-        seed = int(stream(self.recipe.seed, "attack", key).integers(2**31))
+        seed = int(stream(self.recipe.seed, "attack", task.key).integers(2**31))
         view = View(adversary, target=target, round=occasion.round, seed=seed)
         if known is not None:
             # Members of what the update was made from; released models are made from all a client has.
@@ -288,50 +311,41 @@ class AttackRun:
         if finds.needs.told:
             truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
-        hides = update is not None and not bool(update.visible.all())
-        forms = {component.form or ADAPTIVE: attack}
-        if self.scope.compare_forms and hides and attack in self.twins:
-            forms = {ADAPTIVE: attack, NAIVE: self.twins[attack]}
-            if component.form == NAIVE:
-                forms = {ADAPTIVE: self.twins[attack], NAIVE: attack}
-        headline, success = finds.headline, finds.success
-        entries, reports = {}, {}
         guesses = self.scorer.baselines(finds.what, truth)
-        for form, name in forms.items():
-            self.watch.target(key, form, self.done, self.total)
+        outcomes, reports = dict[str, Outcome](), dict[str, AttackReport]()
+        for form, name in self._forms(attack, component, view).items():
+            self.watch.target(task.key, form, self.done, self.total)
             started = time.process_time()
             report = self._call(name, _apart(view), "the adversary is the target itself" if known is None else "")
             spent = time.process_time() - started
-            numbers, undefined = self.scorer.score(report, truth)
-            status = self.scorer.verdict(report, numbers, success) if success[0] else report.status
-            reason = report.reason
-            if unscored := self.scorer.unscored(report, undefined, success[0]):
-                status, reason = NOT_APPLICABLE, unscored
-            if status == SUCCESS and not attack_results.beats(guesses, numbers, success[0], success[1]):
-                status = FAILED
-            if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
-                status, reason = FAILED, f"{len(report.images)} of {len(truth.labels)} images were found"
-            if status == FAILED and not reason and update is not None and update.meaning.clip_norm is not None:
-                reason = f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was"
-            entries[form] = {
-                "status": status, "reason": reason, "metrics": numbers, "undefined": undefined,
-                "own": {name: float(value) for name, value in report.metrics.items()}, "seed": report.seed,
-                "gradient_evaluations": report.gradient_evaluations, "seconds": spent, "losses": list(report.losses),
-            }  # fmt: skip
+            outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
+            if update is not None and update.meaning.clip_norm is not None:
+                outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was")
             reports[form] = report
-        result = {
-            "key": key, "attack": attack, "adversary": adversary, "round": occasion.round + 1, "client": target,
-            "probe": None if occasion.batch is None else
-            {"batch_size": size, "batch": occasion.batch.number + 1, "classes": occasion.batch.classes},
-            "states": update.shares() if update else {}, "unplaced": update.unplaced if update else 0,
-            "meaning": dataclasses.asdict(update.meaning) if update else {},
-            "finds": sorted(finds.what), "forms": entries,
-            "headline": attack_results.stronger(entries, headline[0], headline[1]), "headline_metric": list(headline),
-            "success": list(success), "baselines": guesses, "better": self.scorer.better,
-            "found": {form: _plain(report) for form, report in reports.items()},
-            "truth": {"counts": truth.counts.tolist(), "labels": truth.labels.tolist()}, "picture": f"{key}.png",
-        }  # fmt: skip
+        ranking = Ranking(*finds.headline)
+        ranked = {form: outcome.metrics.get(ranking.metric, math.nan) for form, outcome in outcomes.items()}
+        batch = occasion.batch
+        result = TargetResult(
+            key=task.key, attack=attack, use=task.use.use, options=task.use.options.model_dump(mode="json"),
+            adversary=adversary, round=occasion.round + 1, client=target,
+            probe=ProbedBatch(size, batch.number + 1, batch.classes) if batch else None,
+            digest=task.digest, settings=task.settings, states=update.shares() if update else {},
+            unplaced=update.unplaced if update else 0, meaning=update.meaning if update else None,
+            finds=sorted(finds.what), ranking=ranking, success=Success(*finds.success) if finds.success[0] else None,
+            better=self.scorer.better, baselines=guesses, forms=outcomes,
+            headline=attack_results.stronger(ranked, ranking.better),
+            truth=TrueClasses(truth.counts.tolist(), truth.labels.tolist()), picture=f"{task.key}.png",
+        )  # fmt: skip
         return result, truth, reports
+
+    def _forms(self, attack: str, component: Attack, view: View) -> dict[str, str]:
+        """The forms to try, each with the name of the component; two only where something is hidden."""
+        hides = view.update is not None and not bool(view.update.visible.all())
+        if not (self.scope.compare_forms and hides and attack in self.twins):
+            return {component.form or ADAPTIVE: attack}
+        if component.form == NAIVE:
+            return {ADAPTIVE: self.twins[attack], NAIVE: attack}
+        return {ADAPTIVE: attack, NAIVE: self.twins[attack]}
 
     def _view(
         self, view: View, known: Known, truth: Truth, component: Attack, batch: Examples | None
@@ -362,7 +376,7 @@ class AttackRun:
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
-        except PluginError as error:  # what it raised is no answer; the other targets still count
+        except PluginError as error:  # what it raised is not an answer; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
             return AttackReport(FAILED, reason=f"the attack stopped with an error: {why}")
@@ -382,20 +396,20 @@ class AttackRun:
         attacker.ctx = dataclasses.replace(ctx, components={component.name: component})
         return attacker.ctx
 
-    def _draw(self, result: dict[str, Any], truth: Truth, reports: dict[str, AttackReport]) -> None:
+    def _draw(self, result: TargetResult, truth: Truth, reports: dict[str, AttackReport]) -> None:
         images = {form: report.images for form, report in reports.items()}
         scores = {form: report.members for form, report in reports.items() if report.members is not None}
         if not any(report.images is not None or report.counts is not None or report.labels is not None
                    or report.members is not None for report in reports.values()):  # fmt: skip
-            result["picture"] = None  # nothing was found that could be shown
+            result.picture = None  # nothing was found that could be shown
             return
-        members = {"scores": scores, "members": truth.members} if scores else None
+        members = Challenge(truth.members, scores) if scores and truth.members is not None else None
         self.folder.mkdir(exist_ok=True)
         try:
-            attack_pictures.draw(self.folder / f"{result['key']}.png", result, truth.images, images, members)
+            attack_pictures.draw(self.folder / f"{result.key}.png", result, truth.images, images, members)
         except Exception as error:  # a picture is worth less than the numbers it shows
-            self.watch.note(f"the picture of {result['key']} is left out: {describe(error)}")
-            result["picture"] = None
+            self.watch.note(f"the picture of {result.key} is left out: {describe(error)}")
+            result.picture = None
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -456,11 +470,3 @@ def _apart(view: View) -> View:
     return dataclasses.replace(
         view, update=update, candidates=candidates, vector=vector, personal=personal, model=model
     )  # fmt: skip
-
-
-def _plain(report: AttackReport) -> dict[str, Any]:
-    """What an attack found, without images and scores."""
-    counts = None if report.counts is None else np.asarray(report.counts).tolist()
-    labels = None if report.labels is None else np.asarray(report.labels).tolist()
-    presence = None if report.presence is None else np.asarray(report.presence).tolist()
-    return {"counts": counts, "labels": labels, "presence": presence}

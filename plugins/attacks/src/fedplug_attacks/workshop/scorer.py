@@ -9,18 +9,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import describe
 from fedplug.api.streams import stream
 
-from fedplug_attacks.api.report import FAILED, FINISHED, SUCCESS, AttackReport
+from fedplug_attacks.api.report import FAILED, FINISHED, NOT_APPLICABLE, SUCCESS, AttackReport, Status
 from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.workshop.records import Guesses, Outcome
+from fedplug_attacks.workshop.results import beats
 
 if TYPE_CHECKING:
     from fedplug.api.data import Examples, PublicData
     from fedplug.api.outer_roles import Metric
+    from fedplug.api.role_records import Finds
     from numpy.typing import NDArray
 
 GUESSES = 20
@@ -31,6 +34,19 @@ def pixels(examples: Examples) -> NDArray[np.float32]:
     """Stored inputs as float32 in [0, 1]; (n, C, H, W)."""
     inputs = examples.inputs
     return inputs.astype(np.float32) / np.float32(255) if inputs.dtype == np.uint8 else inputs.astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """What the metrics say of a report.
+
+    Attributes:
+        numbers: by name.
+        undefined: for each metric that is not defined here the reason.
+    """
+
+    numbers: dict[str, float]
+    undefined: dict[str, str]
 
 
 class Scorer:
@@ -59,12 +75,8 @@ class Scorer:
         metrics = self.metrics.items()
         return {self._names[name, key]: way for name, metric in metrics for key, way in metric.measures.better.items()}
 
-    def score(self, found: AttackReport, truth: Truth) -> tuple[dict[str, float], dict[str, str]]:
-        """The numbers of every metric that compares something the attack found.
-
-        Returns:
-            The numbers by name, and for each metric that is not defined here the reason.
-        """
+    def score(self, found: AttackReport, truth: Truth) -> Scored:
+        """The numbers of every metric that compares something the attack found."""
         numbers: dict[str, float] = {}
         undefined: dict[str, str] = {}
         matched, true = matched_images(found, truth)
@@ -91,9 +103,37 @@ class Scorer:
                 for key, value in found_here.items():
                     known_as = self._names.get((name, key), key)
                     numbers[f"{name}.{key}" if known_as in numbers else known_as] = value
-        return numbers, undefined
+        return Scored(numbers, undefined)
 
-    def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> str:
+    def outcome(
+        self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float
+    ) -> Outcome:
+        """What came of one form of an attack: its numbers, and whether they are a success.
+
+        Args:
+            report: what the attack gave.
+            truth: of the target.
+            guesses: what trivial guesses reach, from `baselines`.
+            finds: what the attack looks for.
+            seconds: of the processor, that it took.
+        """
+        scored, success = self.score(report, truth), finds.success
+        numbers, reason = scored.numbers, report.reason
+        status = self.verdict(report, numbers, success) if success[0] else report.status
+        if unscored := self.unscored(report, scored.undefined, success[0]):
+            status, reason = NOT_APPLICABLE, unscored
+        if status == SUCCESS and not beats(guesses, numbers, success[0], success[1]):
+            status = FAILED
+        if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
+            status, reason = FAILED, f"{len(report.images)} of {len(truth.labels)} images were found"
+        return Outcome(
+            status=status, reason=reason, metrics=numbers, seconds=seconds,
+            gradient_evaluations=report.gradient_evaluations, seed=report.seed, losses=list(report.losses),
+            own=dict(report.metrics), undefined=scored.undefined, counts=_listed(report.counts),
+            labels=_listed(report.labels), presence=_listed(report.presence),
+        )  # fmt: skip
+
+    def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> Status:
         """`success` or `failed` of an attack that finished; other statuses stay."""
         if found.status != FINISHED:
             return found.status
@@ -105,7 +145,7 @@ class Scorer:
     def unscored(self, found: AttackReport, undefined: Mapping[str, str], metric: str) -> str:
         """Why the number that decides is not defined for what was true here; empty if it is, or if nothing was found.
 
-        Nobody can tell classes apart that are all there: that the attack failed would be no finding.
+        Nobody can tell classes apart that are all there: that the attack failed would say nothing.
         """
         if found.status != FINISHED:
             return ""
@@ -133,7 +173,7 @@ class Scorer:
         blind = dataclasses.replace(truth, update=None)
         averaged = {}
         for name, reports in guesses.items():
-            rows = [self.score(report, blind)[0] for report in reports]
+            rows = [self.score(report, blind).numbers for report in reports]
             known = dict.fromkeys(key for row in rows for key in row)  # some metrics are not defined for every guess
             averaged[name] = {key: float(np.mean([row[key] for row in rows if key in row])) for key in known}
         return averaged
@@ -155,6 +195,10 @@ class Scorer:
             return mean
         colour = np.asarray(self.mean, np.float32).reshape(1, -1, *[1] * (len(shape) - 1))
         return np.broadcast_to(colour, (1, *shape)).astype(np.float32)
+
+
+def _listed(values: NDArray[Any] | None) -> list[Any] | None:
+    return None if values is None else np.asarray(values).tolist()
 
 
 def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Truth]:

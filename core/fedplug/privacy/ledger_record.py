@@ -1,0 +1,210 @@
+"""The privacy account of a run as `ledger.json` has it: written here, and read here by everybody."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+from fedplug.api.record import Count, Number, Record, Text
+
+SCHEMA = 4
+NEVER_COVERED = (
+    "hyper-parameter search and earlier runs on the same data",
+    "number of examples of a client",
+    "norms of updates",
+    "timing, message sizes and ciphertext counts",
+    "who drops out",
+    "accuracy, loss and other numbers that clients report for the metrics",
+)
+"""What no guarantee of this ledger covers, whatever the recipe."""
+Methods = dict[Text, Number]
+"""By method of accounting, what it states; the first is the one to quote."""
+
+
+@dataclasses.dataclass
+class Epsilons(Record):
+    """Epsilon of the worst client under both adjacencies, by method."""
+
+    zero_out: Methods
+    replace_one: Methods
+
+
+class Priced:
+    """What has an epsilon, or none.
+
+    Attributes:
+        epsilons: None where nothing is promised.
+    """
+
+    epsilons: Epsilons | None
+
+    @property
+    def epsilon(self) -> float | None:
+        """Zero-out, by the first method; None where nothing is promised."""
+        return None if self.epsilons is None else next(iter(self.epsilons.zero_out.values()))
+
+
+@dataclasses.dataclass
+class ViewReport(Priced, Record):
+    """What one adversary may learn.
+
+    Attributes:
+        epsilons: None where it has no guarantee.
+        reason: on what the guarantee rests, or why there is none.
+        nominal: what the noise would give if it did not follow from the recipe's seed.
+        colluders: how many clients put their heads together in this view; None where it has no client.
+    """
+
+    epsilons: Epsilons | None
+    reason: Text
+    nominal: Epsilons | None = None
+    colluders: Count | None = None
+
+
+@dataclasses.dataclass
+class LevelReport(Record):
+    """What holds at a level of which a component keeps account; apart from all that holds for clients."""
+
+    unit: Text
+    trust: Text
+    covers: Text
+    delta: Number
+    epsilons: Methods
+
+
+@dataclasses.dataclass
+class ZoneReport(Priced, Record):
+    """How one zone was protected.
+
+    Attributes:
+        largest_size: of any round, the mean over the clients, in scalars; `largest_share` is that of the model.
+        encrypted: whether it was closed when it was sent.
+        rounds_with_noise, rounds_without_noise: how many of each.
+        mechanism, clipping_norm, std, noise_multiplier: of the last round, one a noise; `std` is None where the
+            mechanism adds no noise.
+        epsilons: of this zone alone; None without noise.
+    """
+
+    largest_size: Number
+    largest_share: Number
+    encrypted: bool
+    rounds_with_noise: Count
+    rounds_without_noise: Count
+    mechanism: list[Text]
+    clipping_norm: list[Number]
+    std: list[Number | None]
+    noise_multiplier: list[Number]
+    epsilons: Epsilons | None
+
+
+@dataclasses.dataclass
+class SamplingReport(Record):
+    """Which clients take part, and whether and why that lowers epsilon."""
+
+    scheme: Text
+    amplified: bool
+    why: Text
+    rate: Number | None = None
+    source: Text = ""
+
+
+@dataclasses.dataclass
+class RoundsReport(Record):
+    """How many rounds were planned, and how many released something."""
+
+    planned: Count
+    actual: Count
+
+
+@dataclasses.dataclass
+class EncryptionReport(Record):
+    """Who can open a zone, whether the aggregation server sees its sums, and by which component and parameters."""
+
+    key_holder: Text
+    sums_seen_by_aggregator: bool
+    component: Text = ""
+    parameters: Text = ""
+
+
+@dataclasses.dataclass
+class NoiseReport(Record):
+    """Where the noise of a zone came from; see `fedplug.Noise`."""
+
+    zone: Text
+    mechanism: Text
+    trust: Text
+    source: Text
+    literal: bool
+    note: Text
+    dtype: Text
+
+
+@dataclasses.dataclass
+class ShownReport(Record):
+    """What else follows from clients' data and is visible to somebody; see `fedplug.Reveals`."""
+
+    what: Text
+    to: list[Text]
+    covered_by: Text | None
+    asked: list[Text]
+    voids: bool
+    note: Text
+
+
+@dataclasses.dataclass(repr=False)
+class LedgerReport(Priced, Record):
+    """The privacy account of a run. Read `epsilon` with the verdict: it may price a part only.
+
+    Attributes:
+        schema: of this record.
+        recipe: its name.
+        verdict: what privacy the run gave, in a sentence; empty where it stopped before anything could be said.
+        warnings: what a reader of epsilon should know.
+        unit, adjacency: whose data epsilon is about, and what neighbouring data are.
+        delta: failure probability for which epsilon is stated.
+        trust: who adds the noise.
+        epsilons: of all zones with noise together; None where no zone has any.
+        epsilon_prices: what that covers.
+        levels: by level of which a component keeps account.
+        views: by adversary.
+        zones, encryption: by zone.
+        sampling, rounds, noise, reveals: as their records say.
+        uncovered_messages: what the server was sent that no statement covers.
+        never_covered: what no guarantee covers, whatever the recipe.
+        log: what each round released, from which all of this follows.
+    """
+
+    schema: Count
+    recipe: Text
+    verdict: Text
+    warnings: list[Text]
+    unit: Text
+    adjacency: Text
+    delta: Number
+    trust: Text
+    epsilons: Epsilons | None
+    epsilon_prices: Text
+    levels: dict[Text, LevelReport]
+    views: dict[Text, ViewReport]
+    zones: dict[Text, ZoneReport]
+    sampling: SamplingReport
+    rounds: RoundsReport
+    encryption: dict[Text, EncryptionReport]
+    noise: list[NoiseReport]
+    reveals: list[ShownReport]
+    uncovered_messages: list[Text]
+    never_covered: list[Text]
+    log: list[dict[Text, Any]]
+
+    @classmethod
+    def nothing(cls, recipe: str, delta: float) -> Self:
+        """Of a run that stopped before anything could be said."""
+        return cls(
+            schema=SCHEMA, recipe=recipe, verdict="", warnings=[], unit="", adjacency="", delta=delta, trust="",
+            epsilons=None, epsilon_prices="", levels={}, views={}, zones={}, sampling=SamplingReport("", False, ""),
+            rounds=RoundsReport(0, 0), encryption={}, noise=[], reveals=[], uncovered_messages=[], never_covered=[],
+            log=[],
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {self.verdict or 'empty'}>"

@@ -1,0 +1,69 @@
+"""What a party's program is made of: its own data alone, and what it writes in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fedplug.api.errors import DataError, SetupError
+from fedplug_party.program import Site, data_digest, write_models
+from party_toys import Beside
+from site_toys import Noted, arrays, at_sites, write_sites
+from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog
+
+
+def test_with_data_at_sites_each_party_loads_its_own_and_the_server_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is that of one process with all the folders; who loads what is noted by the data set itself."""
+    monkeypatch.setitem(TOYS["dataset"], "toy.noted", Noted)
+    plain = at_sites("toy.noted", rounds=2)
+    sites = write_sites(tmp_path / "sites")
+    beside = Beside(tmp_path / "parties", plain, sites=sites)
+    loads = (sites / "loads.txt").read_text().splitlines()
+    assert {line.split()[1] for line in loads} == {"client-0", "client-1", "client-2"}
+    protocol, engine, _ = build(plain, beside.engine)
+    assert len((sites / "loads.txt").read_text().splitlines()) == len(loads)  # the server has no folder of data
+    protocol.setup()
+    protocol.run()
+    (tmp_path / "round-0003").mkdir()
+    engine.save(tmp_path / "round-0003")
+    host = beside.parties["client:1"].host
+    assert host is not None
+    write_models(host, tmp_path)
+    assert (tmp_path / "model.npz").stat().st_mode & 0o777 == 0o600
+    with np.load(tmp_path / "model.npz") as model:
+        named = [model[each.name].ravel() for each in protocol.layout.parameters]
+    local = run_protocol(plain, data_root=str(sites))
+    assert np.array_equal(np.concatenate(named), local.vector)
+
+
+def test_data_that_do_not_fit_are_refused_before_anybody_joins(tmp_path: Path) -> None:
+    sites = write_sites(tmp_path / "sites")
+    np.savez(sites / "client-1/data.npz", **arrays(12, train_labels=np.full(12, 7)))
+    with pytest.raises(DataError, match="client 1"):
+        Beside(tmp_path / "parties", at_sites(), sites=sites)
+
+
+def test_other_data_have_another_digest(tmp_path: Path) -> None:
+    site = Site(Beside.read(recipe_of()), "client:0", tmp_path, None, "cpu", toy_catalog())
+    client = site.client()
+    assert client is not None
+    data = client.data
+    assert data_digest(data) == data_digest(dataclasses.replace(data))
+    labels = data.train.labels.copy()
+    labels[0] = 9 - labels[0]
+    other = dataclasses.replace(data, train=dataclasses.replace(data.train, labels=labels))
+    assert data_digest(other) != data_digest(data)
+    fewer = dataclasses.replace(data, own_test=data.own_test.take(np.arange(len(data.own_test) - 1)))
+    assert data_digest(fewer) != data_digest(data)
+
+
+@pytest.mark.parametrize("address", ["client:4", "client:-1", "somebody"])
+def test_a_recipe_has_the_parties_that_it_has(address: str, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=rf"recipe toy has no {address}; it has client:0 to client:3"):
+        Site(Beside.read(recipe_of()), address, tmp_path, None, "cpu", toy_catalog())
+    assert os.listdir(tmp_path) == []
