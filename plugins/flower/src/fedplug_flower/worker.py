@@ -36,8 +36,9 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from fedplug_flower.relaying import relay
 
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-_PAUSE = 0.1
-"""Seconds between two looks whether the SuperNode has a task."""
+_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
+"""Seconds between two looks whether the SuperNode has a task: after one, and when there was none for a while. The
+SuperNode itself looks every three seconds."""
 _TROUBLE = 2.0
 """Seconds until the next look after one at which the SuperNode was not there, or had an error of its own."""
 _one_at_a_time = threading.Lock()
@@ -62,6 +63,7 @@ def work(address: str, secret_file: Path, state: Path) -> None:
     signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={_ACQUIRE})
     client = _client(address, RuntimeVersionHttpInterceptor(component_name="SuperExec"), signed)
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    pause = _PAUSE
     while True:
         try:
             found = client.AcquireTask(wanted)
@@ -77,8 +79,10 @@ def work(address: str, secret_file: Path, state: Path) -> None:
         if found.HasField("task") and found.token:
             # On a thread of its own: Flower waits long for a message of a run that has ended, and the next one is here.
             threading.Thread(target=_do, args=(address, found.token, found.task, state), daemon=True).start()
+            pause = _PAUSE
         else:
-            time.sleep(_PAUSE)
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 1.2 * pause)
 
 
 def _do(address: str, token: str, task: Task, state: Path) -> None:
