@@ -128,14 +128,14 @@ class OnZeros(Honest):
 
 
 class Longer(Honest):
-    """Ten times the values, so that the noise hides a tenth of what it is said to hide."""
+    """Forty times the values, so that the noise hides far less than it is said to."""
 
     effects = Honest.effects
 
     @hookimpl
     def protect(self, block: Any, client: Any, ctx: Any) -> Any:
         noise = 4.0 * ctx.known.norm() * self.noise(block.size, client.client_id, ctx.round)
-        return block.replace(values=(10 * block.plain() + noise).astype(np.float32))
+        return block.replace(values=(40 * block.plain() + noise).astype(np.float32))
 
 
 class Clipped(Honest):
