@@ -169,8 +169,9 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_programs_end_with_all_that_they_have_started(tmp_path: Path) -> None:
+def test_programs_end_with_all_that_they_have_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ignores SIGTERM, and has started another in a session of its own."""
+    monkeypatch.setattr("fedplug_flower.programs._STOP_SECONDS", 0.5)
     script = "trap '' TERM; setsid sleep 600 & echo $MARK; while :; do sleep 1; done"
     with programs(tmp_path, {"MARK": "here"}) as started:
         started.start("stubborn", "bash", "-c", script)
