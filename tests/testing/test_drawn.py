@@ -128,14 +128,14 @@ class OnZeros(Honest):
 
 
 class Longer(Honest):
-    """Ten times the values, so that the noise hides a tenth of what it is said to hide."""
+    """Thirty times the values, so that the noise hides far less than it is said to."""
 
     effects = Honest.effects
 
     @hookimpl
     def protect(self, block: Any, client: Any, ctx: Any) -> Any:
         noise = 4.0 * ctx.known.norm() * self.noise(block.size, client.client_id, ctx.round)
-        return block.replace(values=(10 * block.plain() + noise).astype(np.float32))
+        return block.replace(values=(30 * block.plain() + noise).astype(np.float32))
 
 
 class Clipped(Honest):
@@ -222,7 +222,8 @@ def test_all_clients_meet_in_pairs_and_none_twice_at_once(count: int) -> None:
         (Seeded, "its noise is that of another run of the same recipe: a correlation of .1.00"),
         (Coins, "its noise is not gaussian, as it states"),
         (Cut, "its noise is not gaussian, as it states"),
-        (Mixed, "as that of about [0-9]+ draws, mixed|its noise .* a correlation of .0.0"),
+        # Such draws vary more than they should, too, which is sometimes seen first.
+        (Mixed, "as that of about [0-9]+ draws, mixed|a correlation of .0.0|noise of standard deviation 4, and adds"),
         (FirstTwo, r"and adds 0: -100\.0%, .* \(client 2, round 1, layer 1, and [0-9]+ more like it\)"),
         (InPairs, "its noise of client 2 follows that of client 0: a correlation of .1.00"),
         (OnZeros, "given random values: it states noise of standard deviation 4, and adds 0.0"),

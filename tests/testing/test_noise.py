@@ -94,7 +94,7 @@ def test_laws_are_suspected_no_more_often_than_promised(size: int) -> None:
     assert found <= 20  # of 400, where the bound allows 20 to be expected
 
 
-@pytest.mark.parametrize("size", [2, 40, 400])
+@pytest.mark.parametrize("size", [2, 40, 200])
 @pytest.mark.parametrize(("mechanism", "grid"), [("gaussian", 0.0), ("gaussian", 1.0), ("laplace", 0.25)])
 def test_all_tests_together_suspect_no_more_often_than_promised(mechanism: str, grid: float, size: int) -> None:
     """With a chance of a fifth, since nobody can wait for one in a million; the same bounds hold for each."""
@@ -104,5 +104,5 @@ def test_all_tests_together_suspect_no_more_often_than_promised(mechanism: str, 
         std = 1.0 if mechanism == "gaussian" else math.sqrt(2)
         return draws_of(np.rint(noise / grid) * grid if grid else noise, std, mechanism, grid)
 
-    found = [list(noise_problems(honest(), honest(), 0.2)) for _ in range(60)]
-    assert sum(map(bool, found)) <= 12, found
+    found = [list(noise_problems(honest(), honest(), 0.2)) for _ in range(40)]
+    assert sum(map(bool, found)) <= 8, found

@@ -63,9 +63,8 @@ def _noise_problems(world: World, step: Step, again: Callable[[], World], chance
         if not drawn:
             return
         # For each of two inputs, half of the chance: half of that for each of two kinds of tests.
-        problems = list(noise_problems(drawn[0], fresh[0] if fresh else None, chance / 4))
-        if not problems and len(drawn) == 1:
-            problems += follows_problems(drawn[0], given, chance / 4)
+        problems = list(follows_problems(drawn[0], given, chance / 4)) if len(drawn) == 1 else []
+        problems = problems or list(noise_problems(drawn[0], fresh[0] if fresh else None, chance / 4))
         for other in drawn[1:] if not problems else ():
             problems += law_problems(other, chance / 4 / len(drawn))
         if problems:

@@ -161,8 +161,8 @@ def rank_problems(rows: NDArray[np.float64], chance: float) -> Iterator[str]:
     """Whether noise at n scalars is a mix of fewer than n draws, whatever the mix: rows are then less orthogonal.
 
     The determinant of the correlations of m rows of normal draws is a product of independent Beta variables, whose
-    moments are known; Markov's inequality with the best of them is the bound. With 8 rows it finds mixes of a quarter
-    of n draws, with 16 of half.
+    moments are known; Markov's inequality with the best of them is the bound. With 8 rows it finds most mixes of n/8
+    draws, with 16 of n/3.
 
     Args:
         rows: shape (m, n), scores.
