@@ -262,6 +262,7 @@ def test_quoted_files_are_quoted_as_they_are(block: Fenced) -> None:
 
 @pytest.mark.parametrize("block", params([block for block in RECIPES if block.page.name != "writing-a-plugin.md"]))
 def test_recipes_on_pages_are_right(block: Fenced, workspace: Path) -> None:
+    lay_out(block.page, workspace)  # a recipe may name a file of its page
     path = workspace / "recipe.yaml"
     path.write_text(block.text, encoding="utf-8")
     recipe = load_recipe(path)
