@@ -7,7 +7,11 @@ DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins
 # Engines that most people do without: `make test` needs them, `make run` does not.
 EXTRAS := plugins/ray plugins/flower
 EXTRAS_STAMP := $(VENV)/.installed-extras
+SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 RECIPE ?= recipes/paraaegis-dynamic.yaml
+
+# Where the environment forbids it, every process of the tests would compile the program anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test types suite test-all check bench cluster federation setup clean
 
@@ -22,11 +26,13 @@ test: setup $(EXTRAS_STAMP)
 types:
 	$(BIN)/mypy
 
+# A file's tests run in one process, which makes what they share once, in the order of the folders: the files that take
+# longest come early.
 suite:
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest $(SPREAD)
 
 test-all: setup $(EXTRAS_STAMP)
-	$(BIN)/pytest -n 2 --dist loadgroup -m ''
+	$(BIN)/pytest $(SPREAD) -m ''
 
 bench: setup
 	$(BIN)/python benchmarks/he.py
@@ -47,13 +53,16 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip editables hatchling
-	$(BIN)/pip install --quiet --constraint constraints.txt torch torchvision
-	$(BIN)/pip install --quiet --no-build-isolation --constraint constraints.txt \
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
 		-e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
+	@# On all cores, where pip compiles on one, and ignores likewise what is no Python 3.
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) $(addsuffix /pyproject.toml,$(EXTRAS))
-	$(BIN)/pip install --quiet --no-build-isolation --constraint constraints.txt $(addprefix -e ./,$(EXTRAS))
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt $(addprefix -e ./,$(EXTRAS))
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
 
 clean:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import examples
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -10,6 +11,11 @@ settings.register_profile("fedplug", deadline=None, suppress_health_check=[Healt
 settings.load_profile("fedplug")
 
 pytest_plugins = ["display_toys"]  # fixtures
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Property tests try all of their examples where slow tests run too."""
+    examples.ALL = config.option.markexpr != "not slow"
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# Several tests share one whole run, which takes ten seconds and more; pages show what a run prints, its report too.
-pytestmark = [pytest.mark.xdist_group("docs"), pytest.mark.usefixtures("reports")]
+# Pages show what a run prints, its report too.
+pytestmark = pytest.mark.usefixtures("reports")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,18 +42,28 @@ CATEGORIES = sorted((ROOT / "recipes/paper/sensecrypt").glob("*-small.yaml"))
 IMAGENETTE, FASHION_MNIST = "imagenette", "fashion-mnist"
 
 
+@functools.cache
+def installed() -> Catalog:
+    """What is installed, read once."""
+    return Catalog.discover()
+
+
+def loaded(path: Path, sets: Sequence[str] = ()) -> Recipe:
+    return load_recipe(path, sets, installed())
+
+
 def ids(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
 def row(folder: str, name: str) -> Recipe:
-    return load_recipe(PAPER / folder / f"{name}.yaml")
+    return loaded(PAPER / folder / f"{name}.yaml")
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if "serial" in path.name], ids=ids)
 def test_serial_recipes_hold_their_noise(path: Path) -> None:
     """The range is such that the ledger credits the noise of all clients."""
-    recipe = load_recipe(path)
+    recipe = loaded(path)
     clip, noise, seal = (use.options for use in recipe.protect["encrypted"])
     assert seal.range >= clip.norm * (1 + 9 * noise.multiplier(0, recipe.rounds))  # type: ignore[attr-defined]
 
@@ -61,7 +73,7 @@ def test_serial_recipes_hold_their_noise(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=ids)
 def test_is_right(path: Path) -> None:
-    recipe = load_recipe(path)
+    recipe = loaded(path)
     in_paper = PAPER in path.parents or path.parent.parent == PAPER.parent
     assert recipe.name == (f"{path.parent.name}-{path.stem}" if in_paper else path.stem)
 
@@ -69,8 +81,8 @@ def test_is_right(path: Path) -> None:
 def test_every_negotiation_says_who_sees_its_plans() -> None:
     """The ledger adds a line of its own for those that do not; of ours, none."""
     seen = set()
-    for recipe in map(load_recipe, ALL):
-        composition = Composition(recipe, Catalog.discover())
+    for recipe in map(loaded, ALL):
+        composition = Composition(recipe, installed())
         ctx = make_context(recipe, composition, Layout.of([("weight", (1000,))]), 0, Server())
         assert "plans of clients" not in [shown.what for shown in reveals_of(recipe, composition, ctx)], recipe.name
         if not composition.negotiation.plans.public:
@@ -81,14 +93,14 @@ def test_every_negotiation_says_who_sees_its_plans() -> None:
 @pytest.mark.parametrize("path", GRIDS, ids=ids)
 def test_every_combination_of_a_grid_is_right(path: Path) -> None:
     recipe = path.with_name(path.name.replace(".grid.yaml", ".yaml"))
-    found = combinations(recipe, read_grid(path, [1]), (), Catalog.discover())
+    found = combinations(recipe, read_grid(path, [1]), (), installed())
     assert len({one.recipe.digest for one in found}) == len(found) in (2, 6, 12, 14, 15, 18, 22, 27, 36, 48)
 
 
 @pytest.mark.parametrize("path", COMPARISONS, ids=ids)
 def test_every_comparison_asks_a_question_of_recipes_that_are_right(path: Path) -> None:
     contest = read_contest(path)
-    runs = runs_of(contest, (), Catalog.discover())
+    runs = runs_of(contest, (), installed())
     assert contest.question.endswith("?")
     assert contest.baseline in {one.case for one in runs}
     assert len(runs) == len(contest.entries) * max(1, len(contest.seeds))
@@ -127,7 +139,7 @@ def test_the_readme_names_every_row_once() -> None:
 @pytest.mark.parametrize("path", sorted(PAPER.glob("*/*.yaml")), ids=ids)
 def test_a_row_is_what_its_name_says(path: Path) -> None:
     """And otherwise as the paper prints: batch 32, learning rate 0.01, clipping threshold 1; one epsilon everywhere."""
-    recipe = load_recipe(path)
+    recipe = loaded(path)
     numbers = {key: float(value) for key, value in re.findall(r"-(p|g)?([\d.]+)", path.stem)}
     kind, found = path.stem.partition("-")[0], recipe.components
     assert (recipe.train.options.batch_size, recipe.train.options.lr) == (32, 0.01)  # type: ignore[attr-defined]
@@ -160,7 +172,7 @@ def test_the_data_is_the_papers() -> None:
 @pytest.mark.parametrize("setting", ["data.partition={use: std.iid}", "data.partition.alpha=1"])
 def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
     for folder in (IMAGENETTE, FASHION_MNIST):
-        recipe = load_recipe(PAPER / folder / "static-p0.1.yaml", [setting])
+        recipe = loaded(PAPER / folder / "static-p0.1.yaml", [setting])
         assert recipe.partition.to_plain() != row(folder, "static-p0.1").partition.to_plain()
 
 
@@ -174,15 +186,15 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FEW_DOCUMENTS = [
-    "data.test_count=16", "data.train_count=80", "data.clients=3", "score_parameters.0.samples=1", "aggregate.samples=1"
+    "data.test_count=8", "data.train_count=80", "data.clients=3", "score_parameters.0.samples=1", "aggregate.samples=1"
 ]  # fmt: skip
 """For a U-Net, which takes its time."""
 
 
 def run_small(path: Path, folder: Path, *sets: str) -> tuple[Recipe, list[Row]]:
-    once = ["train.epochs=1"] if hasattr(load_recipe(path).train.options, "epochs") else []
-    recipe = load_recipe(path, ["rounds=2", *once, *sets])
-    code, run_folder = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True))
+    once = ["train.epochs=1"] if hasattr(loaded(path).train.options, "epochs") else []
+    recipe = loaded(path, ["rounds=2", *once, *sets])
+    code, run_folder = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True), installed())
     assert code == 0
     return recipe, read_rows(run_folder)
 
@@ -230,10 +242,14 @@ def test_baselines_run(path: Path, tmp_path: Path) -> None:
 
 ON_DIGITS = [*SMALL, *FAS, *(path for path in SHIELD if "." not in path.stem)]
 ATTACKED = [path for path in ON_DIGITS if re.search("attack|insider", path.stem)]  # attacks have tests of their own
+ALIKE = [path for path in SMALL if path.stem.partition("-")[0] in ("static", "dynamic", "clip", "clients")]
+"""Rows that differ in a number from others of their kind."""
+FIRST = {path.stem.partition("-")[0]: path for path in reversed(ALIKE)}
+RARELY = [*ATTACKED, *(path for path in ALIKE if path not in FIRST.values())]
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=pytest.mark.slow if path in ATTACKED else (), id=ids(path)) for path in ON_DIGITS]
+    "path", [pytest.param(path, marks=pytest.mark.slow if path in RARELY else (), id=ids(path)) for path in ON_DIGITS]
 )
 def test_runs_on_digits(path: Path, tmp_path: Path) -> None:
     data = "data={use: std.digits, clients: 3, train_size: 300, partition: {use: std.iid}}"
@@ -248,7 +264,7 @@ def test_the_task_of_fedre_runs_without_a_data_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", CATEGORIES, ids=ids)
 def test_scenarios_run_on_digits(path: Path, tmp_path: Path) -> None:
-    clients, partition = load_recipe(path).clients, load_recipe(path).partition
+    clients, partition = loaded(path).clients, loaded(path).partition
     data = f"data={{use: std.digits, clients: {clients}, partition: {json.dumps(partition.to_plain())}}}"
     assert_sound(*run_small(path, tmp_path, data, "model.hidden=[16]"))
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
 from fedplug.api.types import BASE_ZONES, Block, Plan
@@ -102,14 +103,14 @@ def same(left: Any, right: Any) -> bool:
 
 
 @given(DATA)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example({-1: (1, [2**64, -(2**63) - 1]), "a": b"", 7: np.zeros(())})
 def test_what_may_travel_comes_back_equal(value: Any) -> None:
     assert same(value, codec.decode(codec.encode(value)))
 
 
 @given(DATA)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_zone_counts_of_sender_and_receiver_agree_and_never_exceed_the_message(value: Any) -> None:
     sent: Counter[str] = Counter()
     received: Counter[str] = Counter()
@@ -265,7 +266,7 @@ def test_bytes_of_no_message_give_one_kind_of_error(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_bytes_decode_or_give_a_message_error(data: bytes) -> None:
     for read in (codec.decode, codec.unframe):
         with contextlib.suppress(MessageError):
@@ -273,7 +274,7 @@ def test_any_bytes_decode_or_give_a_message_error(data: bytes) -> None:
 
 
 @given(DATA, st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_truncated_or_altered_body_never_gives_another_error(value: Any, data: st.DataObject) -> None:
     body = bytearray(codec.encode(value))
     bit = data.draw(st.integers(0, 8 * len(body) - 1))
@@ -284,7 +285,7 @@ def test_a_truncated_or_altered_body_never_gives_another_error(value: Any, data:
 
 
 @given(st.binary(max_size=100), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_truncated_or_altered_frame_is_refused(body: bytes, data: st.DataObject) -> None:
     framed = codec.frame(body)
     assert codec.unframe(framed) == body
@@ -312,7 +313,7 @@ def test_decoded_arrays_are_read_only() -> None:
         array[0] = 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(DATA, max_size=3), st.lists(st.sampled_from([4000, 4096, 70_000]), max_size=3))
 def test_a_packed_message_reads_and_counts_as_if_it_had_been_sent(values: list[Any], lengths: list[int]) -> None:
     large = [np.arange(length, dtype=np.uint8) for length in lengths]

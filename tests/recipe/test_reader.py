@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
@@ -164,7 +165,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(PATHS, WORDS | PLAIN_DATA.map(yaml_source.dump)), min_size=1, max_size=3))
 def test_no_input_is_answered_with_a_traceback(
     fake_catalog: Catalog, tmp_path: Path, changes: list[tuple[str, str]]

@@ -10,6 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 from edited_uploads import LOCAL, buffers_of, edit_replies, run_edited, with_entry
+from examples import examples
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
@@ -241,7 +242,7 @@ def spoilt(reply: dict[str, Any], path: list[Any], garbage: Any) -> dict[str, An
 
 
 @given(data=st.data(), garbage=GARBAGE)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_garbage_in_one_field_costs_at_most_its_sender_the_round(
     long_run: LongRun, data: st.DataObject, garbage: Any
 ) -> None:

@@ -9,11 +9,12 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from fedplug.api.errors import SetupError
 from fedplug.api.types import Layout
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from toy_components import recipe_of, toy_catalog
 
 
@@ -94,3 +95,17 @@ def test_garbage_is_looked_for_as_before_once_the_device_is_known(searching: boo
     finally:
         (gc.enable if before else gc.disable)()
         gc.unfreeze()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
+def test_the_peak_of_memory_is_of_what_was_held_since() -> None:
+    held = np.ones(10_000_000)
+    del held
+    memory = PeakMemory()
+    before = memory.bytes()
+    assert before is not None
+    held = np.ones(10_000_000)
+    del held
+    after = memory.bytes()
+    assert after is not None
+    assert 70e6 < after - before < 200e6

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import fedplug
+import numpy as np
 import pytest
+from fedplug import Plan, Plans, at_client, hookimpl
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.testing import deeds
+from fedplug.testing import conformance, deeds
 from fedplug.testing.parts import PARTS, Clip, Sum
 from fedplug.testing.world import CLIENTS, ROUNDS, World, catalog_with, recipe_around, run
 
@@ -24,7 +29,7 @@ def test_a_run_notes_what_every_link_was_handed_and_gave() -> None:
     for seen in clips:
         assert float((seen.after.plain().astype(float) ** 2).sum()) <= 0.25**2
     assert list(deeds.sum_problems(world, "x.clip")) == []
-    assert list(deeds.link_problems(world, "x.clip", lambda: world)) == []
+    assert list(deeds.link_problems(world, "x.clip")) == []
 
 
 def test_a_recipe_that_no_part_of_the_kit_makes_right_says_why() -> None:
@@ -38,3 +43,53 @@ def test_the_kits_parts_are_on_offer_beside_what_is_installed(group: str) -> Non
     catalog = catalog_with("x.sum", Sum, ["aggregate"])
     assert PARTS[group].keys() <= catalog.groups[group].keys()
     assert catalog.get("aggregate", "std.mean") is not None
+
+
+class Elsewhere(fedplug.Negotiation):
+    """Has every client keep another half, and says that all share the rest."""
+
+    plans = Plans(zones=frozenset({"clear", "retained"}))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Any, ctx: Any) -> None:
+        cohort.tell(self.adopt)
+
+    @at_client
+    def adopt(self, client: Any) -> None:
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        kept = np.random.default_rng(self.seed(client)).permutation(size)[: size // 2]
+        client.plan = Plan.of("clear", size, zones, shared=("clear",), retained=kept)
+
+    def seed(self, client: Any) -> int:
+        return int(client.client_id)
+
+
+class InRoundTwo(Elsewhere):
+    """Does so in the second round alone."""
+
+    negotiate_mask, adopt = Elsewhere.negotiate_mask, Elsewhere.adopt
+
+    def seed(self, client: Any) -> int:
+        return int(client.client_id * client.ctx.round)
+
+
+class Together(Elsewhere):
+    """Has all clients keep the same half."""
+
+    negotiate_mask, adopt = Elsewhere.negotiate_mask, Elsewhere.adopt
+
+    def seed(self, client: Any) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("found", [Elsewhere, InRoundTwo])
+def test_a_zone_that_is_shared_in_words_alone_is_found(found: type) -> None:
+    with pytest.raises(AssertionError) as caught:
+        conformance(found)
+    said = str(caught.value)
+    assert "all clients share zone clear, which clients 0 and 1 have in different places" in said
+    assert "the clients of group all ended with different models" in said
+
+
+def test_a_zone_that_is_shared_in_deeds_passes() -> None:
+    conformance(Together)

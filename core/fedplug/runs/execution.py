@@ -40,7 +40,7 @@ from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
-from fedplug.runs.machine import command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
 from fedplug.runs.summary import Summary
 from fedplug.wire.record import Wire
@@ -90,7 +90,7 @@ class Execution:
             return self._execute(checkpoint)
 
     def _execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
-        recipe = self.recipe
+        recipe, memory = self.recipe, PeakMemory()
         composition = Composition(recipe, self.catalog)
         device = resolve_device(self.settings.device)
         world = World(recipe, composition, self.data_root)
@@ -157,7 +157,7 @@ class Execution:
                 if recording:
                     recording.end_of_round(recipe.rounds + 1)
                 self.summary.assessments = assessments(protocol, distribution)
-                self.summary.carried = carried(wire, engine)
+                self.summary.carried, self.summary.peak_memory = carried(wire, engine), memory.bytes()
         except KeyboardInterrupt:
             self._stopped(books, events, None)
             return INTERRUPTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shlex
 import signal
 import sys
@@ -45,6 +46,25 @@ def require_memory(recipe: Recipe, layout: Layout) -> None:
             f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(memory)}; take "
             "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
         )
+
+
+class PeakMemory:
+    """The most memory that this process holds from here on, libraries and all; where the system tells (Linux)."""
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
+            self._tells = True
+        except OSError:
+            self._tells = False
+
+    def bytes(self) -> int | None:
+        """None where nobody knows."""
+        if not self._tells:
+            return None
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        found = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        return int(found[1]) * 1024 if found else None
 
 
 def resolve_device(device: str) -> str:

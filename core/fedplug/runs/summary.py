@@ -33,6 +33,8 @@ class Summary(Record):
         assessments: component -> fact -> value, with knowledge that no party has.
         carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
             them on their way, where the engine says so; headers of networks come on top.
+        peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine
+            `local` those of all parties. None where the system does not tell.
     """
 
     name: Text
@@ -48,3 +50,4 @@ class Summary(Record):
     parameters: Count
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     carried: dict[Text, Count] = dataclasses.field(default_factory=dict)
+    peak_memory: Count | None = None

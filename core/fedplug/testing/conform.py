@@ -15,7 +15,7 @@ from fedplug.recipe.catalog import KIT, Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.parts import Use
-from fedplug.testing import deeds, outcomes, single
+from fedplug.testing import deeds, drawn, outcomes, single
 from fedplug.testing.static import check_component
 from fedplug.testing.world import World, catalog_with, recipe_around, run
 
@@ -39,12 +39,17 @@ def conformance(
 
     It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
     checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
-    noise lies on the stated grid, has the stated scale at every scalar, shares nothing between scalars that is alike,
-    shifted or mirrored, and is new in every round, where it is secret in every run (statistical tests, wrong once in
-    millions); sums of closed blocks equal sums of plain values; a plan or scores that are said to be public are the
-    same for other data, in every round that starts from the same model; an update follows from data as stated; nothing
-    is kept on the component, and built anew it gives the same; every answer it asks of clients is covered by a
-    statement; messages hold plain data alone.
+    noise lies on the stated grid, is of the stated law and scale at every client, round, layer and scalar, on zeros and
+    on random values, shares nothing between scalars that is alike, shifted, mirrored or mixed of far fewer draws, and
+    is new at every client and in every round, where it is secret in every run (statistical tests, which suspect noise
+    that is as stated once in a million calls at most); sums of closed blocks equal sums of plain values; a zone that
+    plans are said to share lies in the same place at all clients of a group, and these end with one global model; a
+    plan or scores that are said to be public are the same for other data, in every round that starts from the same
+    model; an update follows from data as stated; nothing is kept on the component, and built anew it gives the same;
+    every answer it asks of clients is covered by a statement; messages hold plain data alone.
+
+    Nobody looks at noise of a mechanism of its own (`pure`, or with a curve), at noise whose scale is not stated, at
+    what a link adds and closes itself, at rounds after the second, or at values other than zeros and random ones.
 
     Args:
         component: the name of an installed component, or a class that is not installed.
@@ -129,9 +134,10 @@ def _in_a_round(
     part = world.protocol.composition.components[name]
     yield from deeds.sum_problems(world, name)
     if isinstance(part, Protector):
-        yield from deeds.link_problems(world, name, again)
+        yield from deeds.link_problems(world, name)
+        yield from drawn.link_noise_problems(world, name, again)
     if isinstance(part, Opener):
-        yield from deeds.opener_problems(world, name, again)
+        yield from drawn.sum_noise_problems(world, name, again)
     if isinstance(part, Trainer):
         yield from outcomes.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public

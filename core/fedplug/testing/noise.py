@@ -1,126 +1,145 @@
 """Statistics of noise: what must hold of it where the ledger counts it, and how far chance explains what is found.
 
-The ledger takes noise to be independent from scalar to scalar, from round to round and from run to run, and everywhere
-of the stated scale. Where a test asks many questions at once, such as one for every distance between two scalars, the
-bound is wide enough for all of them.
+The ledger takes noise to be of the stated law and scale everywhere, and independent from scalar to scalar, from client
+to client, from round to round and from run to run. Each test is handed the `chance` with which it may suspect noise
+that is all of this. It keeps to it by a bound that holds for every number of draws (Chernoff's or Hoeffding's), not by
+an estimate of standard errors. Where a test asks many questions at once, the bound is wide enough for all of them.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from fedplug.testing.law import Draws, below, odds
+from fedplug.testing.sharing import (
+    copied_problems,
+    missing_problems,
+    rank_problems,
+    repeated_problems,
+    shared_problems,
+    uneven_problems,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_DEVIATIONS = 6.0
-"""Standard errors by which an estimate may miss what is stated: by chance once in five hundred million tries."""
+CHANCE = 1e-6
+"""How often at most a component whose noise is as stated is said to break its word, by all tests of noise together."""
 
-_OF_MANY = 7.5
-"""The same where 10,000 estimates are looked at. For sums of products of independent symmetric values, over the norm of
-these products, chance exceeds it once in 10^12 tries (Hoeffding), so once in 10^8 runs."""
-
-
-def scale_problem(noise: NDArray[np.float64], std: float, mechanism: str, in_layer: bool) -> Iterator[str]:
-    """Whether noise has the stated standard deviation, all scalars together."""
-    found, count = math.sqrt(float(np.mean(np.square(noise)))), len(noise)
-    kurtosis = 6.0 if mechanism == "laplace" else 3.0
-    tolerance = _DEVIATIONS * math.sqrt((kurtosis - 1) / count) / 2
-    if std == 0:
-        if found:
-            yield f"it states no noise, and adds some of standard deviation {found:.4g}"
-    elif abs(found / std - 1) > tolerance:
-        where = " in a layer" if in_layer else ""
-        yield (
-            f"it states noise of standard deviation {std:.4g}{where}, and adds {found:.4g}: {found / std - 1:+.1%}, "
-            f"where chance explains {tolerance:.1%}"
-        )
+_TESTS = 6
+"""Families of tests below, each of which gets an equal share; copies, which chance makes once in 10^10, beside them."""
 
 
-def repeated_problem(
-    first: NDArray[np.float64], second: NDArray[np.float64], other: str = "of round 2 follows that of round 1",
-    remedy: str = "draw it anew in each round",
-) -> Iterator[str]:  # fmt: skip
-    """Whether two noises are alike: the ledger adds up rounds whose noises know nothing of each other.
-
-    Each product is its own measure of what chance does, so values may have noise of different scales.
-    """
-    products, size = first * second, float(np.linalg.norm(first) * np.linalg.norm(second))
-    found, chance = float(products.sum()), _DEVIATIONS * float(np.linalg.norm(products))
-    if abs(found) > chance:
-        yield (
-            f"its noise {other}: a correlation of {found / size:+.2f}, where chance explains {chance / size:.2f}; "
-            f"whoever has both subtracts what they share: {remedy}"
-        )
-
-
-def uneven_problems(rows: NDArray[np.float64]) -> Iterator[str]:
-    """Whether some scalars have more noise than others: where two draws are large together.
+def noise_problems(draws: Draws, fresh: Draws | None, chance: float) -> Iterator[str]:
+    """All that is looked at.
 
     Args:
-        rows: shape (m, n), m >= 2 draws for n scalars, over what is stated of them.
+        draws: of one run.
+        fresh: of another run of the same recipe; None where noise is reproducible.
+        chance: with which it may suspect noise that is as stated.
     """
-    none, ties = int((rows == 0).all(0).sum()), float(np.mean(rows == 0))
-    expected = rows.shape[1] * ties ** len(rows)  # values on a coarse grid are 0 now and then
-    if none > expected + _DEVIATIONS * math.sqrt(expected) + 3:
-        yield f"{none} of {rows.shape[1]} scalars have no noise in {len(rows)} draws; each must have its own"
+    if not draws.scores.size:
         return
-    half = len(rows) // 2
-    first, second = (np.square(part).mean(0) for part in (rows[:half], rows[half:]))
-    products = (first - first.mean()) * (second - second.mean())
-    found, chance = float(products.sum()), _DEVIATIONS * float(np.linalg.norm(products))
-    if found > chance:
+    part = chance / _TESTS
+    rows = draws.rows if fresh is None else np.concatenate([draws.rows, fresh.rows])
+    problems = list(missing_problems(draws, part / 2))
+    if not problems:
+        problems += [*law_problems(draws, 2 * part), *repeated_problems(draws, fresh, part)]
+    if not problems:
+        problems += [*uneven_problems(rows, part / 2), *shared_problems(rows, part)]
+        problems += copied_problems(draws.found.reshape(-1, draws.found.shape[-1]))
+    yield from problems or rank_problems(rows, part)
+
+
+# -- the law -----------------------------------------------------------------------------------------------------------
+
+
+def law_problems(draws: Draws, chance: float) -> Iterator[str]:
+    """Whether noise has the stated scale and law at every client, in every round and layer."""
+    layers = np.unique(draws.layers)
+    rounds, clients = (range(size) for size in draws.scores.shape[:2])
+    # Of each draw in each layer, and of all draws together, which show what is too little to be seen in one.
+    places: list[tuple[str, tuple[Any, ...]]] = [
+        (f"{draws.who[client]}, round {round + 1}{_layer(layer, layers)}", (round, client, draws.layers == layer))
+        for round, client, layer in itertools.product(rounds, clients, layers)
+    ]
+    places += [(f"all draws{_layer(layer, layers)}", (..., draws.layers == layer)) for layer in layers]
+    places.append(("all draws", (...,)))
+    wrong: list[str] = []
+    for where, place in places:
+        std = math.sqrt(float(np.mean(np.square(draws.std[place]))))
+        found = math.sqrt(float(np.mean(np.square(draws.found[place])))) * std
+        scores = draws.scores[place].ravel()
+        wrong += [f"{problem} ({where}" for problem in scale_problems(scores, std, found, chance / 2 / len(places))]
+    if wrong:
+        yield wrong[0] + (f", and {len(wrong) - 1} more like it)" if len(wrong) > 1 else ")")
+        return
+    parts = {"": draws.scores}
+    parts |= {_layer(n, layers): draws.scores[..., draws.layers == n] for n in layers if len(layers) > 1}
+    parts |= {f", {who}": draws.scores[:, number] for number, who in enumerate(draws.who)}
+    for where, scores in parts.items():
+        for problem in shape_problems(scores.ravel(), draws.mechanism, chance / 2 / len(parts)):
+            yield problem + where
+            return
+
+
+def _layer(number: int, layers: NDArray[np.int64]) -> str:
+    return f", layer {int(number) + 1}" if len(layers) > 1 else ""
+
+
+def scale_problems(scores: NDArray[np.float64], std: float, found: float, chance: float) -> Iterator[str]:
+    """Whether scores have a mean square of 1.
+
+    That of n normal draws is r or further off with a probability of at most 2 exp(-n (r - 1 - ln r) / 2) (Chernoff).
+
+    Args:
+        scores: (n,)
+        std: stated, for the message.
+        found: likewise.
+        chance: of suspecting noise that is as stated.
+    """
+    ratio = float(np.mean(np.square(scores)))
+    unlikely = len(scores) / 2 * (ratio - 1 - math.log(ratio)) if ratio else math.inf
+    if unlikely > math.log(2 / chance):
         yield (
-            f"its noise is larger for some scalars than for others: the squares of two draws have a covariance of "
-            f"{found / products.size:.2g}, where chance explains {chance / products.size:.2g}; give each the same"
+            f"it states noise of standard deviation {std:.4g}, and adds {found:.4g}: {found / std - 1:+.1%}, which "
+            f"chance does {odds(unlikely - math.log(2))}"
         )
 
 
-def shared_problems(rows: NDArray[np.float64]) -> Iterator[str]:
-    """Whether scalars share noise: equal but for the sign anywhere, or correlated at a distance or about a middle.
+def shape_problems(scores: NDArray[np.float64], mechanism: str, chance: float) -> Iterator[str]:
+    """Whether as many scores as should lie below any value, and as close to 0.
 
-    Args:
-        rows: shape (m, n), m draws of noise that is as often positive as negative.
+    The k-th smallest of n uniform draws is u or further off, to one side, with a probability of at most exp(-n KL(k/n,
+    u)); so n KL exceeds ln(4 n / chance) nowhere, in either of two orders (Berk & Jones 1979, with a union over k).
+    Unlike the distance of distribution functions this sees tails that are missing.
     """
-    if rows.shape[1] < 2:
-        return
-    yield from _copied(rows)
-    size, width = rows.shape[1], 1 << (2 * rows.shape[1]).bit_length()
-
-    def transformed(values: NDArray[np.float64]) -> NDArray[np.complex128]:
-        found: NDArray[np.complex128] = np.fft.rfft(values, width, axis=1)
-        return found
-
-    values, squares = transformed(rows), transformed(np.square(rows))
-    # Sums over all pairs that lie k apart, and over those on both sides of a middle, where each pair comes twice.
-    apart, apart_norm = (np.fft.irfft((np.abs(each) ** 2).sum(0), width)[1:size] for each in (values, squares))
-    middle, middle_norm = (np.fft.irfft((each**2).sum(0), width)[: 2 * size - 1] for each in (values, squares))
-    middle[::2] -= np.square(rows).sum(0)  # a scalar with itself
-    middle_norm[::2] -= (rows**4).sum(0)
-    for what, sums, norms in (("apart", apart, apart_norm), ("about a middle", middle / 2, middle_norm / 2)):
-        # Rounding of the transform, where few pairs are left and no sum could be large.
-        floor = 1e-6 * float(np.square(rows).mean()) ** 2 * rows.size
-        over = np.abs(sums) / np.sqrt(np.maximum(norms, floor))
-        place = int(np.argmax(over))
-        if over[place] > _OF_MANY:
+    size, most = len(scores), math.log(4 * len(scores) / chance)
+    sizes = np.abs(scores)
+    for what, share in (("in sign and size", below(scores, "gaussian")), ("in size", 2 * below(-sizes, "gaussian"))):
+        ordered = np.clip(np.sort(share), 1e-300, 1 - 1e-16)
+        low, high = np.arange(1, size + 1) / size, np.arange(size) / size
+        far = np.where(ordered < low, _apart(low, ordered), 0.0)
+        far = size * np.maximum(far, np.where(ordered > high, _apart(high, ordered), 0.0))
+        worst = int(np.argmax(far))
+        if far[worst] > most:
             yield (
-                f"its noise is shared between scalars {f'{place + 1} {what}' if what == 'apart' else what}: "
-                f"{over[place]:.0f} standard deviations of what chance explains; draw each one's by itself"
+                f"its noise is not {mechanism}, as it states: {what}, {worst + 0.5:.0f} of {size} draws lie where "
+                f"{ordered[worst] * size:.1f} should, which chance does {odds(far[worst] - math.log(4 * size))}; draw "
+                "from the law that is stated, without cutting it"
             )
+            return
 
 
-def _copied(rows: NDArray[np.float64]) -> Iterator[str]:
-    """Scalars with the same noise but for its sign, wherever they are."""
-    sizes = np.abs(rows)
-    noisy = sizes[:, (sizes > 0).any(0)]
-    count = noisy.shape[1]
-    ties = 1.0  # chance that two scalars are alike, on a coarse grid
-    for row in noisy:
-        counts = np.unique(row, return_counts=True)[1]
-        ties *= float((counts * (counts - 1.0)).sum()) / max(1, count * (count - 1))
-    alike = count - len(np.unique(noisy, axis=1).T)
-    if ties * count**2 < 0.01 and alike > 3:
-        yield f"{alike} of {count} scalars have the noise of another one, or its opposite; draw each one's by itself"
+def _apart(found: NDArray[np.float64], stated: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Kullback-Leibler divergence of two coins."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heads = np.where(found > 0, found * np.log(found / stated), 0.0)
+        tails = np.where(found < 1, (1 - found) * np.log((1 - found) / (1 - stated)), 0.0)
+    total: NDArray[np.float64] = heads + tails
+    return total

@@ -37,6 +37,9 @@ CLIENTS, ROUNDS = 4, 2
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])
 """What may have to stand before a link: nothing, or a clip of one norm or another."""
 
+_WRONG = "dropped out", "is skipped", "ended with different models"
+"""What notes say of runs that went wrong; parties of the kit do not fail by themselves."""
+
 
 class Notes:
     """Collects the notes of a run."""
@@ -185,14 +188,37 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
             if rebuilt:
                 _rebuild(world, catalog)
             protocol.round(round)
+            world.problems += _apart(world, round)
         protocol.finish()
     except FedplugError as error:
         world.problems.append(f"a run of it fails: {error}")
     world.seen = list(Spy.seen)
     world.problems += _changed([] if rebuilt else before, world, "a run")
-    world.problems += [note for note in notes.notes if "dropped out" in note or "is skipped" in note]
+    world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
     world.problems += [f"{note} (state it: Reveals(..., asked=(...)))" for note in books.ledger.uncovered]
     return world
+
+
+def _apart(world: World, round: int) -> list[str]:
+    """Zones that plans say are shared, and that lie elsewhere at another client of the group.
+
+    Such blocks travel without positions, so that a client puts others' values where its own zone lies.
+    """
+    clients = {client.client_id: client for client in world.clients.clients.values()}
+    found = []
+    for ids in (world.protocol.server.groups or {"all": list(clients)}).values():
+        here = [clients[each] for each in ids if clients[each].remembered.protected == round]
+        plans = {client.client_id: client.plan for client in here if client.plan is not None}
+        for zone in sorted(frozenset().union(*(plan.shared for plan in plans.values())) - {RETAINED}):
+            where = {client_id: plan.positions(zone) for client_id, plan in plans.items()}
+            first = next(iter(where))
+            other = next((each for each in where if not np.array_equal(where[each], where[first])), None)
+            if other is not None:
+                found.append(
+                    f"its plans say that all clients share zone {zone}, which clients {first} and {other} have in "
+                    "different places; leave it out of Plan.shared and name it in Plans.own"
+                )
+    return found
 
 
 def _kept(composition: Composition) -> dict[str, dict[str, Any]]:

@@ -47,7 +47,9 @@ def test_idlg_recovers_nine_of_ten_digits() -> None:
     assert found >= 9
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.05, 3), (0.2, 3), (0.5, 2)])
+@pytest.mark.parametrize(("share", "count"), [
+    (0.05, 3), pytest.param(0.2, 3, marks=pytest.mark.slow), (0.5, 2),
+])  # fmt: skip
 def test_hiding_the_largest_entries_stops_only_who_takes_them_for_zero(share: float, count: int) -> None:
     adaptive, naive = 0, 0
     for number in range(count):

@@ -240,7 +240,7 @@ def test_both_engines_agree_and_tell_the_same() -> None:
 
 
 def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_path: Path) -> None:
-    recipe = load_recipe(RECIPE, ["rounds=2", "train.epochs=1", "model.hidden=[]"])
+    recipe = load_recipe(RECIPE, ["rounds=2", "data.clients=3", "train.epochs=1", "model.hidden=[]"])
     code, folder = run_command.start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
     rows = read_rows(folder)

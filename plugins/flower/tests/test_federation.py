@@ -32,8 +32,6 @@ from fedplug_flower.programs import descendants, free_ports, processes
 from fedplug_flower.trial import Federation, federation, start_node
 from fedplug_std.he_contexts import RingContext
 
-pytestmark = pytest.mark.xdist_group("federation")  # they need both cores while they start
-
 
 def recipe_of(rounds: int, **changes: Any) -> Recipe:
     """Two clients and a key server: BFV behind a clip and reproducible noise, on digits."""

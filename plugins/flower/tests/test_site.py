@@ -72,7 +72,10 @@ def party(tmp_path: Path) -> Iterator[Path]:
 def test_the_relay_hands_bytes_over_and_back(party: Path, in_client_app: bool) -> None:
     for data in (b"", b"abc", os.urandom(1 << 20)):
         message = question(data, math.inf)
-        answer = app(message, context(state=str(party))) if in_client_app else relay(message, party)
+        if in_client_app:
+            answer = app(message, context(state=str(party)))
+        else:
+            answer = Message(relay(message, party), reply_to=message)
         assert letters.data_of(answer) == data[::-1]
         assert answer.metadata.reply_to_message_id == "m"
 
@@ -92,8 +95,7 @@ def test_the_relay_says_why_there_is_no_answer(config: dict[str, Any], why: str)
 
 def test_the_relay_refuses_what_another_app_sends(party: Path) -> None:
     message = Message(RecordDict(), 2, letters.KIND)
-    answer = relay(message, party)
-    assert "a message of another app" in str(answer.content.config_records["failure"]["reason"])
+    assert "a message of another app" in str(relay(message, party).config_records["failure"]["reason"])
 
 
 def test_the_relay_program_needs_the_secret_of_its_node(tmp_path: Path) -> None:
@@ -167,8 +169,9 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_programs_end_with_all_that_they_have_started(tmp_path: Path) -> None:
+def test_programs_end_with_all_that_they_have_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ignores SIGTERM, and has started another in a session of its own."""
+    monkeypatch.setattr("fedplug_flower.programs._STOP_SECONDS", 0.5)
     script = "trap '' TERM; setsid sleep 600 & echo $MARK; while :; do sleep 1; done"
     with programs(tmp_path, {"MARK": "here"}) as started:
         started.start("stubborn", "bash", "-c", script)

@@ -105,6 +105,7 @@ def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
     ]  # fmt: skip
     folder = settings.output / "compare-small-large"
     assert {file.suffix for file in folder.iterdir()} == {".html", ".csv", ".json", ".tex", ".md", ".lock"}
+    assert ("peak_memory" in (folder / "compare.csv").read_text()) == (sys.platform == "linux")
     found = compared_json(settings)
     small, large = found["protocols"]
     for each in (small, large):

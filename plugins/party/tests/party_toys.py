@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ from fedplug_party.transport import SocketTransport
 from toy_components import toy_catalog
 
 _LIBRARIES = ["fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets", __name__]
+
+
+SECONDS = 120.0
+"""For so long tests wait for programs of a busy machine."""
 
 
 def be(plain: Mapping[str, Any], address: str, folder: Path, repeats: int) -> None:
@@ -121,6 +126,7 @@ class Parties:
         self.transport = SocketTransport(folder)
         self.addresses = addresses(Recipe.from_plain(plain, toy_catalog()))
         self.processes: dict[str, Any] = {}
+        self._starts: Counter[str] = Counter()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_LIBRARIES)
         for address in self.addresses:
@@ -131,6 +137,7 @@ class Parties:
         arguments = (plain or self.plain, address, self.state(address), self.repeats)
         self.processes[address] = self._context.Process(target=be, args=arguments, daemon=True)
         self.processes[address].start()
+        self._starts[address] += 1
 
     def kill(self, address: str) -> None:
         """As `kill -9` does."""
@@ -145,16 +152,19 @@ class Parties:
         """What its program has said."""
         return (self.state(address) / "said.txt").read_text(encoding="utf-8")
 
-    def listening(self, address: str, seconds: float = 10.0) -> None:
-        """Waits until a party that was just started can be called."""
-        before = self.said(address).count(" listens in ") if (self.state(address) / "said.txt").exists() else 0
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            with contextlib.suppress(FileNotFoundError):
-                if self.said(address).count(" listens in ") > before:
-                    return
-            time.sleep(0.02)
-        raise TimeoutError(f"{address} does not listen")
+    def listening(self, *which: str) -> None:
+        """Waits until parties that were started can be called, on a busy machine too; all of them by default."""
+        for address in which or self.addresses:
+            until = time.monotonic() + SECONDS
+            while not self._listens(address):
+                if time.monotonic() > until:
+                    raise TimeoutError(f"{address} does not listen")
+                time.sleep(0.02)
+
+    def _listens(self, address: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return self.said(address).count(" listens in ") >= self._starts[address]
+        return False
 
     def engine(self, job: Job) -> PartyEngine:
         """The engine over these parties."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from cli_calls import GOOD, call
 from fedplug_party import program
 from fedplug_party.state import State
+from party_toys import SECONDS
 
 BFV = GOOD.replace("zone: noised", "zone: encrypted").partition("protect:")[0] + (
     "protect: {encrypted: [{use: std.bfv, key_holder: key_server}]}\npostprocess: {encrypted: [std.bfv]}\n"
@@ -98,11 +100,20 @@ def test_a_whole_federation_from_the_command_line(
             threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(3)]
             for thread in threads:
                 thread.start()
+            until = time.monotonic() + SECONDS
+            for name in ("key-server", "client-0", "client-1", "client-2"):
+                while call(monkeypatch, "party", "--status", f"p/{name}"):
+                    assert key_server.poll() is None
+                    assert time.monotonic() < until
+                    time.sleep(0.1)
+            said = capsys.readouterr().out
+            assert "party:        key_server" in said
+            assert "server:       not there" in said
             assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
             for thread in threads:
-                thread.join(10)
+                thread.join(SECONDS)
             assert outcomes == [0, 0, 0]
-            assert key_server.wait(10) == 0
+            assert key_server.wait(SECONDS) == 0
         finally:
             key_server.kill()
     out = capsys.readouterr().out

@@ -27,7 +27,7 @@ from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
 from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
-from party_toys import Beside, parties
+from party_toys import SECONDS, Beside, parties
 from run_toys import TIMES, resume, rows_of, start
 from toy_components import UNANIMOUS, build, paraaegis, recipe_of, run_protocol
 
@@ -110,6 +110,7 @@ def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed
     server's folder; the round that was repeated is charged, and noted by the parties."""
     plain, where = encrypted(rounds=3), tmp_path / "parties"
     with parties(where, plain) as there:
+        there.listening()
         server = get_context("forkserver").Process(target=serve, args=(tmp_path / "runs", plain, where, True))
         server.start()
         server.join()
@@ -119,7 +120,7 @@ def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed
         assert all(process.is_alive() for process in there.processes.values())
         resume(run, engine="parties", engine_options={"parties": str(where)})
         for process in there.processes.values():
-            process.join(10)
+            process.join(SECONDS)
         assert [process.exitcode for process in there.processes.values()] == [0, 0, 0]
         assert "round 2: answered fedplug.protect" in there.said("client:0")
         assert there.said("client:0").count("a server has joined") == 2
@@ -161,6 +162,7 @@ def test_a_party_that_is_killed_comes_back_and_loses_that_round(tmp_path: Path) 
     plain = encrypted(rounds=6, clients=3)
     plain["score_parameters"] = [{"use": "toy.fail", "clients": [1], "rounds": [3], "how": "kill"}]
     with parties(tmp_path / "parties", plain) as there:
+        there.listening()
         checked = Checked(plain, there.engine, tmp_path)
         protocol = checked.protocol
 
@@ -396,6 +398,7 @@ def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_pat
     plain = plain_of(rounds=5)
     with parties(tmp_path / "parties", plain) as there:
         client = there.processes["client:1"]
+        there.listening()
 
         def on_round(done: int) -> None:
             if done in (1, 3):

@@ -49,6 +49,15 @@ def gone(processes: list[int], seconds: float = 15.0) -> bool:
     return not any(map(alive, processes))
 
 
+def fill_disk(actor: Any) -> None:
+    """Runs in an actor: whatever it is sent from here on meets a full disk."""
+
+    def deliver(address: str, data: bytes) -> bytes:
+        raise OSError(28, "No space left on device", address)
+
+    actor._host.deliver = deliver
+
+
 class Anywhere(Mlp):
     """A perceptron that computes on the CPU, whatever it is told."""
 

@@ -136,6 +136,15 @@ def raylet(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
 
 
+def end(nodes: Nodes, node: Any, engine: Any) -> None:
+    """Ends a node, and waits until its actors have ended with it."""
+    theirs = str(node.all_processes["raylet"][0].process.pid)
+    there = [pid for pid in pids(engine).values() if raylet(pid) == theirs]
+    assert there
+    nodes.remove_node(node, allow_graceful=False)
+    assert gone(there)
+
+
 @pytest.mark.slow
 def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_dies(
     nodes: Nodes, tmp_path: Path
@@ -153,11 +162,7 @@ def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_
         protocol.round(0)
         checkpoints.write(1, protocol.state(), engine)
         nodes.add_node(num_cpus=1)
-        theirs = str(second.all_processes["raylet"][0].process.pid)
-        there = [pid for pid in pids(engine).values() if raylet(pid) == theirs]
-        assert there
-        nodes.remove_node(second, allow_graceful=False)
-        assert gone(there)
+        end(nodes, second, engine)
         protocol.round(1)
         checkpoints.write(2, protocol.state(), engine)
         protocol.round(2)
@@ -185,7 +190,7 @@ def test_where_there_is_no_room_after_a_death_the_run_ends(
     try:
         protocol.setup()
         Checkpoints(tmp_path).write(0, protocol.state(), engine)
-        nodes.remove_node(second, allow_graceful=False)
+        end(nodes, second, engine)
         monkeypatch.setattr(members, "_LEAST", float(SECONDS))
 
         def go_on() -> None:

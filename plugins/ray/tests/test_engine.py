@@ -29,7 +29,7 @@ from fedplug_ray import engine as engine_module
 from fedplug_ray import members
 from fedplug_ray.cluster import Cluster
 from fedplug_ray.engine import RayEngine
-from ray_actors import gone, kill, pids
+from ray_actors import actors, fill_disk, gone, kill, pids
 from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -297,6 +297,18 @@ def test_what_the_server_does_meanwhile_is_no_silence_and_a_large_message_passes
         for _, answer in engine.exchange({"client:0": large, "client:1": large}):
             assert isinstance(answer, bytes)
             assert read_reply(answer)[0].error is not None, "it was read, and refused"
+    finally:
+        engine.close()
+
+
+@pytest.mark.slow
+def test_a_machine_that_cannot_go_on_ends_the_run_with_the_reason() -> None:
+    """It would fail again when it is restored."""
+    _, engine, _ = build(recipe_of(), RayEngine, workers=1)
+    try:
+        ray.get(actors(engine)["worker-0"].__ray_call__.remote(fill_disk))
+        with pytest.raises(SetupError, match=r"worker-0: .*No space left on device"):
+            dict(engine.exchange({"client:0": b"x"}))
     finally:
         engine.close()
 

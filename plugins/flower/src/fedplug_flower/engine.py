@@ -40,6 +40,8 @@ class FlowerEngine(PartyEngine):
         SetupError: this process is no ServerApp, or no party is there.
     """
 
+    leave_seconds = 20.0  # a node asks for messages every three seconds
+
     def __init__(self, job: Job) -> None:
         try:
             grid, patience = _GRID.get()

@@ -10,30 +10,29 @@ from pathlib import Path
 
 from fedplug.api.errors import FedplugError
 from fedplug_party.line import ask
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedplug_flower import letters
 
 
-def relay(message: Message, state: Path) -> Message:
-    """Hands a message's bytes to a party's program, and its reply, or the reason why there is none, back.
+def relay(message: Message, state: Path) -> RecordDict:
+    """Hands a message's bytes to a party's program; gives what its reply, or the reason why there is none, holds.
 
     Args:
         message: of the server.
         state: the party's folder.
     """
     try:
-        answer = letters.reply(ask(state, letters.data_of(message), letters.seconds_of(message)))
+        return letters.reply(ask(state, letters.data_of(message), letters.seconds_of(message)))
     except FedplugError as error:
-        answer = letters.failure(str(error))
-    return Message(answer, reply_to=message)
+        return letters.failure(str(error))
 
 
 def _in_client_app(message: Message, context: Context) -> Message:
     state = context.node_config.get("state")
     if isinstance(state, str):
-        return relay(message, Path(state))
+        return Message(relay(message, Path(state)), reply_to=message)
     why = "this node does not say which party is beside it: start the SuperNode with --node-config 'state=\"FOLDER\"'"
     return Message(letters.failure(why), reply_to=message)
 

@@ -10,14 +10,17 @@ the pin of flwr in `pyproject.toml` follows from this module and from `superlink
 
 from __future__ import annotations
 
+import threading
 import time
 from logging import ERROR, getLogger
 from pathlib import Path
 
 import httpx
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import SetupError, describe
+from flwr.app import Message
 from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.proto.task_pb2 import Task
 from flwr.supercore.auth import load_superexec_auth_secret
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender
@@ -26,8 +29,8 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedplug_flower.relaying import relay
@@ -37,6 +40,7 @@ _PAUSE = 0.1
 """Seconds between two looks whether the SuperNode has a task."""
 _TROUBLE = 2.0
 """Seconds until the next look after one at which the SuperNode was not there, or had an error of its own."""
+_one_at_a_time = threading.Lock()
 
 
 def work(address: str, secret_file: Path, state: Path) -> None:
@@ -71,12 +75,13 @@ def work(address: str, secret_file: Path, state: Path) -> None:
             time.sleep(_TROUBLE)
             continue
         if found.HasField("task") and found.token:
-            _do(address, found.token, state)
+            # On a thread of its own: Flower waits long for a message of a run that has ended, and the next one is here.
+            threading.Thread(target=_do, args=(address, found.token, found.task, state), daemon=True).start()
         else:
             time.sleep(_PAUSE)
 
 
-def _do(address: str, token: str, state: Path) -> None:
+def _do(address: str, token: str, task: Task, state: Path) -> None:
     """Does one task; the SuperNode and the server learn of what fails."""
     version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
     client = _client(address, version, RuntimeTokenHttpInterceptor(token))
@@ -85,10 +90,15 @@ def _do(address: str, token: str, state: Path) -> None:
     try:
         alive.start()
         message, context, _, _ = pull_task_input(client)
-        push_message(client, relay(message, state), context)
-    except (httpx.HTTPError, RunNotRunningException, RuntimeError, ValueError) as error:
+        content = relay(message, state)
+        with _one_at_a_time:  # who a message is from stands in what all tasks of a process share
+            TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run_id
+            TaskIdentity.node_id = context.node_id
+            reply = Message(content, reply_to=message)
+        push_message(client, reply, context)
+    except Exception as error:  # whatever Flower raises: the next message may be fine
         status, details = SubStatus.FAILED, str(error)
-        print(f"a message was not relayed: {error}", flush=True)
+        print(f"a message was not relayed: {describe(error)}", flush=True)
     finally:
         push_task_output(client, context, status, details)
         if alive.is_running:

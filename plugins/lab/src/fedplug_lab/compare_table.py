@@ -76,6 +76,7 @@ def columns(everyone: Sequence[Compared], baseline: Compared) -> list[Column]:
         *_leakage(everyone),
         *_volumes(everyone),
         *_seconds(everyone),
+        *_memory(everyone),
     ]  # fmt: skip
     verdicts = [Cell(" / ".join(verdicts_of(each)) or units.NOTHING, {"": " / ".join(verdicts_of(each))},
                      "" if verdicts_of(each) else "its ledger holds none") for each in everyone]  # fmt: skip
@@ -244,6 +245,16 @@ def _seconds(everyone: Sequence[Compared]) -> list[Column]:
         made.append(_column(everyone, "seconds_simulated", "simulated s", lambda run: run.result.simulated_seconds,
                             shown, "its recipe describes no devices"))  # fmt: skip
     return made
+
+
+def _memory(everyone: Sequence[Compared]) -> list[Column]:
+    """Of the server's process; with the engine `local` of all parties."""
+    read: Read = lambda run: run.summary.peak_memory  # noqa: E731
+    if all(read(run) is None for each in everyone for run in each.runs):
+        return []
+    column = _column(everyone, "peak_memory", "MB memory", read, lambda value: f"{value / 1e6:.0f}",
+                     "the system did not tell", worst=True)  # fmt: skip
+    return [dataclasses.replace(column, brief=False)]
 
 
 # ---- parts

@@ -25,7 +25,6 @@ from fedplug_party.transport import Transport
 PATIENCE = 20.0
 """Seconds that a server waits at its start for parties that are not there yet, and later for the key server to be back,
 or for a client that was silent to say that it is, before the round goes on without it."""
-_LEAVE_SECONDS = 5.0
 
 
 class PartyEngine:
@@ -44,6 +43,9 @@ class PartyEngine:
     """
 
     in_process = False
+
+    leave_seconds = 5.0
+    """For so long a server that ends waits for parties to hear of it: those whose run is over end as well then."""
 
     def __init__(self, job: Job, transport: Transport, patience: float = PATIENCE) -> None:
         self._transport, self._timeout, self._patience = transport, job.timeout or math.inf, patience
@@ -134,7 +136,7 @@ class PartyEngine:
     def close(self) -> None:
         """Tells the parties that this server asks no more, and lets go of them; they live on."""
         there = {address: b"" for address in self._addresses if address in self._told - self._silent}
-        for _ in self._ask("leave", there, seconds=_LEAVE_SECONDS):
+        for _ in self._ask("leave", there, seconds=self.leave_seconds):
             pass
         self._joined.clear()
         self._told.clear()
