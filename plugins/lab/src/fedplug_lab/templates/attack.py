@@ -34,9 +34,12 @@ class Thing(fedplug.Attack[View, AttackReport]):
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """An untrained model gives every class 1/K, so the count of class i is about B (1/K - g_i)."""
-        gradient = view.update.as_gradient()
-        bias = gradient.tensor(role(gradient.layout, LAST_BIAS, view.num_classes))
-        batch, classes = gradient.meaning.examples, view.num_classes
+        assert view.update is not None, "finds.needs asks for a tensor of it"
+        gradient, classes = view.update.as_gradient(), view.num_classes
+        name, batch = role(gradient.layout, LAST_BIAS, classes), gradient.meaning.examples
+        assert name is not None, "finds.needs asks for it"
+        assert batch is not None, "finds.needs asks for its size"
+        bias = gradient.tensor(name)
         # What is hidden counts for nothing: NaN becomes the share that every class has. The naive form takes g_i = 0.
         known = np.nan_to_num(bias.dense(np.nan if self.form == "adaptive" else 0.0))
         return AttackReport("finished", counts=np.round(batch * (1 / classes - known)).clip(0), seed=view.seed)

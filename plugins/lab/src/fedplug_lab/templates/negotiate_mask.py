@@ -29,7 +29,8 @@ class Thing(fedplug.Negotiation):
         layers = client.ctx.layout.layer_slices().values()
         moved = [np.mean(np.concatenate([np.abs(client.update[part]) for part in parts])) for parts in layers]
         places = np.argsort(np.argsort(-np.array(moved), kind="stable"), kind="stable")
-        return (places < self.options.layers).astype(np.int64)
+        wanted: NDArray[np.bool_] = places < self.options.layers
+        return wanted.astype(np.int64)
 
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:

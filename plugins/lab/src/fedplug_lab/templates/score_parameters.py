@@ -18,4 +18,5 @@ class Thing(fedplug.Scorer):
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
         """Runs at the client after training; the scores stay there."""
         assert client.update is not None, "scores are taken after training"
-        return np.abs(client.update) / (np.abs(client.start) + np.float32(self.options.floor))
+        moved = np.abs(client.update) / (np.abs(client.start) + np.float32(self.options.floor))
+        return moved.astype(np.float32)
