@@ -35,7 +35,7 @@ import fedplug
 import pytest
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.cli import main as cli
-from fedplug.recipe.catalog import COMMAND, KIT, REPORT, SECTION, Catalog
+from fedplug.recipe.catalog import ADAPTER, COMMAND, KIT, REPORT, SECTION, Catalog
 from fedplug.recipe.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -262,6 +262,7 @@ def test_quoted_files_are_quoted_as_they_are(block: Fenced) -> None:
 
 @pytest.mark.parametrize("block", params([block for block in RECIPES if block.page.name != "writing-a-plugin.md"]))
 def test_recipes_on_pages_are_right(block: Fenced, workspace: Path) -> None:
+    lay_out(block.page, workspace)  # a recipe may name a file of its page
     path = workspace / "recipe.yaml"
     path.write_text(block.text, encoding="utf-8")
     recipe = load_recipe(path)
@@ -385,7 +386,7 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, COMMAND, KIT, REPORT, SECTION):
+    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, KIT, REPORT, SECTION):
         return True
     try:
         importlib.import_module(dotted)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fedplug.api.component import Options
 from fedplug.api.types import Layout
+from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -35,6 +36,7 @@ class Job:
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
         resident: how many clients may be in memory, of all; None: all of them.
         timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
+        own_files: of the user's own that the recipe names; they travel with it.
         options: those of the engine itself, an instance of its class `Options` where it has one.
     """
 
@@ -49,11 +51,13 @@ class Job:
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
     resident: int | None = None
     timeout: int = TIMEOUT
+    own_files: tuple[own_files.OwnFile, ...] = ()
     options: Options = dataclasses.field(default_factory=Options)
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""
         catalog = self.catalog or Catalog.discover()
+        own_files.remember(self.own_files)
         recipe = Recipe.from_plain(self.recipe, catalog)
         return recipe, Composition(recipe, catalog)
 

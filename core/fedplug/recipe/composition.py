@@ -171,6 +171,8 @@ def build(use: Use, catalog: Catalog) -> Any:
     Raises:
         PluginError: it is not installed, or its constructor raises.
     """
+    if use.made_of is not None:
+        return instantiate(use.made_of, use)
     entry = catalog.get(use.group, use.use)
     if entry is None:
         raise PluginError(f"{use.group} component {use.use} is not installed; {catalog.suggest(use.group, use.use)}")

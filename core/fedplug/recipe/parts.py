@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from fedplug.api.component import Options
 from fedplug.api.types import BASE_ZONES
+from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.sections import plain_options
 from fedplug.recipe.yaml_source import KeyPath
 
@@ -120,6 +121,8 @@ class Use:
         options: its validated options.
         is_reference: True where this place refers to a component that another place defines.
         path: where it stands in the recipe, for messages.
+        own: the file that it is in, where that is one of the user's own.
+        made_of: its class, where it is in such a file.
     """
 
     use: str
@@ -128,6 +131,8 @@ class Use:
     options: BaseModel
     is_reference: bool = False
     path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
+    own: OwnFile | None = None
+    made_of: type | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def section(self) -> str:
@@ -138,7 +143,8 @@ class Use:
         """Plain data that reads back as this place."""
         if self.is_reference:
             return self.name
-        return {"use": self.use, "name": self.name, **plain_options(self.options)}
+        held = {"sha256": self.own.sha256} if self.own else {}
+        return {"use": self.use, "name": self.name, **held, **plain_options(self.options)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,6 +14,7 @@ from fedplug.api.base import Component
 from fedplug.api.component import Options
 from fedplug.api.errors import PluginError
 from fedplug.api.role_table import ROLES
+from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, Split, Use, zone_order
@@ -67,6 +69,7 @@ class Places:
         self.classes: dict[str, type] = {}
         self._defined: dict[str, Use] = {}
         self._unknown: set[str] = set()
+        self._files: dict[str, own_files.OwnFile] = {}
 
     # -- where they are ------------------------------------------------------------------------------------------------
 
@@ -137,7 +140,8 @@ class Places:
         for slot in mappings:
             use, name = self._full_name(slot.group, slot.raw["use"]), slot.raw.get("name")
             if name is None or taken.get(name) != slot.path:
-                name = use if use not in taken else f"{use}@{slot.place}"
+                own = _automatic(use)
+                name = own if own not in taken else f"{own}@{slot.place}"
                 if name in taken:
                     self.source.complain(slot.path, f"another component is named {name} already; add name: to this one")
                     name = f"{name}#{len(taken)}"  # only so that reading can go on
@@ -180,13 +184,16 @@ class Places:
     def _refer(self, slot: Slot) -> None:
         """A plain name refers to a component, or defines one with default options."""
         full = self._full_name(slot.group, slot.raw)
-        if {slot.raw, full} & self._unknown:
+        name = _automatic(full)
+        if {slot.raw, name} & self._unknown:
             return  # complained about where it is defined
-        if definition := self._defined.get(slot.raw) or self._defined.get(full):
+        if own_files.is_own(full):
+            self._file(slot.path, full, None)  # which may be another one than that of the definition
+        if definition := self._defined.get(slot.raw) or self._defined.get(name):
             fields = {field.name: getattr(definition, field.name) for field in dataclasses.fields(Use)}
             self.uses[slot.path] = Use(**(fields | {"is_reference": True, "path": slot.path}))
         else:
-            self._define(slot, full, full, {})
+            self._define(slot, full, name, {})
 
     def _full_name(self, group: str, use: str) -> str:
         """`dirichlet` means `std.dirichlet`, unless a plugin offers `dirichlet` itself."""
@@ -197,6 +204,10 @@ class Places:
     def _define(self, slot: Slot, use: str, name: str, raw: Mapping[str, Any]) -> None:
         """Looks a component up, imports it, and validates its options."""
         at = (*slot.path, "use") if raw else slot.path
+        reserved = _RESERVED_OF_DATA if slot.path == ("data",) else _RESERVED
+        if own_files.is_own(use):
+            self._define_own(slot, use, name, raw, reserved)
+            return
         entry = self.catalog.get(slot.group, use)
         if entry is None:
             near = [other for other in self._defined if other != use]
@@ -208,7 +219,6 @@ class Places:
             return
         # Known from here on, so that references to it are not called unknown because its options are wrong.
         self.uses[slot.path] = self._defined[name] = Use(use, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
-        reserved = _RESERVED_OF_DATA if slot.path == ("data",) else _RESERVED
         try:
             found = entry.load()
         except PluginError as error:
@@ -217,11 +227,55 @@ class Places:
         if problem := _unusable(found, slot.group, reserved):
             self.source.complain(at, f"plugin {entry.distribution}: {use} {problem}")
             return
+        self._finish(slot, name, found, raw, reserved)
+
+    def _define_own(self, slot: Slot, use: str, name: str, raw: Mapping[str, Any], reserved: tuple[str, ...]) -> None:
+        """The same of a component in a file of the user's own, which need not be installed."""
+        at = (*slot.path, "use") if raw else slot.path
+        short = own_files.parts(use)[0]
+        self.uses[slot.path] = self._defined[name] = Use(short, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
+        own = self._file(at, use, raw.get("sha256"))
+        if own is None:
+            return
+        try:
+            found = own_files.component(own, short, slot.group)
+        except PluginError as error:
+            self.source.complain(at, str(error))
+            return
+        if problem := _unusable(found, slot.group, (*reserved, "sha256")):
+            self.source.complain(at, f"{use} {problem}")
+            return
+        self.uses[slot.path] = self._defined[name] = dataclasses.replace(
+            self.uses[slot.path], own=own, made_of=found
+        )
+        self._finish(slot, name, found, raw, (*reserved, "sha256"))
+
+    def _file(self, at: KeyPath, use: str, sha256: Any) -> own_files.OwnFile | None:
+        """The file that is named there; None after a complaint."""
+        # Where it is written, which may be the recipe that this one extends, and then where the recipe is.
+        folders = [Path(place).parent for place in (self.source.where(at).origin, self.source.origin)]
+        try:
+            own = own_files.read(use, folders, None if sha256 is None else str(sha256))
+        except PluginError as error:
+            self.source.complain(at, str(error))
+            return None
+        if self._files.setdefault(own.name, own) == own:
+            return own
+        self.source.complain(at, f"two files of this recipe are named {own.name} and differ; rename one of them")
+        return None
+
+    def _finish(self, slot: Slot, name: str, found: Any, raw: Mapping[str, Any], reserved: tuple[str, ...]) -> None:
+        """Validates the options of a component whose class is known."""
         self.classes[name] = found
         given = {key: value for key, value in raw.items() if key not in reserved}
-        options = self.validate(found.Options, given, slot.path, use)  # type: ignore[attr-defined]
+        options = self.validate(found.Options, given, slot.path, self.uses[slot.path].use)
         if options is not None:
             self.uses[slot.path] = self._defined[name] = dataclasses.replace(self.uses[slot.path], options=options)
+
+
+def _automatic(use: str) -> str:
+    """What an instance is called whose name is not written."""
+    return own_files.parts(use)[1] if own_files.is_own(use) else use
 
 
 def _unusable(found: type, group: str, reserved: tuple[str, ...]) -> str:

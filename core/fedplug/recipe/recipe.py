@@ -29,6 +29,7 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import find_problems
+from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, Sampling, Use, zone_order
 from fedplug.recipe.reader import read_draft
 from fedplug.recipe.sections import Section
@@ -137,6 +138,11 @@ class Recipe:
                 yield value
         for offered in self.sections.values():
             yield from offered.components()
+
+    @property
+    def own_files(self) -> tuple[OwnFile, ...]:
+        """The files of the user's own that it is made of."""
+        return tuple(dict.fromkeys(use.own for use in self.uses() if use.own))
 
     @property
     def components(self) -> dict[str, Use]:

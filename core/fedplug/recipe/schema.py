@@ -141,7 +141,8 @@ def _choice(group: str, names: list[str]) -> dict[str, Any]:
     by_name = {"type": "string", "description": "a component of this recipe, or one with default options"}
     inherits = {"type": "object", "properties": {"use": False}, "description": "options over those of the parent"}
     options = [{"$ref": f"#/$defs/{group}:{name}"} for name in names]
-    return {"oneOf": [*options, by_name | {"examples": names}, inherits]}
+    own = {"type": "object", "required": ["use"], "properties": {"use": {"type": "string", "pattern": r"\.py:\w+$"}}}
+    return {"oneOf": [*options, own, by_name | {"examples": names}, inherits]}
 
 
 def _section(section: str, group: str) -> dict[str, Any]:

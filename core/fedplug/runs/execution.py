@@ -204,6 +204,7 @@ class Execution:
             layout=layout,
             resident=self.settings.resident,
             timeout=TIMEOUT if self.settings.timeout is None else self.settings.timeout,
+            own_files=self.recipe.own_files,
             options=self.engine_options,
         )
         engine: Engine = self.engine_class(job)

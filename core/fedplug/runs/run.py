@@ -9,6 +9,7 @@ from fedplug.api.errors import CheckpointError, FedplugError
 from fedplug.console.display import Display
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.own_files import keep
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.execution import Execution
@@ -35,6 +36,7 @@ def start(
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     with locked(run_dir):
         write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
+        keep(recipe.own_files, run_dir)
         try:
             return Execution(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
         except FedplugError:

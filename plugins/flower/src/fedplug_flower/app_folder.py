@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.recipe import yaml_source
+from fedplug.recipe import own_files, yaml_source
 from fedplug.recipe.recipe import Recipe
 
 from fedplug_flower.server import CONFIG
@@ -48,6 +48,7 @@ def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | boo
     for file, text in (("__init__.py", ""), ("server_app.py", _SERVER), ("client_app.py", _CLIENT)):
         (package / file).write_text(text, encoding="utf-8")
     (package / "recipe.yaml").write_text(yaml_source.dump(recipe.to_plain()), encoding="utf-8")
+    own_files.keep(recipe.own_files, package)
     values = {**CONFIG, **(config or {})}
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
     (folder / "pyproject.toml").write_text(

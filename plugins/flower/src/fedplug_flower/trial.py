@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.recipe import yaml_source
+from fedplug.recipe import own_files, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -94,6 +94,7 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     make_certificates(folder)
     write_private(folder / "relay.secret", secrets.token_bytes(32))
     (folder / "recipe.yaml").write_text(yaml_source.dump(recipe.to_plain()), encoding="utf-8")
+    own_files.keep(recipe.own_files, folder)
     # Flower starts its programs by name: those of this environment are meant.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environ = {**ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}

@@ -1,4 +1,4 @@
-"""The commands `fedplug sweep`, `compare`, `report` and `sites`. Everything heavy is imported inside them."""
+"""The commands `fedplug sweep`, `compare`, `new`, `report` and `sites`. Everything heavy is imported inside them."""
 
 from __future__ import annotations
 
@@ -115,6 +115,19 @@ def sites(
 
     for line in write_sites(recipe, out, source, sets or [], settings):
         typer.echo(line)
+
+
+@command(epilog="Example: fedplug new my_rounding --role protect")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the plugin: lower-case letters, digits and _.")],
+    role: Annotated[str, typer.Option(metavar="ROLE", help="Of its component: protect, negotiate_mask, model, ...")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Empty or new; default: fedplug-NAME.")] = None,
+) -> None:
+    """Write a plugin to start from: a component, its recipe, its test; it installs and runs as it is."""
+    from fedplug_lab.new import write
+
+    folder = write(name, role, out)
+    typer.echo(f"{folder} has the plugin; go on there: pip install -e '.[test]' && pytest")
 
 
 @command(epilog="Example: fedplug report runs/fedavg-20260101-120000")

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError, describe
 from fedplug.console.display import Display
+from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import INTERRUPTED
@@ -34,12 +35,14 @@ class Job:
         name: begins the name of its folder.
         unfinished: folder of a run of this recipe that was cut off; None: there is none.
         settings: of this machine.
+        own_files: of the user's own that the recipe names; they travel with it.
     """
 
     recipe: dict[str, Any]
     name: str
     unfinished: Path | None
     settings: Settings
+    own_files: tuple[own_files.OwnFile, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Outcome:
 def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
     """Makes the run, in this process."""
     try:
+        own_files.remember(job.own_files)
         recipe = Recipe.from_plain(job.recipe, catalog)
         resumed = job.unfinished is not None
         if job.unfinished is not None:

@@ -66,7 +66,7 @@ class Arrays(fedplug.DataSource):
 
         path = files.data_folder(root, self.options.file)
         stored = _read(path)
-        train, test = (_examples(stored, split, path) for split in ("train", "test"))
+        train, test = (examples_of(stored, split, path) for split in ("train", "test"))
         named, kinds, regions = (_texts(stored, name, path) for name in _NAMES)
         classes = named or self.options.classes
         if not classes:
@@ -93,7 +93,12 @@ def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise DataError(f"{path} cannot be read as .npz: {error}; write it again with numpy.savez") from error
 
 
-def _examples(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path) -> Examples:
+def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path | str) -> Examples:
+    """One split out of named arrays.
+
+    Raises:
+        DataError: an array is missing, or not what it must be; names `path`, where they come from.
+    """
     inputs, labels = (_array(stored, f"{split}_{what}", path) for what in ("images", "labels"))
     if inputs.dtype not in (np.uint8, np.float32) or inputs.ndim not in (3, 4):
         raise DataError(
@@ -111,7 +116,7 @@ def _examples(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path) -
 
 
 def _of_pixels(
-    stored: dict[str, np.ndarray[Any, Any]], name: str, inputs: np.ndarray[Any, Any], path: Path
+    stored: dict[str, np.ndarray[Any, Any]], name: str, inputs: np.ndarray[Any, Any], path: Path | str
 ) -> np.ndarray[Any, Any] | None:
     if name not in stored:
         return None
@@ -121,7 +126,7 @@ def _of_pixels(
     return found
 
 
-def _array(stored: dict[str, np.ndarray[Any, Any]], name: str, path: Path) -> np.ndarray[Any, Any]:
+def _array(stored: dict[str, np.ndarray[Any, Any]], name: str, path: Path | str) -> np.ndarray[Any, Any]:
     if name not in stored:
         raise DataError(f"{path} has no array {name}; it has {', '.join(sorted(stored)) or 'none'}")
     return stored[name]

@@ -38,7 +38,7 @@ class Mlp(fedplug.ModelSource):
         """Builds the model for examples of any shape, which are flattened."""
         from fedplug_std import _networks
 
-        return _build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
+        return build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
 
 
 class Cnn(fedplug.ModelSource):
@@ -59,7 +59,7 @@ class Cnn(fedplug.ModelSource):
         """Builds the model for images (C, H, W) of at least 4x4."""
         from fedplug_std import _networks
 
-        return _build(lambda: _networks.cnn(shape, num_classes, self.options.hidden), shape, seed, device)
+        return build(lambda: _networks.cnn(shape, num_classes, self.options.hidden), shape, seed, device)
 
 
 class LeNet5(fedplug.ModelSource):
@@ -92,7 +92,7 @@ class LeNet5(fedplug.ModelSource):
         from fedplug_std import _networks
 
         network = _networks.dlg_lenet if self.options.variant == "dlg" else _networks.lenet5
-        return _build(lambda: network(shape, num_classes, self.options.activation), shape, seed, device)
+        return build(lambda: network(shape, num_classes, self.options.activation), shape, seed, device)
 
 
 class AlexNet(fedplug.ModelSource):
@@ -118,7 +118,7 @@ class AlexNet(fedplug.ModelSource):
         from fedplug_std import _networks
 
         chosen = self.options
-        return _build(
+        return build(
             lambda: _networks.alexnet(shape, num_classes, chosen.channels, chosen.hidden, chosen.dropout),
             shape,
             seed,
@@ -147,7 +147,7 @@ class ResNet18(fedplug.ModelSource):
         from fedplug_std import _networks
 
         small = self.options.small_input
-        return _build(lambda: _networks.resnet("resnet18", shape, num_classes, small), shape, seed, device)
+        return build(lambda: _networks.resnet("resnet18", shape, num_classes, small), shape, seed, device)
 
 
 class ResNet50(fedplug.ModelSource):
@@ -163,7 +163,7 @@ class ResNet50(fedplug.ModelSource):
         from fedplug_std import _networks
 
         small = self.options.small_input
-        return _build(lambda: _networks.resnet("resnet50", shape, num_classes, small), shape, seed, device)
+        return build(lambda: _networks.resnet("resnet50", shape, num_classes, small), shape, seed, device)
 
 
 class _NoOptions(fedplug.Options):
@@ -182,7 +182,7 @@ class DenseNet121(fedplug.ModelSource):
         """Builds the model for images (C, H, W) of at least 29x29."""
         from fedplug_std import _networks
 
-        return _build(lambda: _networks.from_torchvision("densenet121", shape, num_classes), shape, seed, device)
+        return build(lambda: _networks.from_torchvision("densenet121", shape, num_classes), shape, seed, device)
 
 
 class EfficientNetB0(fedplug.ModelSource):
@@ -197,7 +197,7 @@ class EfficientNetB0(fedplug.ModelSource):
         """Builds the model for images (C, H, W)."""
         from fedplug_std import _networks
 
-        return _build(lambda: _networks.from_torchvision("efficientnet_b0", shape, num_classes), shape, seed, device)
+        return build(lambda: _networks.from_torchvision("efficientnet_b0", shape, num_classes), shape, seed, device)
 
 
 class MobileNetV2(fedplug.ModelSource):
@@ -212,10 +212,10 @@ class MobileNetV2(fedplug.ModelSource):
         """Builds the model for images (C, H, W)."""
         from fedplug_std import _networks
 
-        return _build(lambda: _networks.from_torchvision("mobilenet_v2", shape, num_classes), shape, seed, device)
+        return build(lambda: _networks.from_torchvision("mobilenet_v2", shape, num_classes), shape, seed, device)
 
 
-def _build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str) -> TorchModel:
+def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str) -> TorchModel:
     """Makes the module with weights of this seed and checks that it takes an example of this shape.
 
     Raises:

@@ -82,6 +82,16 @@ class Sgd(fedplug.Trainer):
         """
         return loss
 
+    def batch_loss(
+        self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Mean loss of a batch, with class weights where there are some: here the cross entropy. A trainer with another
+        one overrides it, and says in `learns` what it descends.
+        """
+        import torch
+
+        return torch.nn.functional.cross_entropy(logits, answers, weight=weights)
+
     def train(self, client: Client, ctx: Context) -> dict[str, float]:
         """Trains the client's model in place.
 
@@ -124,7 +134,8 @@ class Sgd(fedplug.Trainer):
         options = self.options
         if options.momentum or options.weight_decay or options.class_weights is not None:
             return None
-        if type(self).local_objective is not Sgd.local_objective:
+        own = type(self)
+        if own.local_objective is not Sgd.local_objective or own.batch_loss is not Sgd.batch_loss:
             return None
         perceptron = Perceptron.of(model.module)
         if perceptron is None:
@@ -151,7 +162,7 @@ class Sgd(fedplug.Trainer):
         weights = self._class_weights(model, len(client.data.classes))
 
         def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            loss = torch.nn.functional.cross_entropy(model.module(inputs), labels, weight=weights)
+            loss = self.batch_loss(model.module(inputs), labels, weights)
             objective = self.local_objective(client, loss, parameters, start)
             gradients = list(torch.autograd.grad(objective, parameters, materialize_grads=True))
             with torch.no_grad():

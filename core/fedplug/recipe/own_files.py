@@ -1,0 +1,151 @@
+"""Components out of a file of one's own: `use: my_model.py:Net`, without a package around it.
+
+The file is looked for beside the recipe that names it, then in the working directory. What counts is what it holds:
+the resolved recipe has its SHA-256, a run folder has a copy, and a file that holds something else is refused. Its class
+goes through the checks of any component. What is no component yet, such as a torch module, becomes one through an
+adapter of a plugin: an entry point of the group `fedplug.adapter`, named after a group of components, whose value is a
+function that takes what the file has under that name, and the name, and gives the class, or None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedplug.api.base import Component
+from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import ADAPTER
+
+_FORM = re.compile(r"(?P<file>(?:.*/)?(?P<stem>[\w@.-]+)\.py):(?P<name>[^\W\d]\w*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnFile:
+    """The file behind one component.
+
+    Attributes:
+        sha256: of what it holds.
+        name: of the file, without its folder.
+        text: what it holds, as bytes.
+    """
+
+    sha256: str
+    name: str
+    text: bytes = dataclasses.field(repr=False, compare=False)
+
+
+_SEEN: dict[tuple[str, str], OwnFile] = {}
+"""What this process has read or was sent, by name and SHA-256."""
+
+
+def is_own(use: str) -> bool:
+    """Whether a recipe names a file here, and what is in it, rather than an installed component."""
+    return _FORM.fullmatch(use) is not None
+
+
+def parts(use: str) -> tuple[str, str]:
+    """How the resolved recipe names it, without folders, and the instance's automatic name."""
+    found = _FORM.fullmatch(use)
+    assert found is not None, use
+    return f"{found['stem']}.py:{found['name']}", f"{found['stem']}.{found['name']}"
+
+
+def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
+    """The file that `use` names.
+
+    Args:
+        use: of the form `path.py:Name`.
+        folders: where it is looked for, in this order, and then in the working directory.
+        sha256: what the recipe says of it; None where it says nothing.
+
+    Raises:
+        PluginError: there is none, it cannot be read, or it is another one than the recipe was resolved with.
+    """
+    path = Path(use.rpartition(":")[0])
+    if seen := _SEEN.get((path.name, sha256 or "")):
+        return seen
+    places = list(dict.fromkeys((folder / path).absolute() for folder in (*folders, Path())))
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        looked = ", nor ".join(map(str, places))
+        raise PluginError(f"there is no file {looked}; put it there, or write its path as seen from the recipe")
+    try:
+        text = found.read_bytes()
+    except OSError as error:
+        raise PluginError(f"{found} cannot be read ({error.strerror or error})") from error
+    digest = hashlib.sha256(text).hexdigest()
+    if sha256 not in (None, digest):
+        raise PluginError(
+            f"{found} has changed: its sha256 is {digest}, the recipe says {sha256}; put the file back as it was, or "
+            "leave sha256 out and run the recipe from the start"
+        )
+    own = OwnFile(digest, path.name, text)
+    remember([own])
+    return own
+
+
+def remember(files: Iterable[OwnFile]) -> None:
+    """From here on, a recipe that names these files reads back in this process, wherever it stands."""
+    _SEEN.update({(own.name, own.sha256): own for own in files})
+
+
+@functools.cache
+def component(own: OwnFile, use: str, group: str) -> type:
+    """The class that a place of this group gets: the file's own, or what an adapter makes of what it has there.
+
+    Raises:
+        PluginError: the file cannot be run, has no such name, or holds there what nobody makes a component of.
+    """
+    name = use.rpartition(":")[2]
+    module = _module(own)
+    if not hasattr(module, name):
+        there_is = ", ".join(key for key, value in vars(module).items() if _is_from(value, module)) or "nothing"
+        raise PluginError(f"{own.name} has no {name}; it has {there_is}")
+    found: Any = getattr(module, name)
+    if isinstance(found, type) and issubclass(found, Component):
+        return found
+    from importlib_metadata import entry_points
+
+    for point in entry_points(group=f"fedplug.{ADAPTER}", name=group):
+        try:
+            made: type | None = point.load()(found, parts(use)[1])
+        except Exception as error:
+            raise PluginError(f"{use} cannot stand for a {group} component: {type(error).__name__}: {error}") from error
+        if made is not None:
+            return made
+    if isinstance(found, type):
+        return found  # whoever looks at classes says which role it lacks
+    raise PluginError(f"{use} is a {type(found).__name__}, of which nobody makes a {group} component; write a class")
+
+
+def keep(files: Iterable[OwnFile], folder: Path) -> None:
+    """Writes copies into the folder of a resolved recipe, which then reads back there."""
+    for own in files:
+        (folder / own.name).write_bytes(own.text)
+
+
+def _module(own: OwnFile) -> ModuleType:
+    name = f"fedplug_own_{re.sub(r'[^0-9A-Za-z]', '_', own.name)}_{own.sha256[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    sys.modules[name] = module  # where annotations are looked up while its classes are made
+    try:
+        exec(compile(own.text, own.name, "exec"), vars(module))
+    # The file may raise anything, and even exit; none of it may take the program down.
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise PluginError(f"{own.name}{line} cannot be run: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _is_from(value: Any, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")

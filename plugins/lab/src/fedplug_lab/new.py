@@ -1,0 +1,90 @@
+"""`fedplug new`: a plugin to start from, which installs, passes the kit and runs.
+
+The files under `templates` are a plugin named sketch, with one component, `sketch.thing`; of the class and of the
+recipe there is one for each role. A new plugin is these with its name in place of `sketch`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fedplug.api.errors import SetupError
+from fedplug.api.role_table import ROLES
+from fedplug.recipe.option_errors import closest
+
+TEMPLATES = Path(__file__).parent / "templates"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_TAKEN = ("std", "sketch")
+
+
+def roles() -> list[str]:
+    """The groups of components of which there is an example."""
+    return sorted(path.stem for path in TEMPLATES.glob("*.yaml"))
+
+
+def group_of(role: str) -> str:
+    """The group that a word means: its own name, `negotiate_mask`, that of the role, `Negotiation`, or its beginning.
+
+    Raises:
+        SetupError: there is no example of it; names those that there are.
+    """
+    titles = {group: ROLES[group].__name__.lower() for group in roles()}
+    for group, title in titles.items():
+        if role.lower() in (group, title, title.removesuffix("source")):
+            return group
+    words = [*titles.values(), *titles]
+    raise SetupError(
+        f"--role {role}: there is no example of that; {_close(role, words)}there are examples of "
+        f"{', '.join(titles)}; for others, start from the source of an installed component: fedplug show NAME"
+    )
+
+
+def _close(role: str, words: list[str]) -> str:
+    said = closest(role.lower(), words)
+    return f"{said} " if said.startswith("did") else ""
+
+
+def files(name: str, group: str) -> dict[str, str]:
+    """The files of the plugin by path.
+
+    Args:
+        name: of the plugin; its component is `NAME.thing`.
+        group: of the component.
+    """
+    package = f"src/fedplug_{name}"
+    needs = ['"fedplug>=0.1,<0.2"', *(['"fedplug-attacks>=0.1,<0.2"'] if group == "attack" else []), '"numpy>=1.26"']
+    made = {
+        "pyproject.toml": "pyproject.toml.txt", "README.md": "README.md", f"{package}/thing.py": f"{group}.py",
+        f"recipes/{name}.yaml": f"{group}.yaml", f"tests/test_{name}.py": "test.py",
+    }  # fmt: skip
+    found = {path: (TEMPLATES / template).read_text(encoding="utf-8") for path, template in made.items()}
+    found[f"{package}/__init__.py"] = f'"""The plugin {name} for fedplug."""\n'
+    found[f"{package}/py.typed"] = ""
+    found["pyproject.toml"] = found["pyproject.toml"].replace("DEPENDENCIES", ", ".join(needs))
+    title = name.replace("_", " ").capitalize()
+    return {
+        path: text.replace("GROUP", group).replace("fedplug-sketch", f"fedplug-{name.replace('_', '-')}")
+        .replace("Sketch", title).replace("sketch", name)
+        for path, text in found.items()
+    }  # fmt: skip
+
+
+def write(name: str, role: str, out: Path | None) -> Path:
+    """Writes the plugin; gives its folder.
+
+    Raises:
+        SetupError: the name cannot be that of a package, there is no such example, or the folder is not empty.
+    """
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise SetupError(
+            f"{name!r} must be lower-case letters, digits and underscores, starting with a letter, and not "
+            f"{' or '.join(_TAKEN)}; for instance fedplug new my_rounding --role protect"
+        )
+    group, folder = group_of(role), out or Path(f"fedplug-{name.replace('_', '-')}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet: --out DIR")
+    for path, text in files(name, group).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder

@@ -1,0 +1,193 @@
+"""What a recipe may name in a file of the user's own that is written without fedplug: adapters make components of it.
+
+    model: {use: my_model.py:Net, hidden: 64}     a torch module's class, or a function that gives a module
+    data: {use: my_data.py:load, size: 200}       a function load(root, ...) that gives arrays, or a fedplug.Dataset
+    train: {use: my_loss.py:focal, lr: 0.1}       a function of logits and answers that gives the mean loss of a batch
+
+Arguments become options, with their types and defaults; `shape` and `num_classes` of a model come from the data.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+import numpy as np
+from fedplug import Component, Dataset, Field, Learns
+from fedplug.api.errors import DataError, FedplugError, SetupError, cause_of
+from pydantic import create_model
+
+from fedplug_std.arrays import examples_of
+from fedplug_std.datasets import _Sized
+from fedplug_std.models import build
+from fedplug_std.training import Sgd
+
+if TYPE_CHECKING:
+    import torch
+    from fedplug import Context
+    from fedplug.api.torch_model import TorchModel
+
+_OF_THE_DATA = ("shape", "num_classes")
+_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def model(found: Any, name: str) -> type[Component] | None:
+    """The component around a torch module's class, or a function that gives a module."""
+    if isinstance(found, type):
+        import torch
+
+        if not issubclass(found, torch.nn.Module):
+            return None
+    elif not inspect.isfunction(found):
+        return None
+
+    class Own(fedplug.ModelSource):
+        Options = _options(found, fedplug.Options, name, _OF_THE_DATA)
+
+        def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+            """The module with weights of this seed; it must give one number for each class."""
+            import torch
+
+            given = {"shape": shape, "num_classes": num_classes}
+            known = {key: value for key, value in given.items() if key in inspect.signature(found).parameters}
+
+            def make() -> torch.nn.Module:
+                made = _called(name, found, **known, **_values(self.options))
+                if not isinstance(made, torch.nn.Module):
+                    raise SetupError(f"{name} gives a {type(made).__name__}; it must give a torch.nn.Module")
+                return made
+
+            made = build(make, shape, seed, device)
+            with torch.no_grad():
+                given_out = made.module.eval()(torch.zeros(1, *shape, device=made.device))
+            made.module.train()
+            sizes = tuple(given_out.shape) if isinstance(given_out, torch.Tensor) else type(given_out).__name__
+            if not isinstance(sizes, tuple) or sizes[:2] != (1, num_classes):
+                raise SetupError(
+                    f"{name} gives {sizes} for one example; it must give one number for each of {num_classes} classes: "
+                    f"(1, {num_classes}), or (1, {num_classes}, H, W) for segmentation"
+                )
+            return made
+
+    return _named(Own, found, name)
+
+
+class _OfData(_Sized):
+    classes: tuple[str, ...] = Field((), description="names of the classes, where load gives arrays; else 0, 1, ...")
+    mean: float = Field(0.5, ge=0, le=1, description="subtracted from inputs in [0, 1], where load gives arrays")
+    std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this, where load gives arrays")
+
+
+def dataset(found: Any, name: str) -> type[Component] | None:
+    """The component around a function that loads data."""
+    if not inspect.isfunction(found):
+        return None
+    root_name = next(iter(inspect.signature(found).parameters), "")
+
+    class Own(fedplug.DataSource):
+        Options = _options(found, _OfData, name, (root_name,))
+
+        def load(self, root: str | None) -> Dataset:
+            """What the function gives: a data set, or four arrays, by name or in their order."""
+            from fedplug_std import _dataset_files as files
+
+            options: Any = self.options
+            given = _called(name, found, root, **_values(options, _OfData))
+            if isinstance(given, Dataset):
+                sized = files.dataset(given.train, given.test, options, given.label_names, given.mean, given.std)
+                return fedplug.Dataset(
+                    sized.train, sized.test, given.classes, given.mean, given.std, given.kinds, given.region_names
+                )
+            stored = dict(given) if isinstance(given, Mapping) else None
+            if isinstance(given, tuple | list) and len(given) == len(_ARRAYS):
+                stored = dict(zip(_ARRAYS, given, strict=True))
+            if stored is None:
+                raise DataError(
+                    f"{name} gives a {type(given).__name__}; it must give {', '.join(_ARRAYS)}, as a tuple or a "
+                    "dictionary, or a fedplug.Dataset"
+                )
+            arrays = {key: np.asarray(value) for key, value in stored.items()}
+            train, test = (examples_of(arrays, split, name) for split in ("train", "test"))
+            classes = options.classes or tuple(map(str, range(int(max(train.labels.max(), test.labels.max())) + 1)))
+            channels = train.inputs.shape[1]
+            return files.dataset(train, test, options, classes, (options.mean,) * channels, (options.std,) * channels)
+
+    return _named(Own, found, name)
+
+
+def trainer(found: Any, name: str) -> type[Component] | None:
+    """The component that trains as `std.sgd` does, with a loss of one's own."""
+    if not inspect.isfunction(found):
+        return None
+
+    class Own(Sgd):
+        def batch_loss(
+            self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
+        ) -> torch.Tensor:
+            """The function's; class weights are the cross entropy's alone."""
+            if weights is not None:
+                raise SetupError(f"class_weights weighs the cross entropy, not {name}; weigh inside {name} instead")
+            loss: torch.Tensor = _called(name, found, logits, answers)
+            if getattr(loss, "shape", None) != ():
+                raise SetupError(f"{name} must give one number, the mean loss of the batch; add .mean()")
+            return loss
+
+        def learns(self, ctx: Context) -> Learns | None:
+            """As for `std.sgd`, but for what the steps descend: nobody may take their gradients for another loss's."""
+            from dataclasses import replace
+
+            said = super().learns(ctx)
+            return said and replace(said, descends=f"the loss {name}")
+
+    return _named(Own, found, name)
+
+
+def _named(made: type[Component], found: Any, name: str) -> type[Component]:
+    made.__name__ = made.__qualname__ = name.rpartition(".")[2]
+    made.__doc__ = inspect.getdoc(found) if found.__doc__ else f"{name}, of a file of the user's own."
+    return made
+
+
+def _called(name: str, found: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Calls what the user wrote; what it raises becomes one sentence that says where."""
+    try:
+        return found(*given, **options)
+    except (FedplugError, MemoryError):
+        raise
+    except Exception as error:
+        raise SetupError(f"{name} fails: {cause_of(error)}") from error
+
+
+def _values(options: Any, beside: type[fedplug.Options] = fedplug.Options) -> dict[str, Any]:
+    return {key: value for key, value in options if key not in beside.model_fields}
+
+
+def _options(
+    found: Any, base: type[fedplug.Options], name: str, given: tuple[str, ...]
+) -> type[fedplug.Options]:
+    """Options out of the arguments of a class or a function, but for those that are given otherwise.
+
+    Raises:
+        TypeError: an argument cannot be an option.
+    """
+    parameters = [p for p in inspect.signature(found).parameters.values() if p.name not in given]
+    if taken := [p.name for p in parameters if p.name in base.model_fields]:
+        raise TypeError(f"its argument {taken[0]} has the name of an option that is there anyway; rename it")
+    try:
+        hints = typing.get_type_hints(vars(found).get("__init__") if isinstance(found, type) else found)
+    except Exception:  # a name that exists for type checkers alone; then any value will do
+        hints = {}
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise TypeError(f"its argument {parameter.name} cannot be given by name; remove the / behind it")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        guess = type(default) if isinstance(default, bool | int | float | str) else Any
+        kind = hints.get(parameter.name, guess)
+        fields[parameter.name] = (kind, Field(default, description=f"argument of {name}"))
+    return create_model("Options", __base__=base, **fields)

@@ -1,0 +1,185 @@
+"""Components out of the user's own files: where they are looked for, what the digest covers, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fedplug.api.errors import PluginError, RecipeError
+from fedplug.engines.base import Job
+from fedplug.recipe import own_files
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.runs.run import resume, start
+from fedplug.runs.settings import Settings
+
+HALVE = """\
+import fedplug
+from fedplug import Field, hookimpl
+
+
+class Halve(fedplug.Protector):
+    \"\"\"Take half of every value.\"\"\"
+
+    class Options(fedplug.Options):
+        factor: float = Field(0.5, gt=0, description="share that is kept")
+
+    @hookimpl
+    def protect(self, block, client, ctx):
+        return block.replace(values=block.plain() * self.options.factor)
+
+
+class Median:
+    \"\"\"No component.\"\"\"
+
+
+number = 3
+"""
+
+RECIPE = """\
+name: mine
+seed: 1
+rounds: 1
+data: {use: std.digits, clients: 2, partition: std.iid, train_size: 40, test_size: 20}
+model: {use: std.mlp, hidden: [4]}
+train: std.sgd
+negotiate_mask: {use: std.single_zone, zone: clear}
+protect: {clear: [{use: "own/halve.py:Halve", factor: 0.25}]}
+aggregate: std.mean
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a recipe and the file that it names, seen from elsewhere."""
+    monkeypatch.setattr(own_files, "_SEEN", {})
+    (tmp_path / "recipes/own").mkdir(parents=True)
+    (tmp_path / "recipes/own/halve.py").write_text(HALVE, encoding="utf-8")
+    (tmp_path / "recipes/mine.yaml").write_text(RECIPE, encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "recipes"
+
+
+def problem(path: Path, *sets: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path, sets)
+    (found,) = caught.value.problems
+    return found
+
+
+def test_a_component_in_a_file_is_one_as_any(folder: Path) -> None:
+    recipe = load_recipe(folder / "mine.yaml")
+    (use,) = recipe.protect["clear"]
+    assert (use.use, use.name, use.options.model_dump()) == ("halve.py:Halve", "halve.Halve", {"factor": 0.25})
+    part = Composition(recipe).components["halve.Halve"]
+    assert type(part).__name__ == "Halve"
+    # It states no effects, so nothing is promised behind it.
+    assert part.effects(None, None) is None  # type: ignore[attr-defined]
+    assert "factor='x' must be" in problem(folder / "mine.yaml", "protect.clear.0.factor=x")
+
+
+def test_the_digest_covers_what_the_file_holds_and_not_where_it_lies(folder: Path) -> None:
+    digest = load_recipe(folder / "mine.yaml").digest
+    shutil.copytree(folder, folder.parent / "moved")
+    assert load_recipe(folder.parent / "moved/mine.yaml").digest == digest
+    (folder / "own/halve.py").write_text(HALVE + "# changed\n", encoding="utf-8")
+    assert load_recipe(folder / "mine.yaml").digest != digest
+
+
+def test_a_file_is_looked_for_beside_the_recipe_then_where_one_stands(folder: Path) -> None:
+    (folder / "child.yaml").write_text("extends: mine.yaml\nname: child\n", encoding="utf-8")
+    (folder / "deep").mkdir()
+    (folder / "deep/child.yaml").write_text("extends: ../mine.yaml\nname: child\n", encoding="utf-8")
+    # What a parent names lies beside the parent.
+    assert load_recipe(folder / "deep/child.yaml").digest == load_recipe(folder / "child.yaml").digest
+    here = folder.parent / "elsewhere/here.py"
+    here.write_text(HALVE, encoding="utf-8")
+    assert load_recipe(folder / "mine.yaml", ["protect.clear.0.use=here.py:Halve"]).own_files[0].name == "here.py"
+    missing = problem(folder / "mine.yaml", "protect.clear.0.use=gone.py:Halve")
+    assert str(folder / "gone.py") in missing
+    assert str(here.with_name("gone.py")) in missing
+    assert "as seen from the recipe" in missing
+
+
+def test_names_refer_to_it(folder: Path) -> None:
+    text = RECIPE.replace('{use: "own/halve.py:Halve", factor: 0.25}', "own/halve.py:Halve")
+    (folder / "plain.yaml").write_text(text, encoding="utf-8")
+    (use,) = load_recipe(folder / "plain.yaml").protect["clear"]
+    assert use.name == "halve.Halve"
+    assert use.options.factor == 0.5  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Gone", "halve.py has no Gone; it has Halve, Median"),
+        ("Median", "is not a component; its class must inherit from its role, such as fedplug.Protector"),
+        ("number", "halve.py:number is a int, of which nobody makes a protect component; write a class"),
+    ],
+)
+def test_what_cannot_stand_there_is_refused(folder: Path, name: str, why: str) -> None:
+    found = problem(folder / "mine.yaml", f"protect.clear.0={{use: own/halve.py:{name}}}")
+    assert why in found
+
+
+def test_a_class_of_another_role_is_refused(folder: Path) -> None:
+    assert "is not an Aggregator" in problem(folder / "mine.yaml", "aggregate=own/halve.py:Halve")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x = 1 +\n", "line 1 cannot be run: SyntaxError"),
+        ("import nowhere_to_be_found\n", "cannot be run: ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "cannot be run: SystemExit: 3"),
+        (HALVE.replace("def protect", "def protects"), "did you mean protect"),
+    ],
+)
+def test_a_file_that_cannot_be_run_is_a_complaint(folder: Path, text: str, why: str) -> None:
+    (folder / "own/halve.py").write_text(text, encoding="utf-8")
+    found = problem(folder / "mine.yaml")
+    assert "mine.yaml:8:" in found
+    assert why in found
+
+
+def test_two_files_of_one_name_are_refused(folder: Path) -> None:
+    (folder / "halve.py").write_text(HALVE + "# another\n", encoding="utf-8")
+    for place in ("halve.py:Halve", "{use: halve.py:Halve}"):
+        found = problem(folder / "mine.yaml", f"protect.clear=[own/halve.py:Halve, {place}]")
+        assert "named halve.py and differ; rename one" in found
+
+
+def test_a_process_that_was_sent_the_files_needs_no_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(folder / "mine.yaml")
+    monkeypatch.setattr(own_files, "_SEEN", {})  # as in a worker
+    with pytest.raises(RecipeError, match="there is no file"):
+        Recipe.from_plain(recipe.to_plain())
+    built, composition = Job(recipe.to_plain(), own_files=recipe.own_files).build()
+    assert built == recipe
+    assert "halve.Halve" in composition.components
+
+
+def test_a_run_keeps_a_copy_and_goes_on_with_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(output=folder.parent / "runs", quiet=True, muted=("lab.report",))
+    code, run = start(load_recipe(folder / "mine.yaml"), settings)
+    assert code == 0
+    assert (run / "halve.py").read_text(encoding="utf-8") == HALVE
+    (folder / "own/halve.py").write_text("a new idea", encoding="utf-8")  # the run has its own
+    monkeypatch.setattr(own_files, "_SEEN", {})
+    assert resume(run, settings, 0) == 0
+    (run / "halve.py").write_text(HALVE + "# changed\n", encoding="utf-8")
+    monkeypatch.setattr(own_files, "_SEEN", {})
+    with pytest.raises(RecipeError, match=r"halve.py has changed: its sha256 is \w+, the recipe says \w+; put"):
+        resume(run, settings, 0)
+
+
+def test_a_name_of_a_component_is_no_file() -> None:
+    assert not own_files.is_own("std.clip")
+    assert own_files.parts("a/b/net.py:Net") == ("net.py:Net", "net.Net")
+    assert Catalog.discover().strays == ()
+    with pytest.raises(PluginError, match="there is no file"):
+        own_files.read("gone.py:X", [], None)
