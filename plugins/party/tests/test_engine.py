@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import shutil
 import signal
 import time
@@ -378,6 +379,61 @@ def test_a_party_that_cannot_save_stops_the_run_with_its_reason(tmp_path: Path) 
     beside.kill("client:2")
     with pytest.raises(SetupError, match="client:2 is not there; every party must save what was agreed before round 1"):
         checked.save(0)
+
+
+def test_a_reply_that_nobody_can_read_costs_that_client_the_round_alone(tmp_path: Path) -> None:
+    beside = Beside(tmp_path, plain_of(rounds=1))
+
+    class Strange:
+        strange = False
+
+        def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+            for address, answer in beside.exchange(requests, seconds):
+                if self.strange and address == "client:1" and isinstance(answer, bytes):
+                    plain: Any = codec.decode(codec.unframe(answer))
+                    yield address, codec.frame(codec.encode({**plain, "outcome": np.array([1, 2])}))
+                else:
+                    yield address, answer
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    carrier = Strange()
+    checked = Checked(plain_of(rounds=1), lambda job: PartyEngine(job, carrier, 0.1), tmp_path)
+    checked.set_up()
+    carrier.strange = True
+    checked.protocol.run()
+    ((lost, why),) = checked.dropped()[0].items()
+    assert lost == 1
+    assert "a reply that cannot be read: a reply whose outcome is" in why
+
+
+def test_a_full_disk_at_one_site_ends_the_run_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that cannot save is as one that is away, and in again; without the key server nothing goes on."""
+    plain = encrypted(rounds=3, clients=3)
+    beside = Beside(tmp_path / "parties", plain)
+
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    def before_saving(done: int) -> None:
+        if done == 1:
+            monkeypatch.setattr(beside.parties["client:1"].host, "save", full)
+
+    def engine(job: Job) -> PartyEngine:
+        return beside.engine(dataclasses.replace(job, run_dir=tmp_path))
+
+    checked = Checked(plain, engine, tmp_path, before_saving)
+    checked.set_up()
+    checked.protocol.run()
+    assert checked.dropped() == [{}, {}, {}]
+    assert re.search("client:1 could not save its state: .*No space left", (tmp_path / "errors.log").read_text())
+    loaded = [request.address for request in beside.asked if request.command == "load"]
+    assert loaded == ["client:1"]
+    assert set(beside.parties["client:1"].state.kept()) <= set(beside.parties["client:0"].state.kept())
+    monkeypatch.setattr(beside.parties["key_server"].host, "save", full)
+    with pytest.raises(SetupError, match=r"key_server could not save its state: .*No space left"):
+        checked.save(3)
 
 
 def test_without_parties_there_is_no_run(tmp_path: Path) -> None:

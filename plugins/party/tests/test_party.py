@@ -7,7 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from fedplug.api import codec
+from fedplug.api.reports import Reports
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_party.frames import Reply
 from fedplug_party.party import Party
@@ -165,19 +168,64 @@ def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -
         uploads.append(server.deliver())
     assert [reply.outcome for reply in uploads] == ["done", "refused", "refused"]
     assert "it has answered in round 1 before, and its site allows 1 repeats" in uploads[1].reason
-    assert server.say(command="begin").outcome == "done"
+    assert server.say(command="load", checkpoint="0-aa").outcome == "done"
     assert server.deliver().outcome == "refused"
     server.beside.start("client:0")  # forgets nothing
     joined = server.say(command="join", incarnation="")
     server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
-    assert server.say(command="begin").outcome == "done"
+    assert server.say(command="load", checkpoint="0-aa").outcome == "done"
     assert server.deliver().outcome == "refused"
     server.beside.repeats = 2  # its owner allows one more
     server.beside.start("client:0")
     joined = server.say(command="join", incarnation="")
     server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
-    assert server.say(command="begin").outcome == "done"
+    assert server.say(command="load", checkpoint="0-aa").outcome == "done"
     assert server.deliver().outcome == "done"
+
+
+def test_a_run_with_a_checkpoint_does_not_begin_anew_once_round_1_has_begun(server: Server) -> None:
+    """Whoever says so would have every key and state of the party thrown away."""
+    assert server.say(command="save", checkpoint="0-aa").outcome == "done"
+    assert server.say(command="begin").outcome == "done"
+    assert server.party.state.kept() == []  # a server that failed before round 1 begins another run
+    assert server.say(command="save", checkpoint="0-bb").outcome == "done"
+    assert server.deliver().outcome == "done"
+    reply = server.say(command="begin")
+    assert reply.outcome == "refused"
+    assert "round 1 of this run has begun, and there is a checkpoint" in reply.reason
+    assert server.party.state.kept() == ["0-bb"]
+    assert server.deliver(1).outcome == "done"
+
+
+def test_with_an_error_nothing_leaves_that_the_calls_before_it_had_to_report(server: Server) -> None:
+    """An answer that is an error is neither noted nor bounded, so it must give nothing away."""
+    steps, digest = server.protocol.steps, server.protocol.recipe.digest
+    calls = [Call.of(steps.train, (), "client", 0), Call.of(steps.take_secret, (b"",), "client", 0)]
+    for messages in (calls[:1], calls):
+        data, _ = request(digest, messages)
+        assert isinstance(data, bytes)
+        answer = read_reply(server.say(command="deliver", message=data).message)[0]
+        assert (answer.error is None) == ("loss" in answer.reports.train) == (len(messages) == 1)
+        assert (answer.reports == Reports()) == (len(messages) == 2)
+
+
+@pytest.mark.parametrize("field", ["command", "address", "number", "message"])
+def test_a_field_that_is_an_array_ends_no_program(field: str, server: Server) -> None:
+    plain = {each.name: getattr(server.last, each.name) for each in dataclasses.fields(server.last)}
+    data = codec.frame(codec.encode({**plain, field: np.array([1, 2])}))
+    reply = Reply.read(server.party.answer(data))
+    assert reply.outcome == "refused"
+    assert f"this is no request: a request whose {field} is" in reply.reason
+
+
+def test_a_folder_that_cannot_be_read_ends_no_program(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> list[str]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(server.party.state, "kept", fail)
+    reply = server.say(command="join", session="second", incarnation="")
+    assert reply.outcome == "refused"
+    assert "Input/output error" in reply.reason
 
 
 @pytest.mark.parametrize(("round", "times"), [(-1, 1), (0, 1), (1, 0), (3, 0)])

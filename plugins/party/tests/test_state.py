@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
@@ -128,6 +130,76 @@ def test_a_kill_between_a_checkpoint_and_its_note_loses_nothing(tmp_path: Path) 
     lines = (tmp_path / "uploads.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "uploads.jsonl").write_text("".join(lines[:-1]))
     assert State(tmp_path).kept() == ["1-aa", "2-bb"]
+
+
+def test_a_checkpoint_of_an_earlier_round_is_refused_and_what_was_just_saved_stays(tmp_path: Path) -> None:
+    """A server could otherwise have the party's only current checkpoint pruned with the old ones."""
+    state = State(tmp_path)
+    for name in ("5-aa", "6-aa"):
+        state.save(name, write, "")
+    with pytest.raises(CheckpointError, match="1-aa would be older than checkpoint 6-aa, which lies there; go back"):
+        state.save("1-aa", write, "")
+    state.save("6-bb", write, "")  # of a server that failed to save its own part
+    assert reopened(state).kept() == ["5-aa", "6-bb"]
+
+
+@pytest.mark.parametrize(
+    ("removing", "left"),
+    [
+        (lambda state: state.save("3-aa", write, ""), ["2-aa", "3-aa"]),
+        (lambda state: state.go_back("1-aa"), ["1-aa"]),
+        (lambda state: state.go_back(""), ["2-aa"]),
+    ],
+)
+def test_a_kill_while_a_checkpoint_is_removed_keeps_no_party_from_starting(
+    removing: Callable[[State], None], left: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = State(tmp_path)
+    for name in ("1-aa", "2-aa"):
+        state.save(name, write, "")
+
+    def killed(path: Path, **options: Any) -> None:
+        if path.exists():
+            (path / "name.state").unlink()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        removing(state)
+    monkeypatch.undo()
+    state = reopened(state)
+    assert state.kept() == left
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_kill_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_them(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = State(tmp_path)
+    state.save("1-aa", write, "")
+    calls, real, noted = [0], os.replace, state.notes.saved
+
+    def replace(source: Path, target: Path) -> None:
+        calls[0] += Path(target).name.startswith("round-")
+        if calls[0] > min(step, 2):
+            raise KeyboardInterrupt
+        real(source, target)
+
+    def saved(checkpoint: str) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+        noted(checkpoint)
+
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(state.notes, "saved", saved)
+    with pytest.raises(KeyboardInterrupt):
+        state.save("1-bb", write, "")
+    monkeypatch.undo()
+    state = reopened(state)
+    assert state.kept() == (["1-bb"] if step == 3 else ["1-aa"])
+    assert not list(tmp_path.glob("checkpoint/*.old"))
+    state.save("1-cc", write, "")
+    assert reopened(state).kept() == ["1-cc"]
 
 
 MINE = Belongs("client:0", "a" * 64, "d" * 64)

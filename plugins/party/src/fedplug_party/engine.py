@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fedplug.api.errors import CheckpointError, ClientError, MessageError, PartyLost, SetupError
+from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError, describe, log_error
 from fedplug.api.plain import one_line
 from fedplug.engines.base import Job
 from fedplug.wire.record import KEY_SERVER, client_address
@@ -54,7 +54,7 @@ class PartyEngine:
         clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
         self._addresses = [*clients, KEY_SERVER] if job.key_server else clients
         self._session, self._number = secrets.token_hex(8), 0
-        self._run = run_of(job.run_dir)
+        self._run, self._run_dir = run_of(job.run_dir), job.run_dir
         self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
         self._told: set[str] = set()  # those of them that hold the state of the round that goes on
         self._silent: set[str] = set()  # those that gave no answer when they were asked last
@@ -91,11 +91,11 @@ class PartyEngine:
     def save(self, folder: Path) -> None:
         """Has every party that is there write its state at its own site.
 
-        One that is not there goes on later from a checkpoint that it has, and catches up; but none may miss the first
-        one, which holds the keys.
+        One that is not there, or a client that cannot, goes on later from a checkpoint that it has, and catches up; but
+        none may miss the first one, which holds the keys.
 
         Raises:
-            SetupError: a party could not, for the reason that it gives.
+            SetupError: the key server could not, or before round 1 any party, for the reason that it gives.
         """
         name = checkpoint_name(round_in(folder), secrets.token_hex(4))
         there = [a for a in self._addresses if a not in self._silent or not round_of(name)]
@@ -104,7 +104,11 @@ class PartyEngine:
                 self._saved[address] = [*self._saved.get(address, []), name][-2:]
                 self._joined[address] = reply
             elif isinstance(reply, Reply) and reply.outcome == "refused":
-                raise SetupError(f"{address} could not save its state: {one_line(reply.reason, 1000)}")
+                failed = SetupError(f"{address} could not save its state: {one_line(reply.reason, 1000)}")
+                if round_of(name) == 0 or address == KEY_SERVER:
+                    raise failed
+                log_error(self._run_dir, f"{address}, save", failed)
+                self._forget(address)
             elif round_of(name) == 0:
                 raise SetupError(f"{_problem(address, reply)}; every party must save what was agreed before round 1")
             else:
@@ -263,8 +267,8 @@ class PartyEngine:
             return answer
         try:
             reply = Reply.read(answer)
-        except MessageError as error:
-            return PartyLost(f"a reply that cannot be read: {error}")
+        except Exception as error:  # whatever a party sends, it costs nobody but that party
+            return PartyLost(f"a reply that cannot be read: {describe(error)}")
         self.framing += len(answer) - len(reply.message)
         return reply if (reply.session, reply.number) == (self._session, number) else None
 

@@ -115,7 +115,7 @@ def round_of(checkpoint: str) -> int:
 
 def _fits(kind: str, value: Any) -> bool:
     if kind in ("Command", "Outcome"):
-        return value in get_args(Command if kind == "Command" else Outcome)
+        return isinstance(value, str) and value in get_args(Command if kind == "Command" else Outcome)
     if kind == "list[str]":
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return type(value) is {"str": str, "int": int, "bytes": bytes}[kind]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from fedplug.api import codec
 from fedplug.api.codec import Message
 from fedplug.api.errors import MessageError, describe, log_error
+from fedplug.wire.calls import Reply as Answer
 from fedplug.wire.calls import read_reply
 from fedplug.wire.record import KEY_SERVER
 
@@ -75,8 +76,8 @@ class Party:
         """The reply to a request. One that comes again is answered again with the same bytes, and not run again."""
         try:
             request = Request.read(data)
-        except MessageError as error:
-            return Reply("", -1, self.incarnation, "refused", f"this is no request: {error}").to_bytes()
+        except Exception as error:  # whatever arrives, the program goes on
+            return Reply("", -1, self.incarnation, "refused", f"this is no request: {describe(error)}").to_bytes()
         try:
             if (request.session, request.number) == self._last:
                 return self._reply
@@ -114,7 +115,7 @@ class Party:
         return None
 
     def _replying(self, request: Request, outcome: Outcome, reason: str = "", message: bytes = b"") -> bytes:
-        kept = self.state.kept() if request.command != "deliver" else []
+        kept = self.state.kept() if request.command != "deliver" and outcome != "refused" else []
         return Reply(request.session, request.number, self.incarnation, outcome, reason, kept, message).to_bytes()
 
     def status(self) -> dict[str, Any]:
@@ -140,6 +141,12 @@ class Party:
             self._said("a server has joined")
 
     def _begin(self, request: Request) -> None:
+        bound, kept = self.state.belongs, self.state.kept()
+        if bound is not None and bound.run and kept:  # only a server that wants keys and state gone asks for that
+            raise MessageError(
+                "round 1 of this run has begun, and there is a checkpoint, so it cannot begin anew; go on from "
+                f"{kept[-1]}"
+            )
         self.state.go_back("")
         self.host = self._build()
 
@@ -174,7 +181,7 @@ class Party:
         self._require_allowed(round, question, paid)
         started = time.perf_counter()
         reply = self.host.deliver(self.address, request.message)
-        data = reply if isinstance(reply, bytes) else reply.to_bytes()
+        data = _bare(reply if isinstance(reply, bytes) else reply.to_bytes())
         if self.address != KEY_SERVER and 0 <= round < self.rounds and _is_answer(data):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started
@@ -217,6 +224,17 @@ def _question(message: bytes) -> tuple[int, str]:
     if call[0] != 0:  # one that was run before is left out, and the answer of the call before it would be the reply
         raise MessageError("a message that does not end with a question")
     return call[1], f"{call[2]}.{call[3]}"
+
+
+def _bare(reply: bytes) -> bytes:
+    """A reply as it may leave: with an error nothing else does, since an answer that is none is not noted or bounded.
+
+    What the calls before the one that failed have to report, such as an evaluation, would go with it otherwise.
+    """
+    found, _ = read_reply(reply)
+    if found.error is None:
+        return reply
+    return codec.frame(codec.encode(Answer(found.done, found.saved, error=found.error).to_plain()))
 
 
 def _is_answer(reply: bytes) -> bool:

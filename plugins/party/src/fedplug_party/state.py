@@ -31,6 +31,8 @@ from fedplug_party.notes import Notes
 
 KEPT = 2
 _NAME = "name.state"
+_FORMER = ".old"
+"""Of a checkpoint in whose place another one of the same round is being put."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,7 @@ class State:
             ) from error
         self._file, self._checkpoints = folder / "party.json", folder / "checkpoint"
         self.notes = Notes(folder / "uploads.jsonl")
+        self._settle()
         self._require_as_noted()
 
     def close(self) -> None:
@@ -156,7 +159,7 @@ class State:
 
     def kept(self) -> list[str]:
         """The names of the checkpoints that lie there, by round."""
-        names = [self._name(path)[0] for path in sorted(self._checkpoints.glob("round-*")) if path.suffix != ".tmp"]
+        names = [self._name(path)[0] for path in sorted(self._checkpoints.glob("round-*")) if not path.suffix]
         return sorted(names, key=round_of)
 
     def path(self, checkpoint: str) -> Path:
@@ -178,8 +181,17 @@ class State:
             checkpoint: its name.
             write: is handed an empty folder.
             needed: a checkpoint that is kept whatever its age.
+
+        Raises:
+            CheckpointError: there is one of a later round.
         """
-        final = self._path(checkpoint)
+        self._settle()
+        kept, final = self.kept(), self._path(checkpoint)
+        if kept and round_of(checkpoint) < round_of(kept[-1]):
+            raise CheckpointError(
+                f"{checkpoint} would be older than checkpoint {kept[-1]}, which lies there; go back to an earlier one "
+                "first"
+            )
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
         self._checkpoints.mkdir(mode=0o700, exist_ok=True)
@@ -188,20 +200,23 @@ class State:
         write_file(draft / _NAME, codec.encode([checkpoint, len(self.notes.lines)]))
         for file in [*draft.iterdir(), draft]:
             _to_disk(file)  # the server forgets what it knows to be saved
-        shutil.rmtree(final, ignore_errors=True)
+        former = final.with_suffix(_FORMER)
+        if final.exists():
+            os.replace(final, former)
         os.replace(draft, final)
         _to_disk(self._checkpoints)
         self.notes.saved(checkpoint)
+        _remove(former)
         for old in self.kept()[:-KEPT]:
-            if old != needed:
-                shutil.rmtree(self._path(old))
+            if old not in (needed, checkpoint):
+                _remove(self._path(old))
 
     def go_back(self, checkpoint: str) -> None:
         """The party goes on from this checkpoint, or from the beginning; later ones are of another course of it."""
         self.notes.sent_back(checkpoint)
         for other in self.kept():
             if not checkpoint or round_of(other) > round_of(checkpoint):
-                shutil.rmtree(self._path(other))
+                _remove(self._path(other))
 
     def _path(self, checkpoint: str) -> Path:
         return self._checkpoints / f"round-{round_of(checkpoint):04d}"
@@ -211,9 +226,19 @@ class State:
         data = codec.decode(read_file(path / _NAME))
         with holding(path / _NAME, "name of a checkpoint"):
             name, lines = data
-            if round_of(name) != int(path.name[6:]) or type(lines) is not int:
+            if round_of(name) != int(path.stem[6:]) or type(lines) is not int:
                 raise ValueError("it is that of another")
         return name, lines
+
+    def _settle(self) -> None:
+        """Ends what a kill has interrupted while one checkpoint took the place of another of its round."""
+        for former in sorted(self._checkpoints.glob(f"round-*{_FORMER}")):
+            final = former.with_suffix("")
+            if not final.exists() or self._name(former)[0] == self.notes.current:
+                _remove(final)
+                os.replace(former, final)
+            else:
+                _remove(former)
 
     def _require_as_noted(self) -> None:
         """Refuses a folder of which one part is older than another."""
@@ -231,6 +256,15 @@ class State:
                 f"{self._checkpoints} is older than {self.notes.file}: that knows of checkpoint {self.notes.current}, "
                 f"and there is: {has}; {remedy}"
             )
+
+
+def _remove(path: Path) -> None:
+    """Removes a checkpoint at once: one that is half there would keep the party from starting after a kill."""
+    if path.exists():
+        draft = path.with_suffix(".tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        os.replace(path, draft)
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _to_disk(path: Path) -> None:
