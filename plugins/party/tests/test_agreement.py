@@ -63,6 +63,20 @@ def test_repeats_cost_what_rounds_cost(tmp_path: Path) -> None:
     assert again.costs["noised"].own[0] == pytest.approx(of_five.costs["noised"].own[0] * ratio**2)
 
 
+def test_the_round_that_counts_as_repeated_is_the_costliest_one(tmp_path: Path) -> None:
+    """The server chooses which round it has run again: the last one, where noise shrinks."""
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 8.0, "decay": 0.25}]
+    mine = site(recipe_of("noised", chain, rounds=3), tmp_path)
+    ledgers = [planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats) for repeats in (0, 2)]
+    charged = [[entry["zones"]["noised"]["local"] for entry in ledger.log] for ledger in ledgers]
+    assert charged[0][0] > charged[0][1] > charged[0][2]
+    assert charged[1] == [*charged[0], charged[0][2], charged[0][2]]
+    before, after = (epsilons(ledger)["aggregator"] for ledger in ledgers)
+    assert before is not None
+    assert after is not None
+    assert after > before * 1.3
+
+
 def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path) -> None:
     plain = paraaegis(noised=None)
     mine = site(plain, tmp_path)
@@ -76,7 +90,7 @@ def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path
         "fedplug.protect  Cuts the update into the plan's zones and protects each; what comes out is what the server",
         "paraaegis.vote.",
         "toward the aggregator: ",
-        "And if rounds are repeated as often as --repeats 2 allows:",
+        "And if rounds are repeated as often as --repeats 2 allows, each time the costliest:",
         "Never covered: hyper-parameter search",
     ):
         assert part in text, part

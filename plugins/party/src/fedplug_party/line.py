@@ -20,6 +20,8 @@ from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
 
+from fedplug_party.owned import open_own
+
 SOCKET, KEY = "party.sock", "party.key"
 MOST_BYTES = 1 << 30
 """The largest request that a party reads, and the largest reply that is taken from it, 1 GiB: whoever reads it needs a
@@ -97,7 +99,7 @@ class Listening:
         answer: gives the reply to a request; called on several threads.
 
     Raises:
-        SetupError: the path of the folder is too long for a socket.
+        SetupError: the path of the folder is too long for a socket, or the key in it may be known to others.
     """
 
     def __init__(self, state: Path, answer: Callable[[bytes], bytes]) -> None:
@@ -163,4 +165,5 @@ def _key(file: Path) -> bytes:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(secrets.token_hex(32).encode())
         draft.replace(file)
-    return file.read_bytes()
+    with open(open_own(file, os.O_RDONLY, secret=True), "rb") as opened:
+        return opened.read()

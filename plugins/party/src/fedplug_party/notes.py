@@ -17,6 +17,8 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError
 
+from fedplug_party.owned import open_own
+
 
 class Notes:
     """The notes of one party.
@@ -30,11 +32,12 @@ class Notes:
 
     Raises:
         CheckpointError: the file is damaged.
+        SetupError: it is another user's, or a link.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.lines: list[dict[str, Any]] = _read(file) if file.is_file() else []
+        self.lines: list[dict[str, Any]] = _read(file) if os.path.lexists(file) else []
         self.current = ""
         self._attempt = 0  # how often the party was sent back, or to the beginning
         self._answered: dict[int, set[int]] = {}  # by round, from 0: in which attempts
@@ -71,7 +74,7 @@ class Notes:
     def _append(self, line: dict[str, Any]) -> None:
         line = {**line, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         data = (json.dumps(line) + "\n").encode()
-        with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
+        with open(open_own(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
             try:
                 if file.write(data) != len(data):
@@ -96,7 +99,8 @@ class Notes:
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
-    data = file.read_bytes()
+    with open(open_own(file, os.O_RDONLY), "rb") as opened:
+        data = opened.read()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):  # cut off while it was written, so that nobody was told
         os.truncate(file, len(whole))

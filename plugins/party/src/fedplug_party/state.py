@@ -28,6 +28,7 @@ from fedplug.runs.folder import write_text
 
 from fedplug_party.frames import round_of
 from fedplug_party.notes import Notes
+from fedplug_party.owned import open_own, require_own_folder
 
 KEPT = 2
 _NAME = "name.state"
@@ -59,7 +60,7 @@ class State:
         folder: made if it is not there.
 
     Raises:
-        SetupError: it cannot be used, or another program uses it.
+        SetupError: it cannot be used, is another user's, or another program uses it.
         CheckpointError: what lies in it is damaged, or older than its own notes.
     """
 
@@ -67,8 +68,9 @@ class State:
         self.folder = folder
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            require_own_folder(folder)
             folder.chmod(0o700)
-            self._lock = os.open(folder / "party.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = open_own(folder / "party.lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise SetupError(
                 f"{folder} cannot be written ({error.strerror or error}); name a folder of yours with --state"
