@@ -133,3 +133,16 @@ def test_what_a_mechanism_takes_of_delta_is_taken_off_under_sampling_too(
     assert ledger.epsilon() == stated
     assert (1 - set_aside) * DELTA in {delta for _, delta, _ in accountant.asked}
     assert slack == 0 or DELTA not in {delta for _, delta, _ in accountant.asked}
+
+
+def test_sampling_earns_no_credit_where_clients_stay_away_too_often() -> None:
+    """A round that falls short is seen, and follows from who was drawn."""
+    facts: dict[str, Any] = {
+        "num_clients": 500, "sampling": {"scheme": "poisson", "rate": 0.5}, "accountant": FakeAccountant()
+    }  # fmt: skip
+    for presence, why in ((1.0, None), (0.9, None), (0.05, "fewer than min_clients=2 clients is"), (0.0, "1e+00")):
+        ledger = ledger_of(**facts, presence=presence)
+        enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=True)
+        found = ledger.report().sampling
+        assert found.amplified == (why is None), found.why
+        assert why is None or why in found.why

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
 from fedplug.api import codec
+from fedplug.api.errors import TooFewClients
 from toy_components import (
     build,
     calls_of,
@@ -97,3 +98,19 @@ def test_the_final_fingerprint_is_keyed_where_the_server_must_not_know_the_model
         unkeyed = hashlib.blake2b(outcome.vector.tobytes(), digest_size=16).digest()
         assert len(digests) == 1
         assert (digests != {unkeyed}) == keyed
+
+
+def test_a_client_evaluates_once_a_round_and_in_rounds_of_the_recipe_alone() -> None:
+    """Models of the server's choice, evaluated without end, would read the examples that they are tried on."""
+    protocol, engine, _ = build(recipe_of(rounds=2))
+    try:
+        protocol.setup()
+        protocol.run()
+        for round, again in ((2, "has evaluated in round 3 already"), (3, "once after the last of 2")):
+            protocol.begin(round, "finish")
+            everyone = protocol.cohort(protocol.client_ids)
+            protocol._tell_evaluate(everyone)
+            with pytest.raises(TooFewClients, match=again):
+                everyone.ask(protocol.steps.fingerprint)
+    finally:
+        engine.close()

@@ -14,12 +14,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fedplug.api.errors import FedplugError, SetupError
+from fedplug.api.errors import FedplugError, ProtectionError, SetupError
 from fedplug.api.events import Events, Released
 from fedplug.api.rows import Row
+from fedplug.api.types import Block
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
@@ -28,6 +30,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.opening import opened_once
 from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
 from fedplug.runs.archive import Archive
@@ -400,3 +403,13 @@ def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatc
             with pytest.raises(SetupError, match=f"is being written by process {os.getpid()}; wait until"):
                 command()
     resume(folder, settings)
+
+
+@pytest.mark.parametrize("round", [-1, 2, 100_000])
+def test_no_sum_is_opened_of_a_round_that_the_recipe_does_not_have(round: int) -> None:
+    """Otherwise whoever invents rounds could have as many sums of the same clients opened."""
+    party: Any = SimpleNamespace(ctx=SimpleNamespace(round=round, rounds=2))
+    block = Block("encrypted", 3, ciphertexts=(b"",), sealed_by="std.bfv", contributors=2)
+    said = f"a sum of round {round + 1}, and the recipe has 2 rounds"
+    with pytest.raises(ProtectionError, match=said), opened_once(party, block, "all", [0, 1]):
+        pytest.fail("it was opened")

@@ -104,7 +104,7 @@ class ClientMemory(CalledMemory):
     """What is remembered of a client.
 
     Attributes:
-        trained, protected: the last round in which it did so, from 0; -1: in none.
+        trained, protected, evaluated: the last round in which it did so, from 0; -1: in none.
         weight: the aggregator's weight of this client, in (0, 1]; 1 unless it was told otherwise.
         buffers: the batch-norm statistics of its model, by name.
         retained: the zone it kept to itself in the last round, where the recipe makes a model of its own of it.
@@ -116,6 +116,7 @@ class ClientMemory(CalledMemory):
 
     trained: _Round = -1
     protected: _Round = -1
+    evaluated: _Round = -1
     weight: _Weight = 1.0
     buffers: _Buffers = field(default_factory=dict)
     retained: _Retained | None = None

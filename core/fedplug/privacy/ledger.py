@@ -56,6 +56,7 @@ class Ledger:
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         cautions: further warnings, about the recipe.
+        presence: the chance that a client which is drawn is there.
     """
 
     recipe_name: str
@@ -72,6 +73,7 @@ class Ledger:
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
     cautions: list[str] = dataclasses.field(default_factory=list)
+    presence: float = 1.0
 
     def __post_init__(self) -> None:
         if self.sampling.get("scheme") not in ("all", "poisson", "fixed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
@@ -49,6 +50,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, ctx),
         curves=curves,
+        presence=math.prod(section.presence for section in recipe.sections.values()),
     )
 
 

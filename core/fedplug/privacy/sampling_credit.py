@@ -85,7 +85,8 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "what was released besides the noised sums shows who took part"
     # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
     # is multiplied by the rounds and by e^epsilon.
-    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, float(ledger.sampling.get("rate", 1.0)))
+    taking_part = float(ledger.sampling.get("rate", 1.0)) * ledger.presence
+    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, taking_part)
     if skipped * ledger.rounds > 1e-6 * ledger.delta:
         return (
             f"a round with fewer than min_clients={ledger.min_clients} clients is skipped, which everybody sees and "

@@ -110,6 +110,11 @@ class Section:
     counts_operations: ClassVar[bool] = False
     """Whether every party reports its costly operations (`Party.operation`) with its replies."""
 
+    @property
+    def presence(self) -> float:
+        """The chance that a client which is drawn for a round is there, each by itself; 0 where nobody can tell."""
+        return 1.0
+
     def of_client(self, client_id: int) -> Any:
         """What the section says of one client, which the client has as `said[key]`; None: nothing."""
         return None

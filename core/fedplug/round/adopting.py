@@ -99,7 +99,20 @@ class Adopting(PartySteps):
 
         With data at sites there is no public test set: both are the site's held-out examples, and it tells shares of
         right answers in place of counts. Where clients have models of their own, those too.
+
+        Once a round, and once after the last: what a model gets right tells of the examples it is tried on, and whoever
+        could choose models without end could read them.
+
+        Raises:
+            ProtectionError: it has evaluated in this round, or the recipe has no such round.
         """
+        memory, round = client.remembered, client.ctx.round
+        if memory.evaluated >= round or round > client.ctx.rounds:
+            raise ProtectionError(
+                f"client {client.client_id} evaluates once a round, and once after the last of {client.ctx.rounds}; it "
+                f"was asked in round {round + 1}, and has evaluated in round {memory.evaluated + 1} already"
+            )
+        memory.evaluated = round
         at_sites = self.recipe.data.at == "sites"
         with client.timed("evaluate"):
             data, model, test = client.data, client.loaded(client.vector), client.data.shared_test

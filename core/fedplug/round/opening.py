@@ -79,11 +79,14 @@ def opened_once(party: Client | KeyServer, block: Block, group: str, senders: Se
 
     Raises:
         OpenedBefore: the party has opened another sum of that zone in this round.
-        ProtectionError: the clients that are named are fewer than the updates in the sum.
+        ProtectionError: the clients that are named are fewer than the updates in the sum, or the recipe has no such
+            round.
     """
     if block.sealed_by is None:
         yield
         return
+    if not 0 <= party.ctx.round < party.ctx.rounds:
+        raise ProtectionError(f"a sum of round {party.ctx.round + 1}, and the recipe has {party.ctx.rounds} rounds")
     if len(set(senders)) < block.contributors:
         raise ProtectionError(
             f"a sum of {block.contributors} updates came with the numbers of {len(set(senders))} clients; each update "

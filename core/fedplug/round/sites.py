@@ -130,8 +130,8 @@ def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
         yield f"inputs have the shape {list(shape)}, and data.agreed.shape says {list(agreed.shape)}"
     if inputs.dtype not in (np.uint8, np.float32):
         yield f"inputs are {inputs.dtype}, and must be uint8 from 0 to 255 or float32 from 0 to 1"
-    elif inputs.dtype == np.float32 and not np.isfinite(inputs).all():
-        yield "inputs hold values that are not finite"
+    elif inputs.dtype == np.float32 and not (np.isfinite(inputs).all() and inputs.min() >= 0 and inputs.max() <= 1):
+        yield f"inputs go from {inputs.min():g} to {inputs.max():g}, and float32 must be from 0 to 1"
     if labels.min() < 0 or labels.max() >= len(names):
         yield f"labels go from {labels.min()} to {labels.max()}, and those with a name from 0 to {len(names) - 1}"
     targets, of_pixels = examples.targets, bool(agreed.kinds)

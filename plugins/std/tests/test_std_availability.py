@@ -97,3 +97,11 @@ def test_the_digest_is_of_what_the_trace_holds(tmp_path: Path) -> None:
     first = digest("round,client\n1,1\n")
     assert first == digest("round,client\n1,1\n") != digest("round,client\n1,2\n")
     assert Recipe.from_plain(recipe_of(availability={})).digest == Recipe.from_plain(recipe_of()).digest
+
+
+def test_the_chance_of_being_there_is_stated_and_of_a_trace_none(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("round,client\n1,1\n")
+    for said, presence in (({"drop_out": 0.25}, 0.75), ({"trace": str(trace)}, 0.0)):
+        (section,) = Recipe.from_plain(recipe_of(availability=said)).sections.values()
+        assert section.presence == presence

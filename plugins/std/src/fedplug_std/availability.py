@@ -38,7 +38,7 @@ class AvailabilityOptions(Options):
 
     @model_validator(mode="after")
     def _is_the_trace(self) -> AvailabilityOptions:
-        """The digest of a recipe holds what is in the trace, not where it lies."""
+        """The digest of a recipe holds what is in the trace, beside its name."""
         if self.trace is None:
             if self.sha256 is not None:
                 raise ValueError("sha256 is of a trace; name the file as trace, or leave it out")
@@ -101,6 +101,11 @@ class AvailabilitySection(Section):
             yield ("trace",), (
                 f"{self.options.trace} goes to round {max(late)}, but rounds={rounds}; remove such lines, or run longer"
             )
+
+    @property
+    def presence(self) -> float:
+        """Of a trace nobody can tell."""
+        return 0.0 if self.options.trace else 1.0 - self.options.drop_out
 
     def attach(self, protocol: Protocol) -> None:
         """Messages to a client that is away do not arrive."""
