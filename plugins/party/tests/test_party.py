@@ -209,6 +209,20 @@ def test_with_an_error_nothing_leaves_that_the_calls_before_it_had_to_report(ser
         assert (answer.reports == Reports()) == (len(messages) == 2)
 
 
+def test_an_evaluation_after_the_last_round_is_noted_and_bounded(server: Server) -> None:
+    """It tells of the examples that a model of the server's choice is tried on."""
+    steps, digest = server.protocol.steps, server.protocol.recipe.digest
+    calls = [Call.of(steps.evaluate, ([0],), "client", 3), Call.of(steps.fingerprint, (), "client", 3)]
+    data, _ = request(digest, calls)
+    assert isinstance(data, bytes)
+    assert server.say(command="save", checkpoint="3-aa").outcome == "done"
+    outcomes = []
+    for _ in range(3):
+        outcomes.append(server.say(command="deliver", message=data).outcome)
+        assert server.say(command="load", checkpoint="3-aa").outcome == "done"
+    assert outcomes == ["done", "done", "refused"]
+
+
 @pytest.mark.parametrize("field", ["command", "address", "number", "message"])
 def test_a_field_that_is_an_array_ends_no_program(field: str, server: Server) -> None:
     plain = {each.name: getattr(server.last, each.name) for each in dataclasses.fields(server.last)}

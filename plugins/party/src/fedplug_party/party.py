@@ -182,7 +182,7 @@ class Party:
         started = time.perf_counter()
         reply = self.host.deliver(self.address, request.message)
         data = _bare(reply if isinstance(reply, bytes) else reply.to_bytes())
-        if self.address != KEY_SERVER and 0 <= round < self.rounds and _is_answer(data):
+        if self.address != KEY_SERVER and _is_answer(data, 0 <= round < self.rounds):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started
             self._said(f"round {round + 1}: answered {question} with {len(data):,} bytes after {took:.1f} s")
@@ -237,7 +237,10 @@ def _bare(reply: bytes) -> bytes:
     return codec.frame(codec.encode(Answer(found.done, found.saved, error=found.error).to_plain()))
 
 
-def _is_answer(reply: bytes) -> bool:
-    """Whether a reply gives anything away: not that there was an error, or that the party must catch up first."""
+def _is_answer(reply: bytes, in_round: bool) -> bool:
+    """Whether a reply gives anything away: not that there was an error, or that the party must catch up first.
+
+    After the last round, an evaluation of what was delivered does.
+    """
     found, _ = read_reply(reply)
-    return found.error is None and not found.behind
+    return found.error is None and not found.behind and (in_round or found.reports.evaluation is not None)
