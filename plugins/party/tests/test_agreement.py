@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import site_toys
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
@@ -96,6 +97,31 @@ def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path
         assert part in text, part
     assert "retained" not in text
     assert "fedplug.open " not in text
+
+
+def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples(tmp_path: Path) -> None:
+    """None of them is behind a protection, so an owner must not have to guess."""
+    site_toys.write_sites(tmp_path / "sites", (12, 12))
+    folder = tmp_path / "sites/client-0"
+    (folder / "site.toml").write_text('tell = ["classes"]\n')
+    there = {"use": "std.arrays", "at": "sites", "clients": 2, "agreed": site_toys.AGREED}
+    texts = []
+    for plain, data in (
+        (recipe_of(data=there, rounds=1, buffers="mean", min_clients=2), str(folder)),
+        (recipe_of(), None),
+    ):
+        mine = Site(Beside.read(plain), "client:0", tmp_path, data, "cpu", toy_catalog())
+        texts.append(agreement(mine.recipe, mine.composition, mine.layout, mine.client(), 0))
+    told, plainly = texts
+    for part in (
+        "how many training examples of each class it has",
+        "each round, to the server: the model's batch-norm statistics over this client's examples, as they are",
+        "the share of right answers and the mean loss on this site's held-out examples, which no noise covers, times",
+    ):
+        assert part in told, part
+        assert part not in plainly, part
+    assert "counts of right answers" not in told
+    assert "counts of right answers and losses, times" in plainly
 
 
 def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:

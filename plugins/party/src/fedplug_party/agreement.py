@@ -23,6 +23,7 @@ from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.accounts import stated_accounts
 from fedplug.round.contexts import make_context
+from fedplug.round.hosted import HostedClient
 from fedplug.round.steps import Steps
 
 
@@ -93,7 +94,9 @@ def _charged(
     return ledger
 
 
-def agreement(recipe: Recipe, composition: Composition, layout: Layout, client: Client | None, repeats: int) -> str:
+def agreement(
+    recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None, repeats: int
+) -> str:
     """The text, for a client; of the key server, which sends no data, what it opens.
 
     Args:
@@ -129,7 +132,7 @@ def agreement(recipe: Recipe, composition: Composition, layout: Layout, client: 
     return "\n".join(lines)
 
 
-def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Client | None) -> Iterator[str]:
+def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None) -> Iterator[str]:
     """A line for each thing that this party sends, in the order in which it is asked for."""
     server = Server()
     ctx = make_context(recipe, composition, layout, 0, server)
@@ -141,14 +144,15 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Clie
             to = "the clients alone, through the server" if locked(ctx.steps(zone)) else "the server"
             yield f"zone {zone}: a sum of {recipe.min_clients} updates or more is opened, once a round, for {to}"
         return
+    classes = "how many training examples of each class it has" if client.tells_classes else ""
     size = "its number of examples" if composition.aggregator.wants.num_examples else ""
     secret = any(component.cohort_secret for component in composition.components.values())
     key = "a public key, for a secret of all clients" if secret or any(map(locked, steps.values())) else ""
     keeps = (
         "what each round releases at the levels " + _listed(tuple(composition.keepers)) if composition.keepers else ""
     )
-    if hello := [part for part in (size, key, keeps) if part]:
-        yield f"once, to the server: {_listed(tuple(hello))}"
+    if hello := [part for part in (size, classes, key, keeps) if part]:
+        yield f"once, to the server: {' and '.join(hello)}"
     for zone, chain in steps.items():
         seal = seal_of(chain)
         names = " then ".join(step.link.name for step in chain if step.link.hook == "protect") or "nothing"
@@ -159,7 +163,13 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Clie
         yield f"each round, to the server: the zone {zone} of the update, behind {names}; {sees}"
     if RETAINED in composition.negotiation.plans.zones:
         yield "each round: the zone retained of the update stays here"
-    yield "each round, to the server: counts of right answers and losses, times, and what components log"
+    if recipe.buffers == "mean":
+        yield "each round, to the server: the model's batch-norm statistics over this client's examples, as they are"
+    evaluation = "counts of right answers and losses"
+    if recipe.data.at == "sites":
+        held_out = "this site's held-out examples, which no noise covers"
+        evaluation = f"the share of right answers and the mean loss on {held_out}"
+    yield f"each round, to the server: {evaluation}, times, and what components log"
     yield "at the end, to the server: a digest of the model"
 
 
