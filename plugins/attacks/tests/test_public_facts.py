@@ -172,7 +172,7 @@ def test_words_and_reasons_say_that_nothing_proves_static_words_to_hide_values(r
         probe={"batch_size": 4}, metrics=["toy.count_error"],
     )  # fmt: skip
     found = next(result for key, result in results.items() if key != "summary")
-    assert "nothing proves that it hides them" in shares_words(found)
+    assert "nothing proves that it hides them" in shares_words(found["states"])
     needs = Needs(model=False, tensors=(("model", "any"),))
     update = observed(runs.of(scrambled("static")), "eavesdropper", 0)[0].update
     assert isinstance(update, ObservedUpdate)

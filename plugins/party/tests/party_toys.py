@@ -16,6 +16,7 @@ from fedplug.api.errors import PartyLost
 from fedplug.engines.base import Job
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.arrivals import Arrivals
 from fedplug.round.opening import needs_key_server
 from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
@@ -23,6 +24,7 @@ from fedplug_party.party import Party
 from fedplug_party.program import Site, data_digest, run_party
 from fedplug_party.state import Belongs, State
 from fedplug_party.transport import SocketTransport
+from run_toys import start
 from toy_components import toy_catalog
 
 _LIBRARIES = ["fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets", __name__]
@@ -185,3 +187,16 @@ def parties(folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> Iterato
         yield all_of_them
     finally:
         all_of_them.end()
+
+
+def serve(folder: Path, plain: dict[str, Any], where: Path, dies: bool) -> None:
+    """A server of its own process; perhaps one that dies when it has the uploads of round 2, before it adds them up."""
+    close = Arrivals.close
+
+    def die(self: Arrivals, group: str) -> Any:
+        if dies and self.ctx.round == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return close(self, group)
+
+    Arrivals.close = die  # type: ignore[method-assign]
+    start(folder, plain, engine="parties", engine_options={"parties": str(where)})

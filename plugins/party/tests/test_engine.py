@@ -19,7 +19,6 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError
 from fedplug.engines.base import Engine, Job
-from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import read_file
 from fedplug.runs.result import Run
@@ -28,7 +27,7 @@ from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
 from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
-from party_toys import SECONDS, Beside, parties
+from party_toys import SECONDS, Beside, parties, serve
 from run_toys import TIMES, resume, rows_of, start
 from toy_components import UNANIMOUS, build, paraaegis, recipe_of, run_protocol
 
@@ -91,19 +90,6 @@ class Checked:
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------
-
-
-def serve(folder: Path, plain: dict[str, Any], where: Path, dies: bool) -> None:
-    """A server of its own process; perhaps one that dies when it has the uploads of round 2, before it adds them up."""
-    close = Arrivals.close
-
-    def die(self: Arrivals, group: str) -> Any:
-        if dies and self.ctx.round == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return close(self, group)
-
-    Arrivals.close = die  # type: ignore[method-assign]
-    start(folder, plain, engine="parties", engine_options={"parties": str(where)})
 
 
 def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed_and_resumed(tmp_path: Path) -> None:

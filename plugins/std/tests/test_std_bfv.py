@@ -283,7 +283,7 @@ def test_the_box_opens_only_for_clients_and_only_with_its_terms() -> None:
     parties.clients[1].remembered.cohort_secret = bytes(32)
     with pytest.raises(MessageError, match="do not open"):
         parties.component.adopt_keys(parties.clients[1], made["keys"], made["terms"])
-    with pytest.raises(MessageError, match="no encryption context"):
+    with pytest.raises(MessageError, match="not an encryption context"):
         he_keys.context_of(parties.component, _with_context(parties.component, made["keys"]))
 
 
