@@ -35,5 +35,6 @@ class Story:
     def upload(self, client_id: int = 1) -> Block:
         """The encrypted block of a client's last upload, as the server received it."""
         messages = [m for m in self.protocol.wire.messages if m.sender == f"client:{client_id}" and m.phase == "upload"]
-        block: Block = messages[-1].decode()["value"]["blocks"]["encrypted"]
+        uploads = [reply["value"] for reply in (m.decode() for m in messages) if "value" in reply]
+        block: Block = uploads[-1]["blocks"]["encrypted"]
         return block

@@ -138,7 +138,7 @@ def asked(story: Story, block: Block) -> Reply:
     """What the key server answers to a server that asks it to open a block."""
     name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
     sent = (name, block, [], "all", [0, 1, 3])
-    call = Call.of(story.protocol.steps.open, sent, "key_server", 9)  # a round of which nothing was opened
+    call = Call.of(story.protocol.steps.open, sent, "key_server", 2)  # a round of which nothing was opened
     data, _ = request(story.protocol.recipe.digest, [call])
     ((_, answer),) = story.engine.exchange({"key_server": data})
     assert isinstance(answer, bytes)
@@ -147,7 +147,8 @@ def asked(story: Story, block: Block) -> Reply:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> None:
-    story = Story(encrypted(scheme, "key_server", min_clients=3), tmp_path)
+    fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [2]}
+    story = Story(encrypted(scheme, "key_server", min_clients=3, rounds=3, score_parameters=[fail]), tmp_path)
     component = story.protocol.composition.components[scheme]
     ctx: Context = story.protocol.context(1)
     uploads = {client_id: story.upload(client_id) for client_id in range(4)}
