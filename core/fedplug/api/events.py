@@ -32,10 +32,18 @@ class RunStarted(Event):
     Attributes:
         plan: (hook, component, what it does here), in the order of a round.
         facts: of the run, for people: recipe, clients, rounds, engine, ...
+        folder: of the run.
+        recipe: as plain data, with every default written out.
+        digest: of the recipe.
+        versions: of Python, numpy, fedplug and the plugins that take part.
     """
 
     plan: Sequence[tuple[str, str, str]]
     facts: Mapping[str, Any]
+    folder: Path
+    recipe: Mapping[str, Any]
+    digest: str
+    versions: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

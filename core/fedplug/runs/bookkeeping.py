@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error
+from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import Event, Events, ResultsWritten, RunFinished, RunStopped
 from fedplug.api.outer_roles import Extension, ModelSource
 from fedplug.api.rows import Row
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fedplug.privacy.ledger import Ledger
     from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
 
 
@@ -93,6 +94,7 @@ def listeners(
     wanted: Sequence[str] = (),
     unwanted: Sequence[str] = (),
     broken: Callable[[str], None] | None = None,
+    recipe: Recipe | None = None,
 ) -> list[Extension]:
     """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
 
@@ -101,10 +103,11 @@ def listeners(
         wanted: components, or text such as `{use: acme.rows, file: rows.csv}`.
         unwanted: components that are not to hear it, though they are for every run.
         broken: told of installed extensions that nobody asked for and that cannot be imported; None: the first raises.
+        recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
 
     Raises:
-        SetupError: a name that there is not, options that are wrong, or an extension that wraps hooks or states what it
-            shows, which only a recipe can ask for.
+        SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
+            hooks or states what it shows, which only a recipe can ask for.
     """
     uses = [_parsed(text) for text in wanted]
     named = {str(use["use"]) for use in uses}
@@ -123,7 +126,12 @@ def listeners(
             continue
         if found.every_run:
             uses.append({"use": entry.name})
-    return [_built(catalog, use) for use in uses]
+    made = [_built(catalog, use) for use in uses]
+    for extension in made if recipe is not None else ():
+        with of_component(extension.name, "check"):
+            if complaints := list(extension.check(recipe)):
+                raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
+    return made
 
 
 def _parsed(text: str) -> dict[str, Any]:
