@@ -349,7 +349,7 @@ def test_notebooks_run_and_are_kept_without_outputs(
 
 PLUGINS = (
     "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
-    "rowlog",
+    "rowlog", "trackers",
 )  # fmt: skip
 
 

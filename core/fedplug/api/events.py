@@ -33,8 +33,7 @@ class RunStarted(Event):
         plan: (hook, component, what it does here), in the order of a round.
         facts: of the run, for people: recipe, clients, rounds, engine, ...
         folder: of the run.
-        recipe: as plain data, with every default written out.
-        digest: of the recipe.
+        recipe, digest: the recipe as plain data, with every default written out, and its digest.
         versions: of Python, numpy, fedplug and the plugins that take part.
     """
 
@@ -249,9 +248,7 @@ class RunFinished(Event):
     """The run is complete.
 
     Attributes:
-        rows: of the metrics.
         verdict: what privacy it gave, in a sentence.
-        folder: of the run.
     """
 
     rows: Sequence[Row]
@@ -266,7 +263,6 @@ class RunStopped(Event):
     Attributes:
         error: why; None where the user stopped it.
         round: the last round in a checkpoint, 0 if none is.
-        folder: of the run.
     """
 
     error: Exception | None

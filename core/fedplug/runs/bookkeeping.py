@@ -17,7 +17,9 @@ from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
+from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Use
+from fedplug.recipe.plugin_files import in_file
 from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -127,10 +129,11 @@ def listeners(
         if found.every_run:
             uses.append({"use": entry.name})
     made = [_built(catalog, use) for use in uses]
-    for extension in made if recipe is not None else ():
-        with of_component(extension.name, "check"):
-            if complaints := list(extension.check(recipe)):
-                raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
+    if recipe is not None:
+        for extension in made:
+            with of_component(extension.name, "check"):
+                if complaints := list(extension.check(recipe)):
+                    raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
     return made
 
 
@@ -147,7 +150,8 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
     name, options = given["use"], {key: value for key, value in given.items() if key != "use"}
-    entry = catalog.get("extension", name)
+    offered = in_file(name) if is_own(name) else catalog.named(name)
+    entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:
         raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
     found: type[Extension] = entry.load()

@@ -31,6 +31,7 @@ from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.plan import plan_of
+from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
@@ -192,7 +193,8 @@ class Execution:
         """The extensions that hear this run without standing in its recipe."""
         inside = {use.use for use in self.recipe.extensions if use.own is None}  # hears it already
         muted = (*self.settings.muted, *inside)
-        return listeners(self.catalog, self.settings.listeners, muted, events.note, self.recipe)
+        catalog = with_files(self.catalog, self.settings.plugins)
+        return listeners(catalog, self.settings.listeners, muted, events.note, self.recipe)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

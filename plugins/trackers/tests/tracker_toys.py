@@ -35,6 +35,14 @@ class Stop(fedplug.Extension):
             how = Path("stop").read_text()
             Path("stop").unlink()
             raise KeyboardInterrupt if how == "ctrl-c" else fedplug.FedplugError(how)
+
+
+class Clumsy(fedplug.Extension):
+    """Fail, which is noted."""
+
+    def observe(self, event):
+        if isinstance(event, Asking):
+            raise ValueError("a note for everybody")
 '''
 
 

@@ -10,6 +10,7 @@ from fedplug.cli.options import (
     Data,
     Device,
     Engine,
+    Plugins,
     Quiet,
     RecipeFile,
     RunFolder,
@@ -45,6 +46,7 @@ def sweep(
         list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
     ] = None,
     sets: Sets = None,
+    plugins: Plugins = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -57,7 +59,9 @@ def sweep(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe with every combination of a grid of values; the same command continues an interrupted sweep."""
-    settings = settings_of(engine=engine, workers=workers, device=device, data=data, quiet=quiet)
+    settings = settings_of(
+        engine=engine, workers=workers, device=device, data=data, quiet=quiet, plugins=plugins
+    )
     from fedplug_lab import sweep as sweeps
 
     folder = output or settings.output / f"sweep-{recipe.stem}-{grid.stem}"
@@ -73,6 +77,7 @@ def compare(
     ],
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
+    plugins: Plugins = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The one that the others are set against; default: the first.")
     ] = None,
@@ -91,7 +96,9 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
-    settings = settings_of(engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet)
+    settings = settings_of(
+        engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet, plugins=plugins
+    )
     from fedplug_lab import compare as comparing
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")

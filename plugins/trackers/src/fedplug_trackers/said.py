@@ -68,7 +68,8 @@ def numbers(row: Row) -> dict[str, float]:
         found |= {f"{title}/{name}": value for name, value in values.items()}
     for title, by_client in (("client_accuracy", row.client_accuracy), ("personal_accuracy", row.personal_accuracy)):
         if by_client:
-            found |= {f"{title}/mean": sum(by_client.values()) / len(by_client), f"{title}/worst": min(by_client.values())}
+            each = by_client.values()
+            found |= {f"{title}/mean": sum(each) / len(each), f"{title}/worst": min(each)}
     for group, result in row.groups.items():
         found |= {f"groups/{group}/accuracy": result.accuracy, f"groups/{group}/loss": result.loss}
     if row.simulated is not None:

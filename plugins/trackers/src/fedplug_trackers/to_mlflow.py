@@ -35,19 +35,19 @@ _ENVIRONMENT = {
 
 
 class Mlflow(Tracker):
-    """Keep the run in MLflow: recipe, numbers of each round, verdict, report; in a database beside the runs by default.
+    """Keep the run in MLflow: recipe, numbers of each round, verdict, report; by default in a database beside the runs.
 
-    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in the
-    end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. Nothing leaves the
+    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
+    the end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. Nothing leaves the
     machine unless `uri`, or the variable MLFLOW_TRACKING_URI, names a server.
     """
 
     class Options(Common):
         uri: str = Field(
             "",
-            description="http://HOST:5000 or sqlite:///FILE; default: MLFLOW_TRACKING_URI, else mlflow.db beside the runs",
+            description="http://HOST:5000, sqlite:///FILE; default: MLFLOW_TRACKING_URI, or mlflow.db by the runs",
         )
-        experiment: str = Field("fedplug", min_length=1, description="to which the run belongs; made where it is missing")
+        experiment: str = Field("fedplug", min_length=1, description="that the run belongs to; made if missing")
 
     extra, modules = "mlflow", ("mlflow", "sqlalchemy", "alembic")
 

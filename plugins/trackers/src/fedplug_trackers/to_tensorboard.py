@@ -20,8 +20,8 @@ class Tensorboard(Tracker):
     """Write event files for TensorBoard: scalars of each round, recipe, notes, verdict; in the run folder by default.
 
     It writes the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
-    the end verdict and epsilons. It never writes updates, keys, models or examples, and opens no connection. TensorBoard
-    holds no files, so the report stays in the run folder.
+    the end verdict and epsilons. It never writes updates, keys, models or examples, and opens no connection.
+    TensorBoard holds no files, so the report stays in the run folder.
     """
 
     class Options(Common):

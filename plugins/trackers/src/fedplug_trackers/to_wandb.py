@@ -21,9 +21,9 @@ _CODES = {"finished": 0, "failed": 1, "interrupted": 130, "superseded": 130}
 class Wandb(Tracker):
     """Keep the run in Weights & Biases; offline by default, in the run folder, from where `wandb sync` sends it.
 
-    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in the
-    end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. What wandb itself would
-    add is off: output of the terminal, code, git, command line, installed packages, host, and loads of the machine.
+    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
+    the end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. What wandb itself
+    would add is off: output of the terminal, code, git, command line, installed packages, host, loads of the machine.
     """
 
     class Options(Common):
@@ -59,7 +59,8 @@ class Wandb(Tracker):
         run = wandb.init(
             project=self.options.project, entity=self.options.entity or None, name=begun.title, dir=str(folder),
             mode=self._mode(), id=id or uuid.uuid4().hex[:12], resume="allow", reinit="create_new",
-            config={**config, **self.options.tags}, tags=[f"{key}:{text}"[:64] for key, text in self.options.tags.items()],
+            config={**config, **self.options.tags},
+            tags=[f"{key}:{text}"[:64] for key, text in self.options.tags.items()],
             settings=settings,
         )  # fmt: skip
         return _Run(run)

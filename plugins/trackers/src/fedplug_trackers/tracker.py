@@ -138,7 +138,7 @@ class Tracker(fedplug.Extension):
 
     def _refusing(self, event: RunStarted) -> None:
         facts = {"digest": event.digest, **{f"version.{name}": text for name, text in event.versions.items()}}
-        facts |= {f"run.{key}": str(event.facts[key]) for key in ("engine", "device", "parameters") if key in event.facts}
+        facts |= {f"run.{key}": str(event.facts[key]) for key in ("engine", "device", "parameters")}
         title = self.options.run_name or event.folder.name
         self._begun = begun = Begun(title, event.folder, dict(flat(event.recipe)), facts)
         try:
