@@ -1,5 +1,5 @@
-"""Writes what follows from code and from data: the pages of docs/reference (components, roles, commands), the picture of
-the rooms of the core, and every table of numbers on a page, from its file in docs/numbers. A test says when they are stale.
+"""Writes what follows from code and from data: the pages of docs/reference (components, roles, commands), the picture
+of the core's rooms, and every table of numbers on a page, from its file in docs/numbers. A test says when one is stale.
 
     python docs/generate.py
 """
@@ -203,10 +203,10 @@ def tables() -> dict[Path, str]:
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         if "<!-- numbers: " in text:
-            pages[page] = re.sub(
-                r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end of numbers -->)",
-                lambda match: f"{match[1]}\n{numbers_table(match[2], page)}\n{match[3]}", text, flags=re.DOTALL,
-            )  # fmt: skip
+            parts = re.split(r"(<!-- numbers: [\w-]+ -->\n)(?:.*?)(?=<!-- end of numbers -->)", text, flags=re.DOTALL)
+            for place in range(1, len(parts), 2):
+                parts[place] += f"\n{numbers_table(parts[place].split()[2], page)}\n"
+            pages[page] = "".join(parts)
     return pages
 
 
@@ -216,7 +216,8 @@ def numbers_table(name: str, page: Path) -> str:
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     kept = [column for column in head if not _belongs(column, head)]
-    lines = [kept, ["---"] * len(kept), *([_cell(dict(zip(head, row, strict=True)), key) for key in kept] for row in rows)]
+    found = [dict(zip(head, row, strict=True)) for row in rows]
+    lines = [kept, ["---"] * len(kept), *([_cell(row, key) for key in kept] for row in found)]
     link = os.path.relpath(path, page.parent)
     table = "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
     return f"{table}\n[Data]({link})\n"
@@ -265,7 +266,8 @@ def rooms() -> str:
         curve = f"M{x} {y + 20} C{x} {y + 48} {to_x} {to_y - 48} {to_x} {to_y - 21}"
         lines.append(f'<path d="{curve}" fill="none" stroke="#59636e" stroke-width="1.5" marker-end="url(#head)"/>')
     for room, (x, y) in at.items():
-        lines.append(f'<rect x="{x - 62}" y="{y - 20}" width="124" height="40" rx="8" fill="#ddf4ff" stroke="#54aeff"/>')
+        box = f'x="{x - 62}" y="{y - 20}" width="124" height="40" rx="8"'
+        lines.append(f'<rect {box} fill="#ddf4ff" stroke="#54aeff"/>')
         lines.append(f'<text x="{x}" y="{y + 5}" fill="#1f2328">{room}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
