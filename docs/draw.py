@@ -3,9 +3,8 @@
     python docs/draw.py
     python docs/draw.py --comparison runs/compare-encrypt-or-noise
 
-The second writes the numbers of a comparison to docs/numbers first. `fedplug compare` of
-`recipes/comparisons/encrypt-or-noise.yaml`
-makes those of the picture in the README, of `who-sees-what.yaml` in the same folder those of docs/choosing.md.
+The second writes the numbers of a comparison to docs/numbers first: that of
+`recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def components() -> dict[Path, str]:
                 parts.append(f"The same component as under {where}; it has one set of options.\n")
                 continue
             shown[found] = group
-            parts += [_sentences(found), _stated(found), f"From `{entry.distribution}`. {options(found)}"]
+            parts += [_sentences(found), _stated(found), f"From `{entry.distribution}`.\n", options(found)]
         index.append("")
         pages[REFERENCE / "components" / f"{group}.md"] = "\n".join(part for part in parts if part).rstrip() + "\n"
     return {REFERENCE / "components.md": "\n".join(index).rstrip() + "\n", **pages}
@@ -136,7 +136,7 @@ def options(found: type) -> str:
     if not rows:
         return "No options.\n"
     cells = [["option", "type", "default", "bounds", "meaning"], ["---"] * 5]
-    cells += [[*(f"`{cell}`" for cell in row[:3]), *row[3:]] for row in rows]
+    cells += [[*(f"`{_typed(cell)}`" for cell in row[:3]), *row[3:]] for row in rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
 
 
@@ -328,8 +328,13 @@ def _signature(name: str, member: Any) -> str:
         return f"`{name}: {type(member).__name__}`"
     if isinstance(member, property):
         returned = inspect.signature(member.fget).return_annotation if member.fget else ""
-        return f"`{name}: {_escaped(returned)}`{required}"
+        return f"`{name}: {_typed(returned)}`{required}"
     return f"`{name}({', '.join(inspect.signature(member).parameters)})`{required}"
+
+
+def _typed(annotation: Any) -> str:
+    """A type in words: a pipe in a cell of a table reads differently from one site to the next."""
+    return str(annotation).replace(" | ", " or ")
 
 
 def _below(role: type, name: str) -> str:
