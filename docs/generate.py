@@ -12,9 +12,12 @@ import dataclasses
 import inspect
 import os
 import re
+import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
+from importlib.metadata import distributions
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -213,6 +216,8 @@ def tables() -> dict[Path, str]:
 def numbers_table(name: str, page: Path) -> str:
     """A file of numbers as a table: `x sd`, `x ratio` and `x naive` stand behind x, as in `0.84 ± 0.001`."""
     path = NUMBERS / f"{name}.csv"
+    if not path.is_file():
+        sys.exit(f"{page} shows the numbers of {name}, and {path} is not there; write it, or take the marker away")
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     kept = [column for column in head if not _belongs(column, head)]
@@ -359,7 +364,16 @@ def _escaped(text: str) -> str:
     return str(text).replace("|", "\\|")
 
 
+def absent() -> list[str]:
+    """Plugins of this repository that are not installed: the reference would lose their pages."""
+    projects = DOCS.parent.glob("plugins/*/pyproject.toml")
+    named = [tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in projects]
+    return sorted(name for name in named if not [*distributions(name=name)])
+
+
 if __name__ == "__main__":
+    if lacking := absent():
+        sys.exit(f"not installed: {', '.join(lacking)}; `make test` installs all plugins")
     wanted = made()
     for path in sorted({*REFERENCE.rglob("*.md")} - set(wanted)):
         path.unlink()

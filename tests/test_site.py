@@ -183,3 +183,14 @@ def test_tables_join_a_number_with_its_spread(tmp_path: Path, monkeypatch: pytes
     table = generate.numbers_table("some", tmp_path / "page.md")
     assert table.splitlines()[2:4] == [r"| a\|b | 0.84 ± 0.001 | 3 |", "| c | – | 4 (x2.0) |"]
     assert "[Data](some.csv)" in table
+    with pytest.raises(SystemExit, match=r"page\.md shows the numbers of other, and .*other\.csv is not there"):
+        generate.numbers_table("other", tmp_path / "page.md")
+
+
+def test_the_reference_is_not_made_of_half_the_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = script("generate")
+    assert generate.absent() == []
+    (tmp_path / "plugins/far").mkdir(parents=True)
+    (tmp_path / "plugins/far/pyproject.toml").write_text('[project]\nname = "fedplug-far"\n')
+    monkeypatch.setattr(generate, "DOCS", tmp_path / "docs")
+    assert generate.absent() == ["fedplug-far"]
