@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins/party plugins-contrib/borda plugins-contrib/rowlog
-# Engines that most people do without: `make test` needs them, `make run` does not.
-EXTRAS := plugins/ray plugins/flower
+# What most people do without: `make test` needs it, `make run` does not.
+EXTRAS := plugins/ray plugins/flower plugins/search
 EXTRAS_STAMP := $(VENV)/.installed-extras
 SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 RECIPE ?= recipes/paraaegis-dynamic.yaml

@@ -1,0 +1,392 @@
+"""The loop of a search: what to try is chosen, run, judged and written down, several trials at a time where asked.
+
+A trial is one recipe with each of the seeds, one after the other. Runs that are there already count, those that were
+cut off go on. With `jobs` trials at a time, trial n is chosen from the results of the trials up to n - jobs and from
+those alone, whichever of the others has ended: the same command makes the same choices, interrupted or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug.api import units
+from fedplug.api.errors import CheckpointError, RecipeError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.runs.files import read_ledger, read_rows
+from fedplug.runs.settings import Settings
+from fedplug_lab.api import (
+    Compared,
+    Crew,
+    Job,
+    OneRun,
+    Outcome,
+    Shelf,
+    SweepWatch,
+    attempt,
+    numbers_of,
+    open_run,
+    verdicts_of,
+)
+
+from fedplug_search.limits import so_far
+from fedplug_search.measures import MEASURES
+from fedplug_search.question import Question
+from fedplug_search.sampler import next_params
+from fedplug_search.space import Params, assignments
+from fedplug_search.store import Store
+from fedplug_search.trial import FAILED, MET, PRUNED, REFUSED, Made, Told, judged
+
+_ALIKE = 3  # so many trials in a row that fail for one reason end the search: the next would too
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How much is tried, and how.
+
+    Attributes:
+        trials: how many in all.
+        jobs: how many at a time.
+        seed: of what is chosen.
+        prune: `all`; `certain`, without the rule for hopeless accuracy; `none`.
+        timeout: seconds after which no trial begins; None: no limit.
+    """
+
+    trials: int = 20
+    jobs: int = 1
+    seed: int = 0
+    prune: str = "all"
+    timeout: float | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Going:
+    """A trial that goes on."""
+
+    number: int
+    values: Mapping[str, Any]
+    recipes: Sequence[Recipe]
+    began: float
+    runs: list[OneRun] = dataclasses.field(default_factory=list)
+    made: list[Made] = dataclasses.field(default_factory=list)
+
+
+class Search:
+    """The loop.
+
+    Args:
+        question: what is asked.
+        store: what is known.
+        plan: how much is tried.
+        settings: of this machine; `output` is the folder of the search.
+        catalog: the components on offer.
+
+    Attributes:
+        why: it stopped before all trials were made: why; else empty.
+    """
+
+    def __init__(self, question: Question, store: Store, plan: Plan, settings: Settings, catalog: Catalog) -> None:
+        self.question, self.store, self.plan, self.settings, self.catalog = question, store, plan, settings, catalog
+        self.why = ""
+        self._waiting = dict(store.open)  # of an earlier call
+        self._going: dict[int, Going] = {}
+        self._ended: dict[int, Told] = {}  # those that wait until the ones before them have ended too
+        self._now: set[int] = set()
+        self._stopping = False
+        self._watch: SweepWatch | None = None
+
+    def run(self) -> bool:
+        """Makes the trials; False if it was interrupted."""
+        deadline = math.inf if self.plan.timeout is None else time.monotonic() + self.plan.timeout
+        crew: Crew | _Here = Crew(self.catalog) if self.plan.jobs > 1 else _Here(self)
+        try:
+            with crew:
+                while True:
+                    while len(crew) < self.plan.jobs and not self._stopping and (going := self._next(deadline)):
+                        if job := self._advance(going):
+                            crew.begin(going.number, job)
+                    if not len(crew):
+                        return not self._stopping
+                    try:
+                        found = crew.wait()
+                    except KeyboardInterrupt:
+                        self._stopping = True
+                        crew.stop()
+                        continue
+                    for number, outcome, seconds in found:
+                        if job := self._take(self._going[number], outcome, seconds):
+                            crew.begin(number, job)
+        except KeyboardInterrupt:
+            return False
+
+    # -- which trial is next -------------------------------------------------------------------------------------------
+
+    def _next(self, deadline: float) -> Going | None:
+        """The next trial; None where there is none, or none yet."""
+        self._write()
+        if self._waiting:
+            number = min(self._waiting)
+            return self._begun(number, self._waiting.pop(number))
+        if self.why or len(self.store.open) >= self.plan.jobs:
+            return None
+        if self.store.counted(self._now) >= self.plan.trials:
+            return None
+        if time.monotonic() > deadline:
+            self.why = "the time of --timeout is over"
+            return None
+        params = next_params(
+            self.question.space, self.store.study.directions, self.store.history(), self._tried(), self.plan.seed,
+            self.store.size, self.plan.trials,
+        )  # fmt: skip
+        if params is None:
+            self.why = "every combination was tried"
+            return None
+        return self._begun(self.store.begin(params), params)
+
+    def _tried(self) -> list[Params]:
+        """What need not come again: all but what failed at an earlier call."""
+        failed = {n for n, told in self.store.told.items() if told.status == FAILED and n not in self._now}
+        return [trial.params for trial in self.store.history() if trial.number not in failed]
+
+    def _begun(self, number: int, params: Params) -> Going:
+        values = self.question.space.values(params)
+        self._now.add(number)
+        going = Going(number, values, (), time.perf_counter())
+        self._going[number] = going
+        try:
+            sets = [*self.question.sets, *assignments(values)]
+            going.recipes = [
+                load_recipe(self.question.recipe, [*sets, f"seed={seed}"], self.catalog) for seed in self.question.seeds
+            ]
+        except RecipeError as error:
+            told = Told(REFUSED, "; ".join(error.problems))
+            self._end(going, told)
+        return going
+
+    # -- what becomes of it --------------------------------------------------------------------------------------------
+
+    def _advance(self, going: Going) -> Job | None:
+        """What is to be run next of a trial; None where it has ended."""
+        while going.number in self._going:
+            if len(going.runs) == len(going.recipes):
+                self._end(going, self._judged(going))
+                break
+            limits, beyond = self._limits(going)
+            if beyond:
+                self._end(going, self._pruned(going, beyond, None))
+                break
+            recipe = going.recipes[len(going.runs)]
+            shelf = Shelf(self.settings.output, [recipe.digest])
+            if found := shelf.found.get(recipe.digest):
+                self._add(going, found)
+                continue
+            settings = self.settings
+            if limits:
+                listener = json.dumps({"use": "search.limits", **limits})
+                settings = settings.replace({"listeners": (*settings.listeners, listener)})
+            unfinished = shelf.unfinished(self.catalog).get(recipe.digest)
+            name = re.sub(r"[^A-Za-z0-9._=-]+", "-", self._label(going)).strip("-.")[:80] or "run"
+            if self.plan.jobs == 1:
+                self._watch = self._begin_line(going)
+            return Job(recipe.to_plain(), name, unfinished, settings, recipe.own_files)
+        return None
+
+    def _take(self, going: Going, outcome: Outcome, seconds: float) -> Job | None:
+        """Takes note of a run that has ended; what is to be run next of its trial, if anything."""
+        watch, self._watch = self._watch or self._begin_line(going), None
+        for note in outcome.notes:
+            watch.note(note)
+        if outcome.interrupted:
+            self._stopping = True
+            watch.result("interrupted")
+            del self._going[going.number]
+            return None
+        if outcome.error:
+            told = self._told(going, FAILED, outcome.error)
+            told.runs += self._cut_off(going)
+        elif outcome.early:
+            told = self._pruned(going, outcome.early, outcome)
+        else:
+            assert outcome.run_dir is not None
+            self._add(going, outcome.run_dir)
+            words = f"{self._of_run(going.runs[-1])}, {units.duration(seconds)}"
+            if len(going.runs) < len(going.recipes):
+                watch.result(words)
+                return None if self._stopping else self._advance(going)
+            self._end(going, self._judged(going), watch, words)
+            return None
+        self._end(going, told, watch)
+        return None
+
+    def _end(self, going: Going, told: Told, watch: SweepWatch | None = None, words: str = "") -> None:
+        """A trial has ended; it is written down once all before it are."""
+        shown = f"{told.status}: {told.reason}" if told.reason else told.status
+        if told.status in (MET, "missed") and (len(going.recipes) > 1 or not words):
+            shown = f"{self._numbers(told)}; {shown}"
+        (watch or self._begin_line(going)).result(f"{words}; {shown}" if words else shown, always=told.status == FAILED)
+        self._ended[going.number] = told
+        self._going.pop(going.number, None)
+        self._write()
+        last = [told for number, told in sorted(self.store.told.items()) if number in self._now][-_ALIKE:]
+        if len(last) == _ALIKE and {(told.status, told.reason) for told in last} == {(FAILED, last[0].reason)}:
+            self.why = f"{_ALIKE} trials in a row failed for the same reason"
+
+    def _write(self) -> None:
+        """In the order of their numbers."""
+        while (number := min(self.store.open, default=-1)) in self._ended:
+            self.store.end(number, self._ended.pop(number))
+
+    # -- runs and numbers ----------------------------------------------------------------------------------------------
+
+    def _add(self, going: Going, folder: Path) -> None:
+        """A complete run."""
+        run = open_run(folder)
+        prices = run.rows[-1].epsilon_prices
+        made = Made(run.seed, self._inside(folder), run.summary.digest, len(run.rows), run.result.epsilon, prices)
+        going.runs.append(run)
+        going.made.append(made)
+
+    def _cut_off(self, going: Going) -> list[Made]:
+        """The run of a trial that failed, where it has begun: it has released something too."""
+        recipe = going.recipes[len(going.runs)]
+        folder = Shelf(self.settings.output, [recipe.digest]).unfinished(self.catalog).get(recipe.digest)
+        return [self._unfinished(recipe, folder)] if folder else []
+
+    def _unfinished(self, recipe: Recipe, folder: Path) -> Made:
+        rounds, epsilon, prices = 0, None, ""
+        with contextlib.suppress(CheckpointError):  # damaged, or not written yet: nobody knows then
+            ledger = read_ledger(folder)
+            rounds, epsilon = ledger.rounds.actual, ledger.epsilon
+            prices = next((row.epsilon_prices for row in reversed(read_rows(folder)) if row.epsilon_prices), "")
+        return Made(recipe.seed, self._inside(folder), recipe.digest, rounds, epsilon, prices)
+
+    def _inside(self, folder: Path) -> str:
+        return str(folder.relative_to(self.settings.output))
+
+    def _judged(self, going: Going) -> Told:
+        each = Compared(self._label(going), going.runs)
+        seconds, asked = time.perf_counter() - going.began, self.question
+        return judged(numbers_of(each), asked.constraints, asked.objectives, going.made, verdicts_of(each), seconds)
+
+    def _told(self, going: Going, status: str, reason: str) -> Told:
+        return Told(status, reason, runs=list(going.made), seconds=time.perf_counter() - going.began)
+
+    def _pruned(self, going: Going, reason: str, outcome: Outcome | None) -> Told:
+        """A trial that ended early, with what it had come to by then."""
+        told, several = self._told(going, PRUNED, reason), len(going.recipes) > 1
+        known = [dict(_known(run)) for run in going.runs]
+        if outcome is not None and outcome.run_dir is not None:
+            told.runs.append(self._unfinished(going.recipes[len(going.runs)], outcome.run_dir))
+            known.append(dict(outcome.known))
+            told.reason = f"seed {told.runs[-1].seed}: {reason}" if several else reason
+        elif several and told.runs:
+            told.reason = f"after seed {told.runs[-1].seed}: {reason}"
+        for name in known[-1] if known else ():
+            found = [each[name] for each in known if name in each]
+            if name == "epsilon":
+                told.numbers[name] = max(found)
+            elif MEASURES[name].grows:  # runs that are still to come would only add to the sum
+                told.numbers[name] = math.fsum(found) / len(going.recipes)
+            else:
+                told.numbers[name] = found[-1]
+        return told
+
+    def _limits(self, going: Going) -> tuple[dict[str, float], str]:
+        """What the next run of a trial may come to; and why the trial need not go on, where the runs before say so."""
+        count, limits = len(going.recipes), dict[str, float]()
+        if self.plan.prune == "none":
+            return {}, ""
+        for constraint in self.question.constraints:
+            name, bound, show = constraint.name, constraint.bound, constraint.measure.show
+            if constraint.measure.grows and not constraint.least:
+                spent = [so_far(run.rows).get(name) or 0.0 for run in going.runs]
+                # Of several runs the largest epsilon counts, and the mean of everything else.
+                if name == "epsilon":
+                    left, total = bound, max(spent, default=0.0)
+                    beyond = total > bound
+                else:
+                    total = math.fsum(spent) / count
+                    left = count * bound - math.fsum(spent)
+                    beyond = total > bound
+                if beyond and spent:
+                    return {}, f"{name} is {show(total)} at least, above {show(bound)}"
+                limits[name] = max(left, 0.0)
+            elif name == "accuracy" and constraint.least:
+                known = units.finite(run.result.accuracy for run in going.runs)
+                if len(known) < len(going.runs):
+                    continue
+                # The runs that are still to come may all be right.
+                least = count * bound - math.fsum(known) - (count - 1 - len(known))
+                if least > 1:
+                    return {}, f"accuracy is {show(1 - (least - 1) / count)} at most, below {show(bound)}"
+                if self.plan.prune == "all" and least > 0:
+                    limits[name] = least
+        return limits, ""
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def _label(self, going: Going) -> str:
+        return self.question.space.label(going.values)
+
+    def _begin_line(self, going: Going) -> SweepWatch:
+        title = f"{going.number + 1}/{max(self.plan.trials, self.store.size)} {self._label(going)}"
+        seed = going.recipes[min(len(going.runs), len(going.recipes) - 1)].seed if len(going.recipes) > 1 else None
+        rounds = going.recipes[0].rounds if going.recipes else 0
+        shown = title if seed is None else f"{title} seed={seed}"
+        return SweepWatch(sys.stdout, shown, rounds, self.settings.quiet)
+
+    def _of_run(self, run: OneRun) -> str:
+        stated = numbers_of(Compared("", [run]))
+        known = {name: stated[name].value for name in self._shown() if name in stated}
+        return ", ".join(f"{name} {MEASURES[name].show(value)}" for name, value in known.items())
+
+    def _numbers(self, told: Told) -> str:
+        return ", ".join(f"{name} {MEASURES[name].show(told.numbers.get(name))}" for name in self._shown())
+
+    def _shown(self) -> list[str]:
+        bounded = [constraint.name for constraint in self.question.constraints]
+        return list(dict.fromkeys([*self.question.objectives, *bounded]))
+
+
+def _known(run: OneRun) -> Mapping[str, float]:
+    found = {**so_far(run.rows), "accuracy": run.result.accuracy}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class _Here:
+    """One run at a time, in this process, with a line that says how it goes on."""
+
+    def __init__(self, search: Search) -> None:
+        self._search, self._job = search, list[tuple[int, Job]]()
+
+    def __len__(self) -> int:
+        return len(self._job)
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._job.clear()
+
+    def begin(self, place: int, job: Job) -> None:
+        """Keeps the run for `wait`."""
+        self._job.append((place, job))
+
+    def wait(self) -> list[tuple[int, Outcome, float]]:
+        """Makes it."""
+        place, job = self._job.pop()
+        watch, began = self._search._watch, time.perf_counter()
+        assert watch is not None
+        return [(place, attempt(job, self._search.catalog, watch), time.perf_counter() - began)]
+
+    def stop(self) -> None:
+        """A run in this process hears Ctrl-C itself."""
