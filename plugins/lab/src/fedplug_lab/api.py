@@ -8,7 +8,7 @@ adds to reports and tables is in `fedplug_lab.sections`.
 
 from __future__ import annotations
 
-from fedplug_lab.canvas import HALF, WIDE, Chart, log_axis, tint
+from fedplug_lab.canvas import WIDE, Chart, log_axis
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.compare_figures import colour_of
 from fedplug_lab.compare_table import verdicts_of
@@ -24,7 +24,7 @@ from fedplug_lab.sweep_watch import SweepWatch
 from fedplug_lab.tables import table, text
 
 __all__ = [
-    "EPSILONS", "HALF", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun",
+    "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun",
     "Outcome", "Panel", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of", "figures",
-    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "tint", "verdicts_of", "write_page",
+    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "verdicts_of", "write_page",
 ]  # fmt: skip

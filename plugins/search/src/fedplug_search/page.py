@@ -19,7 +19,6 @@ from fedplug_lab.api import (
     log_axis,
     table,
     text,
-    tint,
     write_page,
 )
 
@@ -30,7 +29,7 @@ from fedplug_search.space import short
 from fedplug_search.trial import MET, MISSED, PRUNED, Told
 
 _MANY = 3.0  # so many times the smallest is the largest where an axis is logarithmic
-_FRONT, _MET = colour_of(0), colour_of(2)
+_FRONT, _MET, _MISSED = colour_of(0), colour_of(2), "#b6bcc6"
 
 
 def write_search_page(answer: Answer) -> Path:
@@ -97,13 +96,13 @@ def _trials(answer: Answer) -> str:
         links = []
         for made in told.runs:
             report = answer.folder / made.folder / "report.html"
-            name = text(f"seed {made.seed}, {made.rounds} rounds")
+            name = text(f"{made.seed} ({made.rounds})")
             there = text(os.path.relpath(report, answer.folder))
             links.append(f'<a href="{there}">{name}</a>' if report.is_file() else name)
         values = [text(short(value)) for value in answer.values[number].values()]
         status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
         body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
-    header = ["trial", "came to", *answer.shown, *answer.question.space.dimensions, "why", "runs"]
+    header = ["trial", "came to", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
     caption = (
         "Every trial. Numbers of a pruned one are those of the rounds that it ran; refused is a recipe that fedplug "
         "check refuses. Neither counts as a result."
@@ -149,7 +148,7 @@ def _chart(answer: Answer) -> Chart | None:
     legend = [
         ("nobody beats it", _FRONT, "area"),
         ("meets the constraints", _MET, "area"),
-        ("misses one", tint(MUTED), "area"),
+        ("misses one", _MISSED, "area"),
         ("pruned, as far as it came", MUTED, "cross"),
         ("bound", MUTED, "dash"),
     ]
@@ -175,7 +174,7 @@ def _draw(panel: Panel, answer: Answer, name: str, up: str) -> None:
             kinds["front" if number in answer.front else told.status].append((x * scale, y))
         elif x is not None and told.status == PRUNED:
             stopped.append(x * scale)
-    for kind, colour, size, opacity in ((MISSED, MUTED, 6.0, 0.4), (MET, _MET, 7.0, 1.0), ("front", _FRONT, 9.0, 1.0)):
+    for kind, colour, size, opacity in ((MISSED, _MISSED, 6.0, 1.0), (MET, _MET, 7.0, 1.0), ("front", _FRONT, 9.0, 1.0)):
         if points := kinds[kind]:
             panel.dots([x for x, _ in points], [y for _, y in points], colour, size, opacity)
     if stopped:

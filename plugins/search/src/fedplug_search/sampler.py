@@ -1,9 +1,9 @@
 """What to try next: a function of the seed, the number of the trial and what the study holds, and of nothing else.
 
 Where all combinations can be counted and there are trials for all of them, every one is tried, in order. Else Optuna's
-TPE chooses (tree-structured Parzen estimators for several objectives, Ozaki et al. 2022), after ten trials at random;
-it knows the constraints, and takes trials that still go on for bad ones, so that it does not try the same at once. What
-was tried is not tried again.
+TPE chooses (tree-structured Parzen estimators for several objectives, Ozaki et al. 2022), after ten trials that are
+spread over the space (a Latin hypercube: one in each tenth of every range). TPE knows the constraints, and takes trials
+that still go on for bad ones, so that it does not try the same at once. What was tried is not tried again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from optuna.study import StudyDirection
     from optuna.trial import FrozenTrial
 
+SPREAD = 10
+"""So many trials are spread before TPE chooses."""
 _CHOSEN, _TRIES = 10, 200
 """So often TPE is asked before chance is, and so often in all, for something that was not tried yet."""
 
@@ -44,6 +46,8 @@ def next_params(
     size = space.size()
     if size is not None and (size <= trials or len(before) >= size):
         return next((params for params in space.combinations() if key_of(space, params) not in before), None)
+    if number < SPREAD and key_of(space, spread := _spread(space, seed, number)) not in before:
+        return spread
     distributions = {path: found.distribution() for path, found in space.dimensions.items()}
     params: Params = {}
     for attempt in range(_TRIES):
@@ -64,7 +68,19 @@ def _sampler(own: Sequence[int], chooses: bool) -> BaseSampler:
     import optuna
 
     seed = int(np.random.SeedSequence(own).generate_state(1)[0])
-    return optuna.samplers.TPESampler(seed=seed) if chooses else optuna.samplers.RandomSampler(seed)
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=1) if chooses else optuna.samplers.RandomSampler(seed)
+
+
+def _spread(space: Space, seed: int, number: int) -> Params:
+    """One of the trials that are spread over the space."""
+    import numpy as np
+
+    params = {}
+    for place, (path, dimension) in enumerate(space.dimensions.items()):
+        rng = np.random.default_rng([seed, place])
+        order, inside = rng.permutation(SPREAD), rng.random(SPREAD)
+        params[path] = dimension.at(float((order[number] + inside[number]) / SPREAD))
+    return params
 
 
 def key_of(space: Space, params: Params) -> str:

@@ -87,7 +87,8 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
     with at_work(settings.output, "search"):
         store = Store(settings.output, question, {"--search-seed": plan.seed, "--prune": plan.prune})
         if store.told and not settings.quiet:
-            print(f"{len(store.told)} of {max(plan.trials, store.size)} trials have ended already")
+            most = min(plan.trials, question.space.size() or plan.trials)
+            print(f"{len(store.told)} of {max(most, store.size)} trials have ended already")
         looking = Search(question, store, plan, settings, catalog)
         complete = looking.run()
         told = dict(sorted(store.told.items()))
@@ -99,7 +100,7 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
         answer = Answer(question, told, values, settings.output, facts)
         write_tables(answer)
         recipes, page = write_recipes(answer, catalog), write_search_page(answer)
-        if looking.why and not settings.quiet:
+        if looking.why and not settings.quiet and store.counted(set(store.told)) != question.space.size():
             print(f"Stopped: {looking.why}.")
         if not complete:
             again = f": {command_line()}" if command_line() else "."

@@ -63,6 +63,14 @@ class Range:
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
         return [self.value(self.low + number * step) for number in range(count)]
 
+    def at(self, share: float) -> Param:
+        """What lies at a share of the range, 0 to 1."""
+        if listed := self.listed():
+            return listed[int(share * len(listed))]
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        found = low + share * (high - low)
+        return self.kept(math.exp(found) if self.log else found)
+
     def value(self, param: Param) -> Any:
         """What the recipe gets: a few digits, and never outside."""
         number = float(param)
@@ -104,6 +112,10 @@ class Choices:
     def listed(self) -> list[Param] | None:
         """The texts of all."""
         return list(self._by_text)
+
+    def at(self, share: float) -> Param:
+        """What lies at a share of the list, 0 to 1."""
+        return list(self._by_text)[int(share * len(self.values))]
 
     def value(self, param: Param) -> Any:
         """What the recipe gets."""

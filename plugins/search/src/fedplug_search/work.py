@@ -237,7 +237,7 @@ class Search:
         self._going.pop(going.number, None)
         self._write()
         last = [told for number, told in sorted(self.store.told.items()) if number in self._now][-_ALIKE:]
-        if len(last) == _ALIKE and {(told.status, told.reason) for told in last} == {(FAILED, last[0].reason)}:
+        if len(last) == _ALIKE and all(told.status == FAILED and _first(told) == _first(last[0]) for told in last):
             self.why = f"{_ALIKE} trials in a row failed for the same reason"
 
     def _write(self) -> None:
@@ -338,7 +338,8 @@ class Search:
         return self.question.space.label(going.values)
 
     def _begin_line(self, going: Going) -> SweepWatch:
-        title = f"{going.number + 1}/{max(self.plan.trials, self.store.size)} {self._label(going)}"
+        most = min(self.plan.trials, self.question.space.size() or self.plan.trials)
+        title = f"{going.number + 1}/{max(most, self.store.size)} {self._label(going)}"
         seed = going.recipes[min(len(going.runs), len(going.recipes) - 1)].seed if len(going.recipes) > 1 else None
         rounds = going.recipes[0].rounds if going.recipes else 0
         shown = title if seed is None else f"{title} seed={seed}"
@@ -355,6 +356,11 @@ class Search:
     def _shown(self) -> list[str]:
         bounded = [constraint.name for constraint in self.question.constraints]
         return list(dict.fromkeys([*self.question.objectives, *bounded]))
+
+
+def _first(told: Told) -> str:
+    """Of why a trial failed, without how its run would go on."""
+    return told.reason.partition("\n")[0]
 
 
 def _known(run: OneRun) -> Mapping[str, float]:
