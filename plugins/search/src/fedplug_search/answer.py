@@ -64,12 +64,9 @@ class Answer:
         many = len(self.front)
         if not many:
             return "No trial meets all constraints."
-        met = self.counts[MET]
-        which = "is the one" if many == 1 else f"{many} of them are those"
-        which = f"{which} that no other beats"
-        if met == 1:
+        if (met := self.counts[MET]) == 1:
             return f"1 of {len(self.told)} trials meets all constraints."
-        return f"{met} of {len(self.told)} trials meet all constraints; {which if many > 1 else '1 of them ' + which}."
+        return f"{met} of {len(self.told)} trials meet all constraints, and no other trial beats {many} of them."
 
     def shortfall(self) -> list[str]:
         """Where nothing meets the constraints: what is closest, and which constraint is missed most narrowly."""

@@ -174,9 +174,9 @@ def _draw(panel: Panel, answer: Answer, name: str, up: str) -> None:
             kinds["front" if number in answer.front else told.status].append((x * scale, y))
         elif x is not None and told.status == PRUNED:
             stopped.append(x * scale)
-    for kind, colour, size, opacity in ((MISSED, _MISSED, 6.0, 1.0), (MET, _MET, 7.0, 1.0), ("front", _FRONT, 9.0, 1.0)):
+    for kind, colour, size in ((MISSED, _MISSED, 6.0), (MET, _MET, 7.0), ("front", _FRONT, 9.0)):
         if points := kinds[kind]:
-            panel.dots([x for x, _ in points], [y for _, y in points], colour, size, opacity)
+            panel.dots([x for x, _ in points], [y for _, y in points], colour, size)
     if stopped:
         panel.crosses(stopped, MUTED)
     bounds = [one.bound * scale for one in answer.question.constraints if one.name == name]
