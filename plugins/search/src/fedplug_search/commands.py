@@ -14,7 +14,7 @@ from fedplug_lab.commands import Jobs, WithSeeds
     cls=WithSeeds,
     epilog=(
         "Example: fedplug search recipes/paraaegis-static.yaml --over negotiate_mask.ratio=0.05..0.5 "
-        "--min accuracy=0.9 --max bytes=100MB --trials 30"
+        "--min accuracy=0.9 --max bytes=100MB --trials 30. More: docs/searching.md"
     ),
 )
 def search(

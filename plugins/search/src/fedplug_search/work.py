@@ -125,7 +125,8 @@ class Search:
                     for number, outcome, seconds in found:
                         if job := self._take(self._going[number], outcome, seconds):
                             crew.begin(number, job)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # between runs, or while one was read
+            print()
             return False
 
     # -- which trial is next -------------------------------------------------------------------------------------------
