@@ -40,7 +40,7 @@ def _cells(entry: ComponentRecord) -> tuple[str, ...]:
 
 
 def _lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Columns, the last as wide as the terminal leaves room; whole lines where the output is no terminal.
+    """Columns, the last as wide as the terminal leaves room; whole lines where the output is not a terminal.
 
     Not by rich, which takes longer for a table than everything else in `fedplug list`.
     """

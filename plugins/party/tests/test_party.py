@@ -121,7 +121,7 @@ def test_bytes_that_are_no_request_are_refused(server: Server) -> None:
     for data in (b"", b"\0" * 40, Reply("", 0, "").to_bytes(), server.last.to_bytes()[:-1]):
         reply = Reply.read(server.party.answer(data))
         assert (reply.outcome, reply.session) == ("refused", "")
-        assert "this is no request" in reply.reason
+        assert "this is not a request" in reply.reason
     assert server.say(command="deliver", message=b"nonsense").outcome == "refused"
     assert server.say(command="load", checkpoint="../../etc").outcome == "refused"
     assert server.say(command="save", checkpoint="no name").outcome == "refused"
@@ -229,7 +229,7 @@ def test_a_field_that_is_an_array_ends_no_program(field: str, server: Server) ->
     data = codec.frame(codec.encode({**plain, field: np.array([1, 2])}))
     reply = Reply.read(server.party.answer(data))
     assert reply.outcome == "refused"
-    assert f"this is no request: a request whose {field} is" in reply.reason
+    assert f"this is not a request: a request whose {field} is" in reply.reason
 
 
 def test_a_folder_that_cannot_be_read_ends_no_program(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

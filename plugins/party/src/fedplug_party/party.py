@@ -77,7 +77,7 @@ class Party:
         try:
             request = Request.read(data)
         except Exception as error:  # whatever arrives, the program goes on
-            return Reply("", -1, self.incarnation, "refused", f"this is no request: {describe(error)}").to_bytes()
+            return Reply("", -1, self.incarnation, "refused", f"this is not a request: {describe(error)}").to_bytes()
         try:
             if (request.session, request.number) == self._last:
                 return self._reply
@@ -212,7 +212,7 @@ def _question(message: bytes) -> tuple[int, str]:
     """The round, from 0, and the name of the last call of a message, whose answer is what the reply holds.
 
     Raises:
-        MessageError: it is no message that ends with a question.
+        MessageError: it is not a message that ends with a question.
     """
     plain = codec.decode(codec.unframe(message))
     calls = plain.get("calls") if isinstance(plain, dict) else None
