@@ -87,6 +87,9 @@ def test_values_keep_few_digits_and_stay_inside() -> None:
         path, _, value = text.partition("=")
         assert yaml_source.read_text(value, path).data == made[1][path]
     assert space.label(made[2]) == "b=0.5 c=null"
+    long = Choices("p.q", tuple([{"use": "std.clip", "norm": norm}, {"use": "std.gaussian"}] for norm in (1, 2)))
+    assert Space({"p.q": long}).label({"p.q": long.values[1]}) == "q=choice2"
+    assert 'choice2: [{"use": "std.clip", "norm": 2}' in str(long)
     assert Space({"a": Range("a", 0, 1)}).size() is None
 
 

@@ -103,13 +103,15 @@ class Answer:
             return [*lines, f"Of {runs} of this search that released something, none states an epsilon: together they "
                     "promise nothing."]  # fmt: skip
         stated = price.runs - price.without
-        together = f"at most epsilon {MEASURES['epsilon'].show(price.epsilon)} at delta {stated * delta:.3g}"
+        part = " for what they price" if price.partial else ""
+        together = f"at most epsilon {MEASURES['epsilon'].show(price.epsilon)} at delta {stated * delta:.3g}{part}"
         if price.without:
             lines.append(f"Of {runs} that released something, {price.without} state no epsilon, so that all together "
                          f"promise nothing; the other {stated} come to {together}, their sum (naive composition).")
         else:
-            lines.append(f"All {runs} of this search together come to {together} by naive composition (their sum): "
-                         "that covers the choice too, as far as it rests on what the runs released.")  # fmt: skip
+            choice = "" if part else ": that covers the choice too, as far as it rests on what the runs released"
+            composed = f"{together} by naive composition (their sum){choice}"
+            lines.append(f"All {runs} of this search together come to {composed}.")
         if price.partial:
             lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
                          "sum: read the verdicts. --max epsilon_aggregator=8 bounds a whole view.")  # fmt: skip

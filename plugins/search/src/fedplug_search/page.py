@@ -25,7 +25,6 @@ from fedplug_lab.api import (
 from fedplug_search.answer import Answer
 from fedplug_search.files import BEST, FRONT
 from fedplug_search.measures import MEASURES
-from fedplug_search.space import short
 from fedplug_search.trial import MET, MISSED, PRUNED, Told
 
 _MANY = 3.0  # so many times the smallest is the largest where an axis is logarithmic
@@ -79,7 +78,7 @@ def _front(answer: Answer) -> str:
     body = []
     for place, number in enumerate(answer.front, 1):
         file = BEST if len(answer.front) == 1 else f"{FRONT}/{place}.yaml"
-        values = [text(short(value)) for value in answer.values[number].values()]
+        values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         link = f'<a href="{file}">{file}</a>'
         body.append([str(number + 1), *_cells(answer, answer.told[number]), *values, link])
     caption = (
@@ -99,7 +98,7 @@ def _trials(answer: Answer) -> str:
             name = text(f"{made.seed} ({made.rounds})")
             there = text(os.path.relpath(report, answer.folder))
             links.append(f'<a href="{there}">{name}</a>' if report.is_file() else name)
-        values = [text(short(value)) for value in answer.values[number].values()]
+        values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
         body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
     header = ["trial", "came to", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
@@ -199,5 +198,5 @@ def rows_of(answer: Answer) -> Sequence[Sequence[str]]:
         numbers = [MEASURES[name].show(told.numbers.get(name)) for name in answer.shown]
         if told.prices and "epsilon" in answer.shown:
             numbers[answer.shown.index("epsilon")] += f" ({told.prices})"
-        found.append([str(number + 1), *numbers, *map(short, answer.values[number].values())])
+        found.append([str(number + 1), *numbers, *answer.question.space.shown(answer.values[number]).values()])
     return found

@@ -82,6 +82,10 @@ class Range:
         """What Optuna is to keep: what the recipe gets."""
         return self.value(param)  # type: ignore[no-any-return]
 
+    def shown(self, value: Any) -> str:
+        """A value in a label."""
+        return short(value)
+
     def probes(self) -> list[Any]:
         """The ends."""
         return list(dict.fromkeys([self.value(self.low), self.value(self.high)]))
@@ -125,12 +129,20 @@ class Choices:
         """What Optuna is to keep: the text."""
         return param
 
+    def shown(self, value: Any) -> str:
+        """A value in a label; of a long one its place, since others may begin alike."""
+        text = short(value)
+        return f"choice{self.values.index(value) + 1}" if text.endswith("...") else text
+
     def probes(self) -> list[Any]:
         """All of them."""
         return list(self.values)
 
     def __str__(self) -> str:
-        return f"[{', '.join(map(short, self.values))}]"
+        texts = [self.shown(value) for value in self.values]
+        whole = [f"{text}: {json.dumps(value)}" if text != short(value) else text
+                 for text, value in zip(texts, self.values, strict=True)]  # fmt: skip
+        return f"[{', '.join(whole)}]"
 
 
 Dimension = Range | Choices
@@ -160,7 +172,11 @@ class Space:
     def label(self, values: Mapping[str, Any]) -> str:
         """`ratio=0.3 rounds=10`."""
         names = short_names(list(self.dimensions))
-        return " ".join(f"{names[path]}={short(value)}" for path, value in values.items())
+        return " ".join(f"{names[path]}={text}" for path, text in self.shown(values).items())
+
+    def shown(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """The values as short texts, by path."""
+        return {path: self.dimensions[path].shown(value) for path, value in values.items()}
 
     def plain(self) -> dict[str, Any]:
         """As it was written, for the record."""
