@@ -7,22 +7,17 @@ those alone, whichever of the others has ended: the same command makes the same 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from fedplug.api import units
-from fedplug.api.errors import CheckpointError, RecipeError
+from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.runs.files import read_ledger, read_rows
+from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import (
     Compared,
@@ -34,17 +29,15 @@ from fedplug_lab.api import (
     SweepWatch,
     attempt,
     numbers_of,
-    open_run,
-    verdicts_of,
 )
 
-from fedplug_search.limits import so_far
+from fedplug_search.going import Books, Going
 from fedplug_search.measures import MEASURES
 from fedplug_search.question import Question
 from fedplug_search.sampler import next_params
 from fedplug_search.space import Params, assignments
 from fedplug_search.store import Store
-from fedplug_search.trial import FAILED, MET, PRUNED, REFUSED, Made, Told, judged
+from fedplug_search.trial import FAILED, MET, REFUSED, Told
 
 _ALIKE = 3  # so many trials in a row that fail for one reason end the search: the next would too
 
@@ -68,18 +61,6 @@ class Plan:
     timeout: float | None = None
 
 
-@dataclasses.dataclass(eq=False)
-class Going:
-    """A trial that goes on."""
-
-    number: int
-    values: Mapping[str, Any]
-    recipes: Sequence[Recipe]
-    began: float
-    runs: list[OneRun] = dataclasses.field(default_factory=list)
-    made: list[Made] = dataclasses.field(default_factory=list)
-
-
 class Search:
     """The loop.
 
@@ -96,6 +77,7 @@ class Search:
 
     def __init__(self, question: Question, store: Store, plan: Plan, settings: Settings, catalog: Catalog) -> None:
         self.question, self.store, self.plan, self.settings, self.catalog = question, store, plan, settings, catalog
+        self._books = Books(question, settings.output, plan.prune, catalog)
         self.why = ""
         self._waiting = dict(store.open)  # of an earlier call
         self._going: dict[int, Going] = {}
@@ -179,16 +161,16 @@ class Search:
         """What is to be run next of a trial; None where it has ended."""
         while going.number in self._going:
             if len(going.runs) == len(going.recipes):
-                self._end(going, self._judged(going))
+                self._end(going, self._books.judged(going))
                 break
-            limits, beyond = self._limits(going)
+            limits, beyond = self._books.limits(going)
             if beyond:
-                self._end(going, self._pruned(going, beyond, None))
+                self._end(going, self._books.pruned(going, beyond, None))
                 break
             recipe = going.recipes[len(going.runs)]
             shelf = Shelf(self.settings.output, [recipe.digest])
             if found := shelf.found.get(recipe.digest):
-                self._add(going, found)
+                self._books.add(going, found)
                 continue
             settings = self.settings
             if limits:
@@ -212,18 +194,18 @@ class Search:
             del self._going[going.number]
             return None
         if outcome.error:
-            told = self._told(going, FAILED, outcome.error)
-            told.runs += self._cut_off(going)
+            told = self._books.told(going, FAILED, outcome.error)
+            told.runs += self._books.cut_off(going)
         elif outcome.early:
-            told = self._pruned(going, outcome.early, outcome)
+            told = self._books.pruned(going, outcome.early, outcome)
         else:
             assert outcome.run_dir is not None
-            self._add(going, outcome.run_dir)
+            self._books.add(going, outcome.run_dir)
             words = f"{self._of_run(going.runs[-1])}, {units.duration(seconds)}"
             if len(going.runs) < len(going.recipes):
                 watch.result(words)
                 return None if self._stopping else self._advance(going)
-            self._end(going, self._judged(going), watch, words)
+            self._end(going, self._books.judged(going), watch, words)
             return None
         self._end(going, told, watch)
         return None
@@ -245,93 +227,6 @@ class Search:
         """In the order of their numbers."""
         while (number := min(self.store.open, default=-1)) in self._ended:
             self.store.end(number, self._ended.pop(number))
-
-    # -- runs and numbers ----------------------------------------------------------------------------------------------
-
-    def _add(self, going: Going, folder: Path) -> None:
-        """A complete run."""
-        run = open_run(folder)
-        prices = run.rows[-1].epsilon_prices
-        made = Made(run.seed, self._inside(folder), run.summary.digest, len(run.rows), run.result.epsilon, prices)
-        going.runs.append(run)
-        going.made.append(made)
-
-    def _cut_off(self, going: Going) -> list[Made]:
-        """The run of a trial that failed, where it has begun: it has released something too."""
-        recipe = going.recipes[len(going.runs)]
-        folder = Shelf(self.settings.output, [recipe.digest]).unfinished(self.catalog).get(recipe.digest)
-        return [self._unfinished(recipe, folder)] if folder else []
-
-    def _unfinished(self, recipe: Recipe, folder: Path) -> Made:
-        rounds, epsilon, prices = 0, None, ""
-        with contextlib.suppress(CheckpointError):  # damaged, or not written yet: nobody knows then
-            ledger = read_ledger(folder)
-            rounds, epsilon = ledger.rounds.actual, ledger.epsilon
-            prices = next((row.epsilon_prices for row in reversed(read_rows(folder)) if row.epsilon_prices), "")
-        return Made(recipe.seed, self._inside(folder), recipe.digest, rounds, epsilon, prices)
-
-    def _inside(self, folder: Path) -> str:
-        return str(folder.relative_to(self.settings.output))
-
-    def _judged(self, going: Going) -> Told:
-        each = Compared(self._label(going), going.runs)
-        seconds, asked = time.perf_counter() - going.began, self.question
-        return judged(numbers_of(each), asked.constraints, asked.objectives, going.made, verdicts_of(each), seconds)
-
-    def _told(self, going: Going, status: str, reason: str) -> Told:
-        return Told(status, reason, runs=list(going.made), seconds=time.perf_counter() - going.began)
-
-    def _pruned(self, going: Going, reason: str, outcome: Outcome | None) -> Told:
-        """A trial that ended early, with what it had come to by then."""
-        told, several = self._told(going, PRUNED, reason), len(going.recipes) > 1
-        known = [dict(_known(run)) for run in going.runs]
-        if outcome is not None and outcome.run_dir is not None:
-            told.runs.append(self._unfinished(going.recipes[len(going.runs)], outcome.run_dir))
-            known.append(dict(outcome.known))
-            told.reason = f"seed {told.runs[-1].seed}: {reason}" if several else reason
-        elif several and told.runs:
-            told.reason = f"after seed {told.runs[-1].seed}: {reason}"
-        for name in known[-1] if known else ():
-            found = [each[name] for each in known if name in each]
-            if name == "epsilon":
-                told.numbers[name] = max(found)
-            elif MEASURES[name].grows:  # runs that are still to come would only add to the sum
-                told.numbers[name] = math.fsum(found) / len(going.recipes)
-            else:
-                told.numbers[name] = found[-1]
-        return told
-
-    def _limits(self, going: Going) -> tuple[dict[str, float], str]:
-        """What the next run of a trial may come to; and why the trial need not go on, where the runs before say so."""
-        count, limits = len(going.recipes), dict[str, float]()
-        if self.plan.prune == "none":
-            return {}, ""
-        for constraint in self.question.constraints:
-            name, bound, show = constraint.name, constraint.bound, constraint.measure.show
-            if constraint.measure.grows and not constraint.least:
-                spent = [so_far(run.rows).get(name) or 0.0 for run in going.runs]
-                # Of several runs the largest epsilon counts, and the mean of everything else.
-                if name == "epsilon":
-                    left, total = bound, max(spent, default=0.0)
-                    beyond = total > bound
-                else:
-                    total = math.fsum(spent) / count
-                    left = count * bound - math.fsum(spent)
-                    beyond = total > bound
-                if beyond and spent:
-                    return {}, f"{name} is {show(total)} at least, above {show(bound)}"
-                limits[name] = max(left, 0.0)
-            elif name == "accuracy" and constraint.least:
-                known = units.finite(run.result.accuracy for run in going.runs)
-                if len(known) < len(going.runs):
-                    continue
-                # The runs that are still to come may all be right.
-                least = count * bound - math.fsum(known) - (count - 1 - len(known))
-                if least > 1:
-                    return {}, f"accuracy is {show(1 - (least - 1) / count)} at most, below {show(bound)}"
-                if self.plan.prune == "all" and least > 0:
-                    limits[name] = least
-        return limits, ""
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
@@ -362,11 +257,6 @@ class Search:
 def _first(told: Told) -> str:
     """Of why a trial failed, without how its run would go on."""
     return told.reason.partition("\n")[0]
-
-
-def _known(run: OneRun) -> Mapping[str, float]:
-    found = {**so_far(run.rows), "accuracy": run.result.accuracy}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 class _Here:
