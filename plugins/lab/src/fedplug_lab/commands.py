@@ -22,7 +22,7 @@ from fedplug.cli.options import (
 )
 
 
-class _WithSeeds(WithEngine):
+class WithSeeds(WithEngine):
     """Lets `--seeds 1 2 3` stand for `--seeds 1 --seeds 2 --seeds 3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ class _WithSeeds(WithEngine):
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a time; their seconds suffer.")]
 
 
-@command(cls=_WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
+@command(cls=WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
 def sweep(
     recipe: RecipeFile,
     grid: Annotated[
@@ -69,7 +69,7 @@ def sweep(
     raise typer.Exit(sweeps.sweep(recipe, grid, settings, sets or [], seeds or [], dry_run, jobs=jobs))
 
 
-@command(cls=_WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
+@command(cls=WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
 def compare(
     what: Annotated[
         list[Path],
