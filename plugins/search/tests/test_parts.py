@@ -198,7 +198,7 @@ def test_the_extension_is_one() -> None:
 
 def limits(**options: Any) -> Limits:
     found = Limits(Limits.Options(**options))
-    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}))
+    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, Path("runs/x"), {}, "", {}))
     return found
 
 
