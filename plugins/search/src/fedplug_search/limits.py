@@ -49,7 +49,7 @@ class Limits(fedplug.Extension):
     def observe(self, event: Event) -> None:
         """Notes the rows; stops the run before it asks anybody for anything more."""
         if isinstance(event, RunStarted):
-            self._folder, self._rounds = Path(event.facts["run folder"]), int(event.facts["rounds"])
+            self._folder, self._rounds = event.folder, int(event.facts["rounds"])
         elif isinstance(event, RowsRestored):
             self._rows = {row.round: row for row in event.rows}
         elif isinstance(event, RowMade | RowComplete):
