@@ -75,6 +75,7 @@ def _measured(results: Sequence[Result]) -> list[sections.Column]:
     return [
         ("accuracy", lambda result: result.accuracy, units.number),
         ("best", lambda result: result.best_accuracy, units.number),
+        ("in groups", lambda result: g.mean if (g := result.group_accuracy) else None, units.number),
         *((title, lambda result, title=title: result.figures.get(title), units.number) for title in figures),
         ("personal mean", lambda result: p.mean if (p := result.personal_accuracy) else None, units.number),
         ("lowest", lambda result: p.min if (p := result.personal_accuracy) else None, units.number),
