@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedplug.cli import completion
 from fedplug.cli.commands import Commands
 from fedplug.cli.options import (
     Data,
@@ -32,7 +33,7 @@ app = typer.Typer(
     help="Compose, run, attack and compare privacy protocols for federated learning.",
     epilog="Example: fedplug run recipes/paraaegis-dynamic.yaml --set rounds=5",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -84,7 +85,8 @@ def run_recipe(
 
 @app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
+    run: Annotated[Path, typer.Argument(
+        metavar="RUN", help="The folder of the run.", show_default=False, autocompletion=completion.runs)],
     round: Annotated[
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
@@ -109,21 +111,33 @@ def resume(
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 
 
-@app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")
+@app.command("list", epilog="Examples: fedplug list protect std; fedplug list --json | jq -r '.[].name'")
 def list_command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORD]...", help="Only what these choose: hooks, plugins, parts of names or summaries.",
+            autocompletion=completion.words, show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
 ) -> None:
-    """List the installed components, grouped by hook."""
+    """List the installed components, grouped by hook; with words, those that all of them fit."""
     from fedplug.cli.catalog import list_components
     from fedplug.recipe.catalog import Catalog
 
-    raise typer.Exit(list_components(Catalog.discover(), as_json, verify))
+    raise typer.Exit(list_components(Catalog.discover(), as_json, verify, words or []))
 
 
 @app.command(epilog="Example: fedplug show std.gaussian")
 def show(
-    component: Annotated[str, typer.Argument(metavar="COMPONENT", help="Its name, as fedplug list shows it.")],
+    component: Annotated[
+        str,
+        typer.Argument(
+            metavar="COMPONENT", help="Its name, as fedplug list shows it.", autocompletion=completion.components
+        ),
+    ],
 ) -> None:
     """Show what a component does, its options and where it comes from."""
     from fedplug.cli.catalog import show_component
@@ -134,7 +148,8 @@ def show(
 
 @app.command(epilog="Example: fedplug check recipes/*.yaml")
 def check(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="YAML files.", show_default=False)],
+    recipes: Annotated[list[Path], typer.Argument(
+        metavar="RECIPE...", help="YAML files.", show_default=False, autocompletion=completion.recipes)],
     sets: Sets = None,
 ) -> None:
     """Check recipes without running them; print every problem with file, line and column."""

@@ -79,11 +79,12 @@ def _run(arguments: list[str]) -> int:
     # Importing typer takes as long as listing does, so that the plain forms of brief commands, which shells and scripts
     # call, do without. All other forms, `list --help` too, go through typer.
     command, rest = arguments[:1], arguments[1:]
-    if command == ["list"] and set(rest) <= {"--json", "--verify"}:
+    if command == ["list"] and {word for word in rest if word.startswith("-")} <= {"--json", "--verify"}:
         from fedplug.cli.catalog import list_components
         from fedplug.recipe.catalog import Catalog
 
-        return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest)
+        words = [word for word in rest if not word.startswith("-")]
+        return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest, words)
     plain = rest and not any(word.startswith("-") for word in rest)
     if command == ["show"] and plain and len(rest) == 1:
         from fedplug.cli.catalog import show_component

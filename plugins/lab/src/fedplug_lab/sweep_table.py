@@ -65,6 +65,12 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
     return [column for column in columns if {*column.cells} != {units.NOTHING}]
 
 
+def parameter_words(line: Line) -> str:
+    """What a run sets otherwise than its recipe: `epsilon 8, norm 0.5`."""
+    names = short_names(_paths([line]))
+    return ", ".join(f"{name} {_as_text(line.parameters[path])}" for path, name in names.items())
+
+
 def _measured(results: Sequence[Result]) -> list[sections.Column]:
     """The columns of numbers."""
     figures = dict.fromkeys(title for result in results for title in result.figures)

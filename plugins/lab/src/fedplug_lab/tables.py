@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from fedplug.api import units
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.words import in_words, is_name, pieces
 
+_TAG = re.compile("<[^>]*>")
+_LONG = 40
 _INLINE = 12  # a longer list of plain values is folded away
 
 
@@ -98,6 +101,11 @@ def _list(values: Sequence[Any]) -> str:
     return f"<details><summary>{len(values)} values</summary>{joined}</details>"
 
 
+def _length(cell: str) -> str:
+    """Marks a cell that holds sentences, for which a column must not become too narrow."""
+    return ' class="long"' if len(_TAG.sub("", cell)) > _LONG else ""
+
+
 def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False) -> str:
     """A table with caption and header cells; nothing for an empty body. Cells are HTML already, header is text.
 
@@ -111,7 +119,7 @@ def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *,
     wide = ' class="wide"' if len(header) > 9 else ""
     rows = []
     for cells in body:
-        inner = "".join(f"<td{kind[i]}>{cell}</td>" for i, cell in enumerate(cells) if i)
+        inner = "".join(f"<td{kind[i] or _length(cell)}>{cell}</td>" for i, cell in enumerate(cells) if i)
         rows.append(f'<tr><th scope="row">{cells[0]}</th>{inner}</tr>')
     # The box can be scrolled with the keyboard, hence its place in the tab order. Of a table that is wider, the caption
     # stays in sight.

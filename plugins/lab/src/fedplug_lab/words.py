@@ -15,7 +15,7 @@ _PEOPLE = {
     "aggregator": "server", "client_and_aggregator": "a client with the server", "released_model": "released model",
     "zero_out": "zero-out", "replace_one": "replace-one", "epsilon_exact": "exact",
     "epsilon_without_sampling": "without credit for sampling", "epsilon_rdp": "by Rényi DP",
-    "epsilon_pld": "by loss distributions", "num_examples": "number of examples", "std": "standard deviation",
+    "epsilon_pld": "by loss distributions", "std": "standard deviation",
     "HE": "HE",
 }  # fmt: skip
 
