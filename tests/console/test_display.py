@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from pathlib import Path
 
+import pytest
 from fedplug.console.display import PlainDisplay, resume_command, thin_out
 from fedplug.console.live import rounds_table
 from rich.console import Console
@@ -120,3 +122,17 @@ def test_thin_out_keeps_the_ends() -> None:
     assert thin[-1] == 199
     assert len(set(thin)) == 12
     assert thin_out(rows[:12], 12) == rows[:12]
+
+
+def test_a_reader_that_has_seen_enough_ends_no_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """As `fedplug run recipe.yaml | head -1`."""
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:
+        display = PlainDisplay(stream)
+        display.note("one")
+        os.close(reader)
+        display.note("two")
+        display.note("three")
+    said = capfd.readouterr().err
+    assert said.startswith("note: nobody reads the standard output any more; the run goes on")
+    assert said.count("note:") == 1

@@ -111,7 +111,7 @@ def resume(
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 
 
-@app.command("list", epilog="Examples: fedplug list protect std; fedplug list --json | jq -r '.[].name'")
+@app.command("list", epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'")
 def list_command(
     words: Annotated[
         list[str] | None,

@@ -6,8 +6,11 @@ live one is in `fedplug.console.live`.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
@@ -126,7 +129,20 @@ class PlainDisplay:
 def say(stream: TextIO, text: str, end: str = "\n") -> None:
     """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
+    except BrokenPipeError:
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """What is printed from here on goes nowhere: that a reader such as `head` has seen enough must not cost a run."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        print("note: nobody reads the standard output any more; the run goes on, and its folder has everything",
+              file=sys.stderr)  # fmt: skip
 
 
 # ---- rows as text, for both displays
