@@ -19,6 +19,7 @@ from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
 from fedplug_lab.lettering import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
+_EDGE = 10.0  # how far the last number below an axis may stand out at the right
 
 
 class Box(NamedTuple):
@@ -174,7 +175,9 @@ class Panel:
             parts.append(_path(corner, f"fill: none; stroke: {MUTED}; stroke-width: .8"))
         bottom = box.y + box.height
         for place, text in beside.across:
-            at = box.x + place * box.width
+            # The first and the last may stand out a little; more would be beyond the picture.
+            half = 0.0 if beside.turned else width_of(text, box.font) / 2
+            at = min(box.x + place * box.width, max(box.x, box.x + box.width + _EDGE - half))
             parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if beside.turned else
                          words(text, at, bottom + 0.95 * box.font, "", "middle"))  # fmt: skip
         for place, text in beside.upward:
