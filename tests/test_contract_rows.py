@@ -256,9 +256,9 @@ def test_a_protector_that_breaks_its_word_is_stopped_at_the_border() -> None:
 
 def test_a_protector_that_scales_scales_the_bound() -> None:
     ledger = run_protocol(recipe_of("noised", clipped({"use": "row.honest"}, noise(1.0)), rounds=1)).protocol.ledger
-    (release,) = ledger.log[0]["zones"]["noised"]["releases"]
-    assert release["clipping_norm"] == pytest.approx(100.0)
-    assert release["noise_multiplier"] == pytest.approx(1.0)
+    (release,) = ledger.log[0].zones["noised"].releases
+    assert release.clipping_norm == pytest.approx(100.0)
+    assert release.noise_multiplier == pytest.approx(1.0)
 
 
 def test_a_grid_that_swallows_the_noise_of_others_earns_no_credit_for_it() -> None:

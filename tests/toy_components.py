@@ -51,6 +51,7 @@ from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.engines.processes import ProcessEngine
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_log import RoundEntry
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
@@ -587,11 +588,13 @@ class Watched(Protocol):
 
     def state(self) -> dict[str, Any]:
         rows = [row.to_plain() for row in self.rows]
-        return {**super().state(), **self.books.state(), "rows": rows, "log": self.ledger.log}
+        log = [entry.to_plain() for entry in self.ledger.log]
+        return {**super().state(), **self.books.state(), "rows": rows, "log": log}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.books.restore(state, [Row.from_plain(row) for row in state["rows"]], state["log"])
+        log = [RoundEntry.from_plain(entry) for entry in state["log"]]
+        self.books.restore(state, [Row.from_plain(row) for row in state["rows"]], log)
 
     def after_each_round(self, call: Callable[[int], None]) -> None:
         """Calls with how many rounds are done."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ended import gone
 from fedplug.api.errors import SetupError
 from fedplug.api.events import Asking
 from fedplug.engines import processes
@@ -25,22 +26,6 @@ from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, r
 def pids(engine: Any) -> dict[int, int]:
     """Process ids of the workers."""
     return {number: worker.process.pid for number, worker in engine._workers.items()}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.is_file() or stat.read_text().rpartition(")")[2].split()[0] != "Z"  # ended, but not yet waited for
-
-
-def gone(processes: list[int], seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(map(alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(map(alive, processes))
 
 
 def test_both_engines_give_the_same_model_and_the_same_messages() -> None:

@@ -67,8 +67,8 @@ def test_the_noise_of_others_is_that_of_the_lightest_who_surely_contributed() ->
 @pytest.mark.parametrize(
     ("mechanism", "trust", "beside", "found"),
     [
-        ("laplace", "local", 0.0, ["laplace", 3.0]),
-        ("odd.noise", "local", 0.0, ["odd.noise", 3.0]),  # whose curve somebody states
+        ("laplace", "local", 0.0, ("laplace", 3.0)),
+        ("odd.noise", "local", 0.0, ("odd.noise", 3.0)),  # whose curve somebody states
         ("staircase", "local", 0.0, None),
         ("laplace", "central", 0.0, None),
         ("laplace", "local", 1.0, None),  # Gaussian noise of the same chain is counted instead

@@ -9,6 +9,7 @@ import pytest
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.privacy.ledger_log import RoundEntry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, ledger_of, reason
@@ -63,12 +64,13 @@ def test_epsilon_follows_from_the_logged_multipliers_and_survives_a_restart(
         )
         if round == len(multipliers) // 2:
             restarted = ledger_of(num_clients=4, key_holders={"encrypted": "clients"})
-            restarted.restore(json.loads(json.dumps(ledger.state())))
+            log = [RoundEntry.from_json(entry.to_json()) for entry in ledger.log]
+            restarted.restore(json.loads(json.dumps(ledger.state())), log)
             assert restarted.report() == ledger.report()
             ledger = restarted
     for entry in ledger.report().log:
-        for client_id in range(4) if entry["charged"] == "all" else entry["charged"]:
-            paid[client_id].append(entry["zones"]["noised"]["local"])
+        for client_id in range(4) if entry.charged == "all" else entry.charged:
+            paid[client_id].append(entry.zones["noised"].local)
     recomputed = max(gaussian_epsilon(effective_multiplier(paid[client_id]), DELTA) for client_id in paid)
     assert ledger.epsilon() == pytest.approx(recomputed, rel=1e-9)
     json.dumps(ledger.report().to_plain(for_json=True), allow_nan=False)
@@ -92,8 +94,8 @@ def test_what_was_shown_before_stays_listed_where_a_run_goes_on_with_another_ver
     shown = Reveals("counts", ("released_model",), voids=True, asked=("counts",), note="bare")
     before = enter(ledger_of(reveals=[shown]), {"noised": 10.0}, {"noised": [LOCAL]}, rounds=1)
     after = ledger_of(reveals=[])
-    after.restore(before.state())
+    after.restore(before.state(), before.log)
     assert after.reveals == [shown]
     assert after.verdict() == before.verdict()
-    after.restore(after.state())
+    after.restore(after.state(), after.log)
     assert after.reveals == [shown]

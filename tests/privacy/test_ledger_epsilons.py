@@ -51,7 +51,7 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert stated.verdict.startswith("RECORD-LEVEL DP: ε=2.00")
     assert "NO DP for clients: 100.0%" in stated.verdict
     again = ledger_of(keepers=keepers())
-    again.restore(ledger.state())
+    again.restore(ledger.state(), ledger.log)
     assert again.level_epsilons() == ledger.level_epsilons()
 
 
@@ -103,5 +103,5 @@ def test_a_log_of_secret_cohorts_does_not_name_them_by_their_records() -> None:
         accounts={"record": dict.fromkeys((3, 5), (2.0, 0.1, 5))},
     )  # fmt: skip
     (entry,) = ledger.report().log
-    assert entry["charged"] == "secret"
-    assert "accounts" not in entry
+    assert entry.charged == "secret"
+    assert not entry.accounts

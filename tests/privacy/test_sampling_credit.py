@@ -104,9 +104,9 @@ def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
     assert found.sampling.amplified == (why is None)
     assert ledger.epsilon() == pytest.approx(1.0 if why else 0.5)
     # What is published shows neither who took part nor how many did; the checkpoint remembers.
-    assert {str(entry["charged"]) for entry in found.log} == {"[0, 3]" if why else "secret"}
-    assert why is not None or "sum_factor" not in found.log[0]["zones"]["noised"]
-    assert ledger.state()["log"][0]["charged"] == [0, 3]
+    assert {str(entry.charged) for entry in found.log} == {"[0, 3]" if why else "secret"}
+    assert why is not None or found.log[0].zones["noised"].sum_factor is None
+    assert ledger.log[0].charged == [0, 3]
     assert why is None or re.search(why, found.sampling.why)
 
 

@@ -58,7 +58,7 @@ def test_a_zone_without_noise_beside_it_is_said() -> None:
 def test_a_restored_ledger_is_equal() -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [laplace(), laplace(3.0)]})
     again = ledger_of()
-    again.restore(ledger.state())
+    again.restore(ledger.state(), ledger.log)
     assert again.report() == ledger.report()
 
 

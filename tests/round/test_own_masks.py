@@ -290,7 +290,7 @@ def test_each_group_votes_for_itself() -> None:
 def test_ballots_with_noise_are_paid_for() -> None:
     outcome = run_protocol(recipe_of(train=PUSH, groups={"use": "toy.halves"}, rounds=2))
     ledger = outcome.protocol.ledger
-    assert [list(entry["zones"]) for entry in ledger.log] == [["ballots of toy.halves"], ["clear"], ["clear"]]
+    assert [list(entry.zones) for entry in ledger.log] == [["ballots of toy.halves"], ["clear"], ["clear"]]
     assert not any("repeated" in warning for warning in ledger.report().warnings)
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
 

@@ -50,7 +50,7 @@ def test_a_round_with_too_few_clients_is_skipped() -> None:
     outcome = run_protocol(plain)
     answered = [row.clients.answered for row in outcome.rows]
     assert answered == [size if size >= 2 else 0 for size in sizes]
-    assert [entry["round"] for entry in outcome.protocol.ledger.log] == [r + 1 for r in range(5) if answered[r]]
+    assert [entry.round for entry in outcome.protocol.ledger.log] == [r + 1 for r in range(5) if answered[r]]
     for round, size in enumerate(sizes):
         assert outcome.wire.requests[round] == (size if size >= 2 else 0)
     assert f"round {sizes.index(0) + 1}: 0 clients were drawn, min_clients is 2; it is skipped" in outcome.notes
@@ -88,7 +88,7 @@ def test_sums_of_a_secret_cohort_are_divided_by_a_constant() -> None:
         if call[2:4] == ["fedplug", "adopt"]
     ]
     assert {(block.contributors, block.divisor) for block in told} == {(1, 1.0)}
-    assert all(entry["secret_cohort"] for entry in outcome.protocol.ledger.log)
+    assert all(entry.secret_cohort for entry in outcome.protocol.ledger.log)
 
 
 def test_what_shows_the_cohort_is_told_to_the_ledger() -> None:
@@ -98,4 +98,4 @@ def test_what_shows_the_cohort_is_told_to_the_ledger() -> None:
     local["protect"]["noised"].append({"use": "std.gaussian", "noise_multiplier": 1.0})
     for plain, secret in ((bare, False), (buffers, False), (central(0.5), True), (local, True)):
         log = run_protocol(plain | {"rounds": 1}).protocol.ledger.log
-        assert [entry["secret_cohort"] for entry in log] == [secret]
+        assert [entry.secret_cohort for entry in log] == [secret]

@@ -46,9 +46,9 @@ def test_a_round_that_falls_short_after_an_upload_releases_nothing_and_is_paid_b
     assert "round 2: 1 clients are left, min_clients is 2; it is skipped" in outcome.notes
     assert any("round 2: 3 clients (0, 1, 2) dropped out: " in note for note in outcome.notes)
     log = outcome.protocol.ledger.log
-    assert [(entry["round"], entry["charged"]) for entry in log] == [(r, "all") for r in (1, 2, 3, 4)]
-    assert log[1]["zones"]["noised"]["size"] == 650, "client 3 has shown its upload"
-    assert log[1]["zones"]["noised"]["sum_factor"] == 1.0, "which no sum hid"
+    assert [(entry.round, entry.charged) for entry in log] == [(r, "all") for r in (1, 2, 3, 4)]
+    assert log[1].zones["noised"].size == 650, "client 3 has shown its upload"
+    assert log[1].zones["noised"].sum_factor == 1.0, "which no sum hid"
     assert all(np.array_equal(outcome.vectors[0], outcome.vectors[c]) for c in range(4))
 
 
@@ -67,7 +67,7 @@ def test_a_round_that_falls_short_before_uploads_is_paid_as_far_as_it_was_asked(
     """Its accuracy reports count, and a later round starts from them; nobody was asked to upload."""
     outcome = run_protocol(paraaegis(rounds=3, score_parameters=[UNANIMOUS, broken([1])]))
     assert [bool(row.skipped) for row in outcome.rows] == [False, True, False]
-    assert [entry["round"] for entry in outcome.protocol.ledger.log] == [1, 3]
+    assert [entry.round for entry in outcome.protocol.ledger.log] == [1, 3]
     assert outcome.vector.size  # all agree
     assert all(row.accuracy is not None for row in outcome.rows)
 
@@ -106,8 +106,8 @@ def test_a_process_that_all_clients_shared_is_waited_for() -> None:
     outcome = run_protocol(noised(), prepare=prepare)
     assert [row.clients.answered for row in outcome.rows] == [4, 0, 4, 4]
     log = outcome.protocol.ledger.log
-    assert [entry["round"] for entry in log] == [1, 2, 3, 4], "nobody knows what arrived of what was asked for"
-    assert log[1]["zones"]["noised"]["size"] == 650
+    assert [entry.round for entry in log] == [1, 2, 3, 4], "nobody knows what arrived of what was asked for"
+    assert log[1].zones["noised"].size == 650
 
 
 def test_rounds_that_sampling_skips_are_not_counted() -> None:

@@ -65,7 +65,7 @@ def test_an_upload_that_cannot_be_right_costs_its_client_the_round(case: str) ->
     assert list(outcome.rows[0].clients.dropped) == [1]
     assert reason in outcome.rows[0].clients.dropped[1]
     assert [note.startswith("round 1: client 1 dropped out: ") for note in outcome.notes] == [True]
-    assert outcome.protocol.ledger.log[0]["charged"] == "all"  # its upload was seen
+    assert outcome.protocol.ledger.log[0].charged == "all"  # its upload was seen
 
 
 def test_the_sum_is_that_of_the_others() -> None:

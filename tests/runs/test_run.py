@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ended import gone
 from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
@@ -91,7 +92,7 @@ def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path
     folder = kill_at(first, output, *moments[0], before=lambda: workers.update(children_of(first.pid)))
     assert workers
     kill_at(fedplug("resume", str(folder), "--quiet"), output, *moments[1])
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert gone(workers)
     last = fedplug("resume", str(folder), "--quiet")
     assert last.wait(120) == 0, last.stderr.read().decode() if last.stderr else ""
     assert_equal_ends(folder, reference)

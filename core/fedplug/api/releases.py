@@ -6,12 +6,14 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+from fedplug.api.record import Number, Record, Text
+
 if TYPE_CHECKING:
     from fedplug.api.effects import Bound
 
 
 @dataclasses.dataclass(frozen=True)
-class Release:
+class Release(Record):
     """One noise of a zone's chain as the ledger enters it: what it costs each client in one round.
 
     Attributes:
@@ -25,20 +27,20 @@ class Release:
         link: who added it.
     """
 
-    mechanism: str
-    noise_multiplier: float
-    clipping_norm: float
-    trust: str = "local"
-    source: str = "secure"
+    mechanism: Text
+    noise_multiplier: Number
+    clipping_norm: Number
+    trust: Text = "local"
+    source: Text = "secure"
     literal: bool = False
-    note: str = ""
-    uncredited: str = ""
-    slack: float = 0.0
-    calibrated_delta: float | None = None
+    note: Text = ""
+    uncredited: Text = ""
+    slack: Number = 0.0
+    calibrated_delta: Number | None = None
     scored: bool = False
-    range: float = math.inf
-    step: float = 0.0
-    link: str = ""
+    range: Number = math.inf
+    step: Number = 0.0
+    link: Text = ""
 
 
 @dataclasses.dataclass(frozen=True)

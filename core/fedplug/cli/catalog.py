@@ -131,6 +131,7 @@ def _lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def _verify(catalog: Catalog) -> int:
     """Imports every component and every section of recipes; reports what fails, by plugin and cause."""
+    from fedplug.engines.choice import options_class
     from fedplug.recipe.sections import load
 
     failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
@@ -141,8 +142,8 @@ def _verify(catalog: Catalog) -> int:
             failures.append(str(error))
             continue
         try:
-            if hasattr(found, "Options"):  # an engine may have none
-                found.Options.model_rebuild()
+            if kind := options_class(found):
+                kind.model_rebuild()
         except Exception as error:  # of pydantic, over an annotation that is none
             failures.append(f"plugin {entry.distribution}: the options of {entry.name} cannot be built: {error}")
     for entry in catalog.sections.values():
@@ -178,11 +179,13 @@ def show_component(catalog: Catalog, name: str) -> int:
 def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
     import inspect
 
+    from fedplug.engines.choice import options_class
+
     print(f"{_bold(name)}  ({', '.join(groups)})\n\n{inspect.getdoc(found) or '(no documentation)'}\n")
     facts = [("plugin", plugin), ("class", f"{found.__module__}:{found.__qualname__}"), ("source", _source(found))]
     for label, text in (*facts, *_declared(found)):
         print(f"{label + ':':<21}{text}")
-    kind = getattr(found, "Options", None)  # an engine may have none
+    kind = options_class(found)
     rows = option_rows(kind) if kind else []
     print()
     if rows:

@@ -26,10 +26,10 @@ def engine_entry(name: str, catalog: Catalog | None = None) -> Entry:
     return entry
 
 
-def options_class(engine: type) -> type[Options] | None:
-    """The class of its own options; None where it has none."""
-    found: type[Options] | None = getattr(engine, "Options", None)
-    return found
+def options_class(kind: type) -> type[Options] | None:
+    """The options of a component, or those that an engine has beside the settings of all; None of an engine without."""
+    own: type[Options] | None = getattr(kind, "Options", None)
+    return own
 
 
 def options_of(name: str, engine: type, given: Mapping[str, Any]) -> Options:

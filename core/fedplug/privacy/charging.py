@@ -185,7 +185,7 @@ class Charging:
         if self.owed is None:
             return self.ledger
         ledger = dataclasses.replace(self.ledger)
-        ledger.restore(self.ledger.state())
+        ledger.restore(self.ledger.state(), self.ledger.log)
         round, charged = self.owed
         known = self.server.remembered.zone_sizes
         self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)

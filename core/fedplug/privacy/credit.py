@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from fedplug.api.effects import GAUSSIAN
 from fedplug.api.releases import Release
@@ -19,7 +18,7 @@ _STEPS_PER_STD = 2.0
 it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
 
 
-def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> list[Any] | None:
+def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple[str, float] | None:
     """The largest multiplier of local noise that is not Gaussian, with its mechanism.
 
     None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
@@ -36,7 +35,7 @@ def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> list[
     if not others:
         return None
     strongest = max(others, key=lambda release: release.noise_multiplier)
-    return [strongest.mechanism, float(strongest.noise_multiplier)]
+    return strongest.mechanism, float(strongest.noise_multiplier)
 
 
 def uncredited(zone: str, releases: list[Release], lightest: float) -> str:

@@ -1,6 +1,6 @@
 """The privacy ledger: what a run has released, what that cost each client, and what every kind of adversary may know.
 
-Each round appends one entry to a log of plain data: who was asked to upload, how large each zone was, and the noise
+Each round appends one entry to a log (`ledger_log`): who was asked to upload, how large each zone was, and the noise
 multipliers. Everything else follows from that log, so that a resumed run equals an uninterrupted one, and anybody can
 check the printed epsilon; sums and facts (`so_far`) are kept up entry by entry, so that a round of a long run costs no
 more than one of a short run. Gaussian releases compose exactly by adding up 1/multiplier^2
@@ -22,6 +22,7 @@ from fedplug.api.effects import Curve, Reveals
 from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
 from fedplug.privacy.credit import noise_of_others, strongest, strongest_other, uncredited
+from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
 from fedplug.privacy.so_far import SoFar
 from fedplug.privacy.spent import Spent, ZoneCost
 
@@ -86,7 +87,7 @@ class Ledger:
         self._reset()
 
     def _reset(self) -> None:
-        self.log: list[dict[str, Any]] = []
+        self.log: list[RoundEntry] = []
         self.costs: dict[str, ZoneCost] = {}
         # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
         self.feedback = Spent(np.zeros(self.num_clients))
@@ -142,25 +143,24 @@ class Ledger:
             why = uncredited(zone, found, min(weights.values(), default=1.0))
             if why:
                 alone = others = 1.0
-            zones[zone] = {
-                "size": float(size),
-                "local": strongest(release for release in found if release.trust != "central"),
-                "central": strongest(release for release in found if release.trust == "central"),
-                "other": strongest_other(found, self.curves),
-                "sum_factor": alone,
-                "peer_factor": others,
-                "uncredited": why,
-                "slack": max((release.slack for release in found), default=0.0),
-                "unstated": list((unstated or {}).get(zone, ())),
-                "releases": [dataclasses.asdict(release) for release in found],
-            }
-        everyone = paying == list(range(self.num_clients))
-        entry = {"round": round + 1, "charged": "all" if everyone else paying, "secret_cohort": bool(secret_cohort)}
-        told = {
-            level: {str(client_id): list(map(float, release)) for client_id, release in by_client.items()}
+            zones[zone] = ZoneEntry(
+                size=float(size),
+                releases=list(found),
+                local=strongest(release for release in found if release.trust != "central"),
+                central=strongest(release for release in found if release.trust == "central"),
+                other=strongest_other(found, self.curves),
+                sum_factor=alone,
+                peer_factor=others,
+                uncredited=why,
+                slack=max((release.slack for release in found), default=0.0),
+                unstated=list((unstated or {}).get(zone, ())),
+            )
+        kept = {
+            level: {int(client_id): list(map(float, release)) for client_id, release in by_client.items()}
             for level, by_client in (accounts or {}).items()
         }
-        self._enter({**entry, "total": int(total), "zones": zones, **({"accounts": told} if told else {})})
+        everyone = paying == list(range(self.num_clients))
+        self._enter(RoundEntry(round + 1, "all" if everyone else paying, int(total), zones, bool(secret_cohort), kept))
 
     def message_uncovered(self, component: str, what: str) -> None:
         """Enters that the server was sent something that no effect and no statement of the component covers.
@@ -178,34 +178,35 @@ class Ledger:
         if [round, zone] not in self.unopened:
             self.unopened.append([round, zone])
 
-    def _enter(self, entry: dict[str, Any]) -> None:
+    def _enter(self, entry: RoundEntry) -> None:
         """Appends an entry of the log and adds its cost to the running sums."""
         self.log.append(entry)
         self.so_far.enter(entry)
         charged = np.zeros(self.num_clients, bool)
-        charged[slice(None) if entry["charged"] == "all" else entry["charged"]] = True
+        charged[slice(None) if entry.charged == "all" else entry.charged] = True
         visible, un_noised_feedback = 0.0, False
-        for zone, facts in entry["zones"].items():
+        for zone, facts in entry.zones.items():
             cost = self.costs.setdefault(zone, ZoneCost.zero(self.num_clients))
-            cost.largest = max(cost.largest, facts["size"])
-            cost.slack = max(cost.slack, facts["slack"])
-            if other := facts.get("other"):
-                mechanism, multiplier = other
+            cost.largest = max(cost.largest, facts.size)
+            cost.slack = max(cost.slack, facts.slack)
+            if facts.other:
+                mechanism, multiplier = facts.other
                 self._enter_other(cost, mechanism, multiplier, charged, zone not in self.sealed or zone in self.opened)
                 continue
-            if facts["local"] is None and facts["central"] is None:
+            if facts.is_bare:
                 cost.bare += 1
                 un_noised_feedback |= zone in self.sealed
                 continue
-            local, central = facts["local"] or 0.0, facts["central"] or 0.0
+            local, central = facts.local or 0.0, facts.central or 0.0
+            in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
             cost.releases += 1
-            cost.central += facts["local"] is None
-            cost.beneath += facts["local"] is not None and facts["central"] is not None
+            cost.central += facts.local is None
+            cost.beneath += facts.local is not None and facts.central is not None
             # Local and central noise add up in the sum; the larger of the two alone is a bound.
             cost.own[charged] += _inverse_square(local)
-            cost.total[charged] += _inverse_square(max(local * facts["sum_factor"], central))
-            cost.below[charged] += _inverse_square(local * facts["sum_factor"])
-            cost.peer[charged] += _inverse_square(max(local * facts["peer_factor"], central))
+            cost.total[charged] += _inverse_square(max(in_sum, central))
+            cost.below[charged] += _inverse_square(in_sum)
+            cost.peer[charged] += _inverse_square(max(for_peers, central))
             if zone not in self.sealed or zone in self.opened:
                 visible += _inverse_square(local)
         # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
@@ -218,9 +219,9 @@ class Ledger:
         if un_noised_feedback:
             self._fed_back |= charged
         for level, kept in self.accounts.items():
-            told = entry.get("accounts", {}).get(level, {})
+            stated = entry.accounts.get(level, {})
             for client_id in map(int, np.flatnonzero(charged)):
-                release = told.get(str(client_id))
+                release = stated.get(client_id)
                 kept.setdefault(client_id, Counter())[None if release is None else tuple(release)] += 1
 
     def _enter_other(
@@ -267,8 +268,7 @@ class Ledger:
     def with_everybody(self) -> Ledger:
         """The same run as if every client had been asked in each of its rounds: what does not follow from who was."""
         other = dataclasses.replace(self)
-        state = self.state()
-        other.restore({**state, "log": [{**entry, "charged": "all"} for entry in state["log"]]})
+        other.restore(self.state(), [dataclasses.replace(entry, charged="all") for entry in self.log])
         return other
 
     def verdict(self) -> str:
@@ -278,19 +278,19 @@ class Ledger:
         return verdict(self)
 
     def state(self) -> dict[str, Any]:
-        """Plain data for a checkpoint."""
+        """What a checkpoint needs beside the log; plain data."""
         shown = [{**dataclasses.asdict(each), "to": list(each.to), "asked": list(each.asked)} for each in self.reveals]
-        return {"log": self.log, "uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
+        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `state`. What was shown before stays listed, though a plugin of another version may show less."""
+    def restore(self, state: Mapping[str, Any], log: Iterable[RoundEntry]) -> None:
+        """Inverse of `state`, with the log until then. What was shown stays listed: another version may show less."""
         self._reset()
         plain = ({**each, "to": tuple(each["to"]), "asked": tuple(each["asked"])} for each in state["reveals"])
         before = [Reveals(**each) for each in plain]
         self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
         self.uncovered = list(state["uncovered"])
-        for entry in state["log"]:
-            self._enter(dict(entry))
+        for entry in log:
+            self._enter(entry)
         self.unopened = [list(place) for place in state["unopened"]]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Self
 
 from fedplug.api.record import Count, Number, Record, Text
+from fedplug.privacy.ledger_log import RoundEntry
 
 SCHEMA = 4
 NEVER_COVERED = (
@@ -194,7 +195,7 @@ class LedgerReport(Priced, Record):
     reveals: list[ShownReport]
     uncovered_messages: list[Text]
     never_covered: list[Text]
-    log: list[dict[Text, Any]]
+    log: list[RoundEntry]
 
     @classmethod
     def nothing(cls, recipe: str, delta: float) -> Self:

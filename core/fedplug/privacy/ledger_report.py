@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
 from fedplug.privacy.ledger_record import (
@@ -27,6 +27,7 @@ from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Reveals
+    from fedplug.api.releases import Release
     from fedplug.api.role_records import Account
     from fedplug.privacy.ledger import Ledger
 
@@ -58,7 +59,7 @@ def report(ledger: Ledger) -> LedgerReport:
         sampling=SamplingReport(
             **ledger.sampling, amplified=why is None, why=why or "clients are sampled by secret coins"
         ),
-        rounds=RoundsReport(ledger.rounds, len({entry["round"] for entry in ledger.log})),
+        rounds=RoundsReport(ledger.rounds, len({entry.round for entry in ledger.log})),
         encryption={
             zone: EncryptionReport(holder, zone in ledger.opened, **ledger.schemes.get(zone, {}))
             for zone, holder in ledger.key_holders.items()
@@ -67,7 +68,7 @@ def report(ledger: Ledger) -> LedgerReport:
         reveals=[_shown(channel) for channel in ledger.reveals],
         uncovered_messages=ledger.uncovered,
         never_covered=list(NEVER_COVERED),
-        log=[_published(entry) for entry in ledger.log] if why is None else ledger.log,
+        log=[entry.without_cohort() for entry in ledger.log] if why is None else ledger.log,
     )
 
 
@@ -98,7 +99,7 @@ def verdict(ledger: Ledger) -> str:
         return f"NO end-to-end DP: {why}; {zone}{aggregator}{given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
-    rounds = len({entry["round"] for entry in ledger.log})
+    rounds = len({entry.round for entry in ledger.log})
     opening = "DP" if not meaningless else f"NO MEANINGFUL GUARANTEE (above ε={LARGEST_MEANINGFUL:g})"
     return (
         f"{opening}: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
@@ -144,26 +145,26 @@ def warnings(ledger: Ledger) -> list[str]:
         found.append(SEED_IS_KNOWN)
     releases = _releases(ledger)
     for zone, release in releases:
-        if release["literal"]:
+        if release.literal:
             found.append(
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
-        if release["mechanism"] not in (*PRICED, *ledger.curves):
-            found.append(f"zone {zone}: no accountant here for {release['mechanism']} noise; it counts as no noise")
+        if release.mechanism not in (*PRICED, *ledger.curves):
+            found.append(f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
         found.append(f"sampling earns no credit: {why}")
     for link, zone in dict.fromkeys(
-        (link, zone) for e in ledger.log for zone, facts in e["zones"].items() for link in facts["unstated"]
+        (link, zone) for entry in ledger.log for zone, facts in entry.zones.items() for link in facts.unstated
     ):
         found.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
     for _, release in releases:
-        if release["calibrated_delta"] not in (None, ledger.delta):
+        if release.calibrated_delta not in (None, ledger.delta):
             found.append(
-                f"{release['link']}: epsilon is calibrated for delta={release['calibrated_delta']:g}, the ledger "
+                f"{release.link}: epsilon is calibrated for delta={release.calibrated_delta:g}, the ledger "
                 f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
             )
-    found += [facts["uncredited"] for e in ledger.log for facts in e["zones"].values() if facts["uncredited"]]
+    found += [facts.uncredited for entry in ledger.log for facts in entry.zones.values() if facts.uncredited]
     for zone, holder in ledger.key_holders.items():
         # A client that holds the key subtracts its own upload from a sum of two.
         least, whom = (3, "clients") if holder == "clients" else (2, "the key server")
@@ -178,12 +179,12 @@ def warnings(ledger: Ledger) -> list[str]:
             "that of the DP zone covers a client's own uploads only"
         )
     # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
-    released = Counter((entry["round"], zone) for entry in ledger.log for zone in entry["zones"])
+    released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
         found.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
     for round, zone in ledger.unopened:
         found.append(f"round {round + 1} was repeated; zone {zone} was not opened a second time")
-    if (actual := len({entry["round"] for entry in ledger.log})) > ledger.rounds:
+    if (actual := len({entry.round for entry in ledger.log})) > ledger.rounds:
         found.append(
             f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
         )
@@ -192,28 +193,28 @@ def warnings(ledger: Ledger) -> list[str]:
 
 def _zone(ledger: Ledger, zone: str) -> ZoneReport:
     cost = ledger.costs[zone]
-    entries = [(entry["total"], entry["zones"][zone]) for entry in ledger.log if zone in entry["zones"]]
-    last = entries[-1][1]["releases"]
+    entries = [(entry.total, entry.zones[zone]) for entry in ledger.log if zone in entry.zones]
+    last = entries[-1][1].releases
     return ZoneReport(
         largest_size=cost.largest,
-        largest_share=max(facts["size"] / total for total, facts in entries),
+        largest_share=max(facts.size / total for total, facts in entries),
         encrypted=zone in ledger.sealed,
         rounds_with_noise=cost.releases,
         rounds_without_noise=cost.bare,
-        mechanism=[release["mechanism"] for release in last],
-        clipping_norm=[release["clipping_norm"] for release in last],
+        mechanism=[release.mechanism for release in last],
+        clipping_norm=[release.clipping_norm for release in last],
         std=[_std(release) for release in last],
-        noise_multiplier=[release["noise_multiplier"] for release in last],
+        noise_multiplier=[release.noise_multiplier for release in last],
         epsilons=zone_epsilons(ledger, zone),
     )
 
 
-def _std(release: dict[str, Any]) -> float | None:
+def _std(release: Release) -> float | None:
     """Standard deviation of a release's noise; None where the mechanism adds none."""
-    if release["mechanism"] == "pure":
+    if release.mechanism == "pure":
         return None
-    scale = float(release["clipping_norm"] * release["noise_multiplier"])
-    return math.sqrt(2) * scale if release["mechanism"] == "laplace" else scale
+    scale = float(release.clipping_norm * release.noise_multiplier)
+    return math.sqrt(2) * scale if release.mechanism == "laplace" else scale
 
 
 def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
@@ -232,32 +233,19 @@ def _shown(channel: Reveals) -> ShownReport:
     return ShownReport(**{**plain, "to": list(channel.to), "asked": list(channel.asked)})
 
 
-def _published(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry of a log whose cohorts must stay secret: without who took part, and what follows from how many did."""
-    hidden = ("sum_factor", "peer_factor")
-    zones = {z: {key: value for key, value in f.items() if key not in hidden} for z, f in entry["zones"].items()}
-    kept = {key: value for key, value in entry.items() if key != "accounts"}  # by client: they would name the cohort
-    return {**kept, "charged": "secret", "zones": zones}
-
-
 def _noise(ledger: Ledger) -> list[NoiseReport]:
     distinct = {
-        (zone, r["mechanism"], r["trust"], r["source"], r["literal"], r["note"]) for zone, r in _releases(ledger)
+        (zone, each.mechanism, each.trust, each.source, each.literal, each.note) for zone, each in _releases(ledger)
     }
     return [NoiseReport(*facts, dtype="float32") for facts in sorted(distinct)]
 
 
-def _releases(ledger: Ledger) -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (zone, release)
-        for entry in ledger.log
-        for zone, facts in entry["zones"].items()
-        for release in facts["releases"]
-    ]
+def _releases(ledger: Ledger) -> list[tuple[str, Release]]:
+    return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]
 
 
 def _trust(ledger: Ledger) -> str:
-    trusts = sorted({release["trust"] for _, release in _releases(ledger)})
+    trusts = sorted({release.trust for _, release in _releases(ledger)})
     return " and ".join(trusts) or "none"
 
 
@@ -265,11 +253,10 @@ def _bare_share(ledger: Ledger) -> str:
     """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
     shares, rounds = [], set()
     for entry in ledger.log:
-        noise = ("local", "central", "other")
-        bare = {z: f["size"] for z, f in entry["zones"].items() if all(f.get(kind) is None for kind in noise)}
+        bare = [facts.size for facts in entry.zones.values() if facts.is_bare]
         if bare:
-            shares.append(sum(bare.values()) / entry["total"])
-            rounds.add(entry["round"])
+            shares.append(sum(bare) / entry.total)
+            rounds.add(entry.round)
     if not shares:
         return ""
     most = 100 * max(shares)

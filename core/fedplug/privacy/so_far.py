@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedplug.privacy.accounting import effective_multiplier
+
+if TYPE_CHECKING:
+    from fedplug.privacy.ledger_log import RoundEntry
 
 
 @dataclasses.dataclass(eq=False)
@@ -31,17 +33,17 @@ class SoFar:
     reproducible: bool = False
     exposed: bool = False
 
-    def enter(self, entry: Mapping[str, Any]) -> None:
+    def enter(self, entry: RoundEntry) -> None:
         """Adds what one entry of the log says."""
-        zones = entry["zones"]
-        self.exposed |= not entry.get("secret_cohort")
-        self.central[effective_multiplier(f["central"] for f in zones.values() if f["central"] is not None)] += 1
-        for zone, facts in zones.items():
-            if not (facts["local"] or facts["central"] or facts["other"]):
-                self.unstated |= dict.fromkeys(f"{link} in zone {zone}" for link in facts["unstated"])
-            for release in facts["releases"]:
-                self.reproducible |= release["source"] == "reproducible"
-                if release["trust"] != "distributed":
+        self.exposed |= not entry.secret_cohort
+        central = (facts.central for facts in entry.zones.values() if facts.central is not None)
+        self.central[effective_multiplier(central)] += 1
+        for zone, facts in entry.zones.items():
+            if not (facts.local or facts.central or facts.other):
+                self.unstated |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.unstated)
+            for release in facts.releases:
+                self.reproducible |= release.source == "reproducible"
+                if release.trust != "distributed":
                     self.single.add(zone)
-                if release["scored"]:
+                if release.scored:
                     self.scored.add(zone)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import CheckpointError, FedplugError
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_log import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.state_files import holding
 from fedplug.runs.folder import Charges, write_text
@@ -69,7 +70,7 @@ class Archive:
         started = time.perf_counter()
         # Not for other programs: with NaN as Python writes it, so that a loss that diverged comes back as one.
         self._rows.append(*(row.to_plain() for row in books.rows[self._rows.mark["lines"] :]))
-        self._ledger.append(*books.ledger.log[self._ledger.mark["lines"] :])
+        self._ledger.append(*(entry.to_plain() for entry in books.ledger.log[self._ledger.mark["lines"] :]))
         if self.recording is not None:
             self.recording.end_of_round(rounds)
         state = {
@@ -106,7 +107,7 @@ class Archive:
             with holding(folder / "server.state", "server's state"):
                 marks = state["histories"]
                 rows = [Row.from_plain(row) for row in self._rows.read(marks["rows"])]
-                log = self._ledger.read(marks["ledger"])
+                log = [RoundEntry.from_plain(entry) for entry in self._ledger.read(marks["ledger"])]
                 books.protocol.restore(state)
                 books.restore(state, rows, log)
         except FedplugError as error:

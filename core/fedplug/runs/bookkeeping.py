@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.ledger_log import RoundEntry
     from fedplug.recipe.catalog import Catalog
     from fedplug.round.protocol import Protocol
 
@@ -57,11 +58,10 @@ class Bookkeeping:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
-        awaiting, ledger = self.metrics.awaiting, self.ledger.state()
-        del ledger["log"]
-        return {"awaiting": awaiting and awaiting.to_plain(), "ledger": ledger}
+        awaiting = self.metrics.awaiting
+        return {"awaiting": awaiting and awaiting.to_plain(), "ledger": self.ledger.state()}
 
-    def restore(self, state: dict[str, Any], rows: list[Row], log: list[dict[str, Any]]) -> None:
+    def restore(self, state: dict[str, Any], rows: list[Row], log: list[RoundEntry]) -> None:
         """Inverse of `state`; what lies behind comes from elsewhere.
 
         Args:
@@ -71,7 +71,7 @@ class Bookkeeping:
         """
         awaiting = state["awaiting"]
         self.metrics.restore(rows, awaiting and Row.from_plain(awaiting))
-        self.ledger.restore({**state["ledger"], "log": log})
+        self.ledger.restore(state["ledger"], log)
 
 
 def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:

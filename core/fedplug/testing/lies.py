@@ -23,6 +23,7 @@ import msgpack
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, MessageError, PluginError, TooFewClients
 from fedplug.api.rows import Row
+from fedplug.privacy.ledger_log import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.bookkeeping import Bookkeeping
@@ -31,6 +32,7 @@ from fedplug.wire.post_office import Transport
 from fedplug.wire.record import KEY_SERVER
 
 _ARRAYS, _BLOCKS = 1, 3
+_State = tuple[bytes, list[RoundEntry]]
 _VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, -1e308, math.nan, math.inf, "",
     "\x1b[2J\r\n", "x" * 5000, "clear", "client:0", b"", b"\0" * 16, b"x" * 5000, [], [[]], {}, {"": None}, {-1: -1},
@@ -57,7 +59,7 @@ class Act:
 
     name: str
     play: Callable[[Bookkeeping], None]
-    before: dict[str, Any] | None
+    before: _State | None
     answers: dict[str, list[bytes]]
 
 
@@ -109,8 +111,7 @@ class Lies:
         books.protocol.office.transport = stage
         self.acts: list[Act] = []
         plays: list[tuple[str, Callable[[Bookkeeping], None]]] = [("set-up", lambda books: books.protocol.setup())]
-        for round in range(recipe.rounds):
-            plays.append((f"round {round + 1}", _round(round)))
+        plays += [(f"round {round + 1}", _round(round)) for round in range(recipe.rounds)]
         plays.append(("end", lambda books: books.protocol.finish()))
         try:
             for name, play in plays:
@@ -178,7 +179,7 @@ class Lies:
                 return self._goes_on(books)
             kept = [*books.rows, books.metrics.awaiting, books.ledger.report()]
             json.dumps([one.to_plain(for_json=True) for one in kept if one is not None], allow_nan=False)
-            codec.encode(_state(books))
+            _state(books)
         except FedplugError as error:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
         except Exception as error:
@@ -205,17 +206,16 @@ def _round(round: int) -> Callable[[Bookkeeping], None]:
     return lambda books: books.protocol.round(round)
 
 
-def _state(books: Bookkeeping) -> dict[str, Any]:
+def _state(books: Bookkeeping) -> _State:
     books.metrics.forget()
-    rows = [row.to_plain() for row in books.rows]
-    plain = {"protocol": books.protocol.state(), "books": books.state(), "rows": rows, "log": books.ledger.log}
-    return codec.decode(codec.encode(plain))  # type: ignore[no-any-return]
+    plain = {"protocol": books.protocol.state(), "books": books.state(), "rows": [r.to_plain() for r in books.rows]}
+    return codec.encode(plain), [*books.ledger.log]
 
 
-def _restore(books: Bookkeeping, state: dict[str, Any]) -> None:
-    state = codec.decode(codec.encode(state))
-    books.protocol.restore(state["protocol"])
-    books.restore(state["books"], [Row.from_plain(row) for row in state["rows"]], state["log"])
+def _restore(books: Bookkeeping, state: _State) -> None:
+    plain, log = codec.decode(state[0]), state[1]
+    books.protocol.restore(plain["protocol"])
+    books.restore(plain["books"], [Row.from_plain(row) for row in plain["rows"]], log)
     books.metrics.forget()
     books.metrics.pictures.kept.clear()
     books.charging.owed = None

@@ -256,10 +256,10 @@ def test_the_ledger_adds_up_the_values_of_every_round() -> None:
     each = zero_out_epsilon(0.05, 100)
     assert outcome.protocol.ledger.epsilon() == pytest.approx((520 + 90 + 520) * each, rel=1e-8)
     assert any("the paper's own formula" in warning for warning in outcome.protocol.ledger.report().warnings)
-    release = outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"][0]
-    assert release["mechanism"] == "pure"
-    assert release["literal"]
-    assert "the paper would quote alpha 0.05" in release["note"]
+    release = outcome.protocol.ledger.log[0].zones["noised"].releases[0]
+    assert release.mechanism == "pure"
+    assert release.literal
+    assert "the paper would quote alpha 0.05" in release.note
 
 
 @pytest.mark.parametrize("layers", [True, False])
@@ -267,7 +267,7 @@ def test_a_budget_in_epsilon_is_what_the_ledger_says(layers: bool) -> None:
     outcome = run_protocol(recipe(None, layers=layers, noise={"epsilon": 50, "source": "secure"}))
     assert outcome.protocol.ledger.epsilon() == pytest.approx(50, rel=1e-6)
     assert outcome.protocol.ledger.epsilon() <= 50 * (1 + 1e-9)
-    assert not outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"][0]["literal"]
+    assert not outcome.protocol.ledger.log[0].zones["noised"].releases[0].literal
 
 
 @pytest.mark.parametrize("layers", [True, False])
@@ -278,10 +278,10 @@ def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> 
     assert ledger.delta == 1e-5
     assert ledger.epsilon() == pytest.approx(50, rel=1e-6)
     assert ledger.report().views["released_model"].epsilon == pytest.approx(50, rel=1e-6)
-    release = ledger.log[0]["zones"]["noised"]["releases"][0]
-    assert release["mechanism"] == "gaussian"
-    assert not release["literal"]
-    assert "those of all rounds cost 50 at delta 1e-05" in release["note"]
+    release = ledger.log[0].zones["noised"].releases[0]
+    assert release.mechanism == "gaussian"
+    assert not release.literal
+    assert "those of all rounds cost 50 at delta 1e-05" in release.note
     assert any("others' noise earns no credit" in warning for warning in ledger.report().warnings)
 
 
@@ -296,7 +296,7 @@ def test_alpha_at_delta_costs_less_than_its_epsilons_added_up() -> None:
 def test_selecting_k_clients_earns_no_credit() -> None:
     sampling = {"scheme": "fixed", "rate": 0.5}
     outcome = run_protocol(recipe(sampling=sampling, noise={"source": "secure"}))
-    charged = [entry["charged"] for entry in outcome.protocol.ledger.log]
+    charged = [entry.charged for entry in outcome.protocol.ledger.log]
     assert [len(clients) for clients in charged] == [2, 2, 2]
     each, values = zero_out_epsilon(0.05, 100), (520, 90, 520)
     paid = [sum(n for n, clients in zip(values, charged, strict=True) if k in clients) for k in range(4)]

@@ -286,4 +286,4 @@ def test_a_recipe_that_cannot_be_is_refused(changes: dict[str, Any], says: str) 
 def test_scheduled_clients_are_drawn_by_the_recipe() -> None:
     plain = recipe(sampling={"scheme": "fixed", "rate": 0.5}, down={"scheduled": 2}, noise={"epsilon": 0.5})
     outcome = run_protocol(plain)
-    assert [len(entry["charged"]) for entry in outcome.protocol.ledger.log] == [2, 2]
+    assert [len(entry.charged) for entry in outcome.protocol.ledger.log] == [2, 2]

@@ -428,7 +428,7 @@ def test_central_noise_is_scaled_to_the_norm_of_all_layers_together() -> None:
     norm = re.search(r"write norm: ([\d.]+) here, or let fedre.layer_budgets", str(stopped.value))
     assert norm
     outcome = run_protocol(recipe([OURS], postprocess={"noised": [noise | {"norm": float(norm[1])}]}))
-    assert [release["link"] for release in outcome.protocol.ledger.log[0]["zones"]["noised"]["releases"]] == [
+    assert [release.link for release in outcome.protocol.ledger.log[0].zones["noised"].releases] == [
         "fedre.layer_budgets", "std.central_gaussian"
     ]
 
@@ -440,7 +440,7 @@ def test_a_run_costs_epsilon_whatever_the_scores_are() -> None:
 
 
 def multipliers(ledger: Ledger) -> list[float]:
-    return [release["noise_multiplier"] for entry in ledger.log for release in entry["zones"]["noised"]["releases"]]
+    return [release.noise_multiplier for entry in ledger.log for release in entry.zones["noised"].releases]
 
 
 @pytest.mark.parametrize("allocation", ["sum", "literal"])

@@ -95,7 +95,8 @@ LEDGER = a_ledger(
               "note": ""}],
     noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "ChaCha20", "literal": False,
             "note": "", "dtype": "float32"}],
-    log=[{"round": 1, "sizes": list(range(100, 130)), "nested": {"deep": [{"a": None}, {"b": 2}]}}],
+    log=[{"round": 1, "charged": list(range(100, 130)), "total": 36, "zones": {"noised": {
+        "size": 9.0, "releases": [{"mechanism": "gaussian", "noise_multiplier": 3.5, "clipping_norm": 1.0}]}}}],
 )  # fmt: skip
 
 
@@ -202,9 +203,14 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
     if place == "plan":
         changes = {"plan": [(HOSTILE, HOSTILE, HOSTILE)]}
     elif place == "ledger":
+        release = {"mechanism": HOSTILE, "noise_multiplier": 1.0, "clipping_norm": 1.0, "note": HOSTILE}
+        an_entry = {
+            "round": 1, "charged": "all", "total": 9, "accounts": {HOSTILE: {0: [1.0]}},
+            "zones": {HOSTILE: {"size": 1.0, "releases": [release], "unstated": [HOSTILE]}},
+        }  # fmt: skip
         ledger = a_ledger(
             verdict=HOSTILE, warnings=[HOSTILE], unit=HOSTILE, views={HOSTILE: {"epsilons": None, "reason": HOSTILE}},
-            zones={HOSTILE: a_zone(mechanism=[HOSTILE])}, log=[{HOSTILE: {HOSTILE: {HOSTILE: [HOSTILE]}}}],
+            zones={HOSTILE: a_zone(mechanism=[HOSTILE])}, log=[an_entry],
             recipe=HOSTILE,
             encryption={HOSTILE: {"key_holder": HOSTILE, "sums_seen_by_aggregator": True, "parameters": HOSTILE}},
         )  # fmt: skip

@@ -57,10 +57,10 @@ def test_repeats_cost_what_rounds_cost(tmp_path: Path) -> None:
     again = planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats=2)
     assert again.report().rounds == RoundsReport(planned=3, actual=3)
     assert epsilons(again)["aggregator"] is not None
-    multiplier = again.log[0]["zones"]["noised"]["local"]
+    multiplier = again.log[0].zones["noised"].local
     of_five = planned(longer.recipe, longer.composition, longer.layout, longer.client())
     # The noise of the longer recipe is calibrated to five rounds; per unit of noise both cost the same.
-    ratio = of_five.log[0]["zones"]["noised"]["local"] / multiplier
+    ratio = of_five.log[0].zones["noised"].local / multiplier
     assert again.costs["noised"].own[0] == pytest.approx(of_five.costs["noised"].own[0] * ratio**2)
 
 
@@ -69,7 +69,7 @@ def test_the_round_that_counts_as_repeated_is_the_costliest_one(tmp_path: Path) 
     chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 8.0, "decay": 0.25}]
     mine = site(recipe_of("noised", chain, rounds=3), tmp_path)
     ledgers = [planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats) for repeats in (0, 2)]
-    charged = [[entry["zones"]["noised"]["local"] for entry in ledger.log] for ledger in ledgers]
+    charged = [[entry.zones["noised"].local for entry in ledger.log] for ledger in ledgers]
     assert charged[0][0] > charged[0][1] > charged[0][2]
     assert charged[1] == [*charged[0], charged[0][2], charged[0][2]]
     before, after = (epsilons(ledger)["aggregator"] for ledger in ledgers)

@@ -1,14 +1,13 @@
-"""What tests do to actors: find their processes, stop and kill them, and see that they are gone."""
+"""What tests do to actors: find their processes, stop and kill them."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
-from pathlib import Path
 from typing import Any
 
 import ray
+from ended import gone
 from fedplug.engines.base import Engine
 from fedplug_ray.engine import RayEngine
 from fedplug_std.models import Mlp
@@ -31,22 +30,6 @@ def kill(engine: Engine, name: str) -> None:
     pid = pids(engine)[name]
     os.kill(pid, signal.SIGKILL)
     assert gone([pid])
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there; one that has ended and was not waited for is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def gone(processes: list[int], seconds: float = 15.0) -> bool:
-    """Whether all of them end within that time."""
-    deadline = time.monotonic() + seconds
-    while any(map(alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(map(alive, processes))
 
 
 def fill_disk(actor: Any) -> None:

@@ -25,6 +25,7 @@ pytest.importorskip("fedplug_ray", reason="fedplug-ray is not installed: make te
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test installs it")
 
 import fedplug
+from ended import gone
 from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
 from fedplug.recipe.catalog import Entry
@@ -35,7 +36,7 @@ from fedplug_ray.actor import require_shared
 from fedplug_ray.cluster import Cluster, room
 from fedplug_ray.engine import RayEngine
 from ray.cluster_utils import Cluster as Nodes
-from ray_actors import Anywhere, actors, gone, pids
+from ray_actors import Anywhere, actors, pids
 from toy_components import build, read_saved, recipe_of, run_protocol, toy_catalog
 
 pytestmark = pytest.mark.xdist_group("ray")

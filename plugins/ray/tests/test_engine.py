@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("fedplug_ray", reason="fedplug-ray is not installed: make test installs it")
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test installs it")
 
+from ended import gone
 from fedplug.api.errors import ClientError, SetupError
 from fedplug.api.events import Asking
 from fedplug.engines.base import Job
@@ -29,7 +30,7 @@ from fedplug_ray import engine as engine_module
 from fedplug_ray import members
 from fedplug_ray.cluster import Cluster
 from fedplug_ray.engine import RayEngine
-from ray_actors import actors, fill_disk, gone, kill, pids
+from ray_actors import actors, fill_disk, kill, pids
 from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
 
 pytestmark = pytest.mark.xdist_group("ray")

@@ -149,7 +149,7 @@ def test_noise_under_encryption_earns_no_credit_at_positions_that_one_client_sen
     plain = shield([CLIP, NOISE, "std.bfv"], tau=[1.0, 0.0, 0.0, 0.0], rho=1.0, rounds=1)
     plain["postprocess"] = {zone: ["std.bfv"] for zone in ("encrypted", "noised")}
     (entry,) = run_protocol(plain).protocol.ledger.log
-    assert entry["zones"]["noised"]["sum_factor"] == 1
+    assert entry.zones["noised"].sum_factor == 1
 
 
 def test_both_engines_agree(outcome: Outcome, tmp_path: Path) -> None:

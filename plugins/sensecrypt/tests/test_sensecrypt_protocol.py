@@ -147,11 +147,11 @@ def test_vectors_with_noise_are_in_the_ledger() -> None:
     """Item 40: once, in round 1, everybody pays; the multiplier is that of sensitivity 2G at epsilon 1."""
     plain = sensecrypt("std.bfv", rounds=2) | {"groups": {"use": "sensecrypt.clusters", "epsilon": 1.0, "norm": 0.5}}
     ledger = run_protocol(plain).protocol.ledger
-    entries = [entry for entry in ledger.log if "ballots of sensecrypt.clusters" in entry["zones"]]
-    assert [(entry["round"], entry["charged"]) for entry in entries] == [(1, "all")]
-    (release,) = entries[0]["zones"]["ballots of sensecrypt.clusters"]["releases"]
-    assert release["noise_multiplier"] == pytest.approx(2 * 3.7306, abs=1e-3)
-    assert release["clipping_norm"] == 0.5
+    entries = [entry for entry in ledger.log if "ballots of sensecrypt.clusters" in entry.zones]
+    assert [(entry.round, entry.charged) for entry in entries] == [(1, "all")]
+    (release,) = entries[0].zones["ballots of sensecrypt.clusters"].releases
+    assert release.noise_multiplier == pytest.approx(2 * 3.7306, abs=1e-3)
+    assert release.clipping_norm == 0.5
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)  # zero-out
 
 

@@ -327,8 +327,8 @@ def test_a_sum_of_exact_noises_is_stated_at_the_delta_that_all_of_them_leave() -
     protocol = run_protocol(plain).protocol
     size = protocol.server.ctx.layout.size
     slack = exact_slack(1 / grid, float(size) * 8)
-    (release,) = protocol.ledger.log[0]["zones"]["noised"]["releases"]
-    assert release["slack"] == slack
+    (release,) = protocol.ledger.log[0].zones["noised"].releases
+    assert release.slack == slack
     released = protocol.ledger.report().views["released_model"].epsilon
     true = epsilon_with_slack(lambda left: gaussian_epsilon(math.sqrt(8), left), 1e-7, slack)
     claimed = epsilon_with_slack(lambda left: gaussian_epsilon(math.sqrt(8), left), 1e-7, exact_slack(1 / grid, size))

@@ -6,6 +6,7 @@ on: every client in every round, zones as large as the model, no credit for samp
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -52,7 +53,7 @@ def _costliest(charged: Callable[[Iterable[int]], Ledger], rounds: int) -> list[
     alone, seen = dict[int, dict[str, float]](), set[str]()
     for round in range(rounds):
         ledger = charged([round])
-        kind = repr([{**entry, "round": 0} for entry in ledger.log])
+        kind = repr([dataclasses.replace(entry, round=0) for entry in ledger.log])
         if kind not in seen:  # mostly all rounds are alike
             seen.add(kind)
             alone[round] = _figures(ledger)

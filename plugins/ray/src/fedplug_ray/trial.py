@@ -13,6 +13,7 @@ import os
 import secrets
 import sys
 import tempfile
+from pathlib import Path
 
 import fedplug
 from fedplug.api.errors import FedplugError
@@ -41,10 +42,13 @@ def same(recipe: str, sets: list[str] | None) -> bool:
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory() as folder:
+        # Where the head writes its address too, whatever folder it is given; Ray does not make it.
+        os.environ["RAY_TMPDIR"] = folder
+        (Path(folder) / "ray").mkdir()
         print("on this process alone:")
         alone = fedplug.run(recipe, sets, engine="local", output=folder)
         print("starting two nodes with one CPU each")
-        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder})
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
         try:
             nodes.add_node(num_cpus=1)
             print(f"on the Ray at {nodes.address}:")
