@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fedplug.console.display import PlainDisplay, resume_command, thin_out
+from fedplug.console.display import PlainDisplay, folded, resume_command, thin_out
 from fedplug.console.live import rounds_table
 from rich.console import Console
 from shown_toys import FACTS, PLAN, a_row
@@ -136,3 +136,17 @@ def test_a_reader_that_has_seen_enough_ends_no_run(capfd: pytest.CaptureFixture[
     said = capfd.readouterr().err
     assert said.startswith("note: nobody reads the standard output any more; the run goes on")
     assert said.count("note:") == 1
+
+
+def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    verdict = "NO end-to-end DP: DP zone ε=8.00, δ=1e-05 (client, local, zero-out); toward the aggregator ε=81.76."
+    assert folded(verdict, io.StringIO()) == verdict
+    lines = folded(verdict, Terminal()).splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= 40 for line in lines)
+    assert " ".join(line.strip() for line in lines) == verdict

@@ -10,7 +10,9 @@ import contextlib
 import math
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
@@ -111,7 +113,7 @@ class PlainDisplay:
     def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
         for label, value in totals(rows).items():
             self._print(f"{label}: {value}")
-        self._print(f"verdict: {verdict}")
+        self._print(folded(f"verdict: {verdict}", self._stream))
         self._print(f"run folder: {run_dir}")
         for page in pages:
             self._print(f"{page.stem}: {page}")
@@ -143,6 +145,17 @@ def _silence(stream: TextIO) -> None:
         os.close(nowhere)
         print("note: nobody reads the standard output any more; the run goes on, and its folder has everything",
               file=sys.stderr)  # fmt: skip
+
+
+def folded(text: str, stream: TextIO) -> str:
+    """A sentence for a terminal, in lines that end between words; for all else as it is.
+
+    A terminal itself would end a line inside a number.
+    """
+    if not stream.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 # ---- rows as text, for both displays
