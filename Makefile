@@ -7,13 +7,15 @@ DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins
 # Engines that most people do without: `make test` needs them, `make run` does not.
 EXTRAS := plugins/ray plugins/flower
 EXTRAS_STAMP := $(VENV)/.installed-extras
+DOCS_VENV := .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.installed
 SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
 # Where the environment forbids it, every process of the tests would compile the program anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test types suite test-all check bench cluster federation setup clean
+.PHONY: run test types suite test-all check bench cluster federation docs setup clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
@@ -47,6 +49,17 @@ cluster: setup $(EXTRAS_STAMP)
 federation: setup $(EXTRAS_STAMP)
 	$(BIN)/fedplug federation-try recipes/bfv-fedavg.yaml --clients 3 --set rounds=3
 
+# The documentation as a site in site/, which opens without a server: site/index.html. In an environment of its own, since
+# the builder takes seconds to install and the program minutes.
+docs: $(DOCS_STAMP)
+	$(DOCS_VENV)/bin/zensical build --clean --strict
+	@echo "built site/index.html"
+
+$(DOCS_STAMP): constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install --quiet --constraint constraints.txt '.[docs]'
+	@touch $(DOCS_STAMP)
+
 setup: $(STAMP)
 
 $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
@@ -66,4 +79,4 @@ $(EXTRAS_STAMP): $(STAMP) $(addsuffix /pyproject.toml,$(EXTRAS))
 	@touch $(EXTRAS_STAMP)
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) site .cache runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

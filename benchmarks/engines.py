@@ -6,6 +6,9 @@ Each run is a session of its own with two workers. Seconds and processor time (u
 the run has started: workers, key server, Ray's and Flower's own) are per round, from the end of the first to the end of
 the last but one, with checkpoints; `start` is what passes before the first round. Engines that are not installed are
 named and left out; a federation of 200 nodes is too much for one machine.
+
+Beside the clear run of 10 clients stands Flower's own federated averaging on the same examples, model and batches, in a
+deployment on this machine and in its simulation. It keeps no checkpoints, and nobody counts its bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import dataclasses
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +35,12 @@ ENGINES = {
     "processes": "",
     "ray": "fedplug-ray: make cluster installs it",
     "flower": "fedplug-flower: make federation installs it",
+    "own-deployment": "fedplug-flower: make federation installs it",
+    "own-simulation": "fedplug-flower and fedplug-ray: make federation and make cluster install them",
 }
-"""The engines, and where those come from that are no part of fedplug."""
+"""The engines, Flower's own two ways, and where those come from that are no part of fedplug."""
+OWN = {"own-deployment": {"flower"}, "own-simulation": {"flower", "ray"}}
+"""What must be installed for Flower's own."""
 VOTE: dict[str, Any] = {
     "score_parameters": ["paraaegis.magnitude"],
     "negotiate_mask": {"use": "paraaegis.vote", "ratio": 0.1},
@@ -53,13 +61,13 @@ WORK: dict[str, tuple[str, int, list[int], dict[str, Any]]] = {
 
 @dataclasses.dataclass
 class Measured:
-    """A run: seconds before the first round, then per round seconds, processor seconds, and bytes up and down."""
+    """A run: seconds before the first round, then of a round: seconds, processor seconds, bytes up and down."""
 
     start: float
     seconds: float
     processor: float
-    up: float
-    down: float
+    up: float | None = None
+    down: float | None = None
 
 
 class Watch:
@@ -103,6 +111,8 @@ def session_seconds() -> float:
 def measure(work: str, engine: str, rounds: int) -> Measured:
     """Runs one of them in this process."""
     _, clients, hidden, protection = WORK[work]
+    if engine in OWN:
+        return flowers_own(engine, clients, hidden, rounds)
     recipe = {
         "name": work, "seed": 1, "rounds": rounds,
         "data": {"use": "std.mnist", "clients": clients, "partition": {"use": "std.iid"}},
@@ -143,6 +153,34 @@ def in_a_federation(recipe: dict[str, Any], watch: Watch) -> Sequence[Row]:
         return list(fedplug.open_run(run).metrics)
 
 
+def flowers_own(way: str, clients: int, hidden: list[int], rounds: int) -> Measured:
+    """The clear run as users of Flower would write it."""
+    from peers import run_program, write_work
+
+    row = {"clients": clients, "examples": 60_000, "hidden": hidden, "epochs": 1, "batch_size": 32, "rounds": rounds}
+    with tempfile.TemporaryDirectory() as name:
+        work = write_work(row, Path(name))
+        if way == "own-simulation":
+            answer = run_program(Path(sys.executable), "with_flower.py", work)
+            # Without the first and the last, as of the other engines.
+            seconds, processor = (statistics.mean(answer[key][1:-1]) for key in ("seconds", "rounds"))
+            return Measured(answer["start"], seconds, processor)
+        from flowers_own import deployed
+
+        watch = Watch()
+
+        def say(line: str) -> None:
+            if line.startswith("round "):
+                watch.ends.append((time.monotonic(), session_seconds()))
+
+        (folder := Path(name) / "federation").mkdir()
+        deployed(work, clients, folder, say)
+    # The first is of the evaluation before round 1.
+    (began, _), (first, before), *_, (last, after), _ = watch.ends
+    between = len(watch.ends) - 3
+    return Measured(began - watch.began, (last - first) / between, (after - before) / between)
+
+
 def measured(watch: Watch, rows: Sequence[Row]) -> Measured:
     """What was noted, by round."""
     between = len(watch.ends) - 2
@@ -165,8 +203,9 @@ def main() -> int:
         print(json.dumps(dataclasses.asdict(measure(arguments.run[0], arguments.run[1], arguments.rounds))))
         return 0
     installed = Catalog.discover().groups["engine"]
-    engines = [engine for engine in arguments.engines.split(",") if engine in installed]
-    missing = [engine for engine in arguments.engines.split(",") if engine not in installed]
+    asked = arguments.engines.split(",")
+    engines = [engine for engine in asked if OWN.get(engine, {engine}) <= installed.keys()]
+    missing = [engine for engine in asked if engine not in engines]
     found: dict[str, dict[str, Any]] = {}
     if not arguments.json:
         print("| work | engine | start, s | s a round | CPU s a round | MB up | MB down |\n" + "| --- " * 7 + "|")
@@ -174,6 +213,8 @@ def main() -> int:
         for engine in engines:
             if engine == "flower" and WORK[work][1] > 20:
                 continue  # a node, a relay and a party for each client are too much for one machine
+            if engine in OWN and work != "clear":
+                continue
             command = [sys.executable, __file__, "--run", work, engine, "--rounds", str(arguments.rounds)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
             if done.returncode:
@@ -181,7 +222,7 @@ def main() -> int:
             told = Measured(**json.loads(done.stdout.splitlines()[-1]))
             found.setdefault(work, {})[engine] = dataclasses.asdict(told)
             if not arguments.json:
-                sizes = f"{told.up / 1e6:.1f} | {told.down / 1e6:.1f}"
+                sizes = " | ".join("–" if size is None else f"{size / 1e6:.1f}" for size in (told.up, told.down))
                 times = f"{told.start:.1f} | {told.seconds:.2f} | {told.processor:.2f}"
                 print(f"| {WORK[work][0]} | `{engine}` | {times} | {sizes} |", flush=True)
     if arguments.json:

@@ -1,4 +1,4 @@
-"""The hybrids beside the protocols they are made of, on digits: the table of docs/results.md.
+"""The hybrids beside the protocols they are made of, on digits: the table of docs/papers/hybrids.md.
 
     python benchmarks/hybrids.py --seeds 1 2 3 --output hybrids.jsonl
 

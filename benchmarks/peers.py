@@ -88,19 +88,31 @@ def environment(name: str, cache: Path) -> tuple[Path | None, str]:
 
 def run(python: Path, program: str, work: Path, full: bool = False) -> tuple[float | None, str]:
     """CPU seconds of a round, and the accuracy in words; or None and what went wrong."""
+    try:
+        answer = run_program(python, program, work, full)
+    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    return statistics.median(answer["rounds"][1:]), f"accuracy {answer['accuracy']:.3f}"
+
+
+def run_program(python: Path, program: str, work: Path, full: bool = False) -> dict[str, Any]:
+    """What a program answers, see `peer_programs/common.py`.
+
+    Raises:
+        RuntimeError: it gives none; with the last line of what it said.
+    """
     environ = {
         **os.environ, "FEDPLUG_WORK": str(work), "FEDPLUG_FULL": str(int(full)),
         "PYTHONPATH": str(HERE / "peer_programs"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     }  # fmt: skip
     command = [str(python), str(HERE / "peer_programs" / program)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT)
     try:
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT)
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, str(error)
-    except (ValueError, IndexError):
-        return None, (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
-    return statistics.median(answer["rounds"][1:]), f"accuracy {answer['accuracy']:.3f}"
+        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
+        raise RuntimeError(last) from error
+    return answer
 
 
 def compare(name: str, without: list[str], cache: Path) -> bool:

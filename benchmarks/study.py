@@ -1,4 +1,4 @@
-"""ParaAegis beside its two extremes and its ablation on Fashion-MNIST: the numbers of docs/results.md.
+"""ParaAegis beside its two extremes and its ablation on Fashion-MNIST: the numbers of docs/papers/paraaegis.md.
 
     FEDPLUG_DATA=... python benchmarks/study.py --seeds 1 2 3 --output study.jsonl
 

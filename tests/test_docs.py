@@ -42,12 +42,14 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
-        *ROOT.glob("docs/*.md"),
-        *ROOT.glob("docs/reference/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("plugins/*/README.md"),
         *ROOT.glob("plugins-contrib/*/README.md"),
     ]
 )
+_PARTS = ("writing-a-plugin", "plugins/links", "plugins/learning", "plugins/around")
+TUTORIAL = [ROOT / f"docs/{name}.md" for name in _PARTS]
+"""The pages on the example plugin, in the order in which they define its files."""
 FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Pages show what a run prints, its report too.
@@ -126,8 +128,9 @@ def lay_out(page: Path, folder: Path) -> None:
 
 @pytest.fixture
 def acme(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The plugin of writing-a-plugin.md as pip would install it: importable, with metadata and entry points."""
-    lay_out(ROOT / "docs/writing-a-plugin.md", workspace)
+    """The plugin of the tutorial as pip would install it: importable, with metadata and entry points."""
+    for page in TUTORIAL:
+        lay_out(page, workspace)
     project = tomllib.loads((workspace / "pyproject.toml").read_text())["project"]
     info = workspace / "src" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -210,13 +213,13 @@ def matches_run(expected: list[str], printed: str, block: Fenced) -> str:
     return ""
 
 
-@pytest.mark.parametrize("block", params([block for block in CONSOLES if block.page.name != "writing-a-plugin.md"]))
+@pytest.mark.parametrize("block", params([block for block in CONSOLES if block.page not in TUTORIAL]))
 def test_commands_print_what_the_page_says(block: Fenced, workspace: Path, plain_run: Path) -> None:
     lay_out(block.page, workspace)
     check_commands(block, plain_run)
 
 
-@pytest.mark.parametrize("block", params([block for block in CONSOLES if block.page.name == "writing-a-plugin.md"]))
+@pytest.mark.parametrize("block", params([block for block in CONSOLES if block.page in TUTORIAL]))
 def test_commands_with_the_example_plugin_installed(block: Fenced, acme: Path) -> None:
     check_commands(block, None)
 
@@ -241,14 +244,16 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
         assert not (expected and why), why
 
 
-def test_every_command_of_fedplug_is_in_the_readme() -> None:
+def test_every_command_of_fedplug_is_in_the_reference() -> None:
     from fedplug.cli.app import app
+    from fedplug.cli.commands import found
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
         assert command.callback is not None
         name = command.name or command.callback.__name__
-        assert f"`fedplug {name}" in readme, name
+        assert f"## fedplug {name}\n" in page, name
+    assert not [name for name in found() if f"## fedplug {name}\n" not in page]
 
 
 # ---- recipes and Python
@@ -260,7 +265,7 @@ def test_quoted_files_are_quoted_as_they_are(block: Fenced) -> None:
         assert block.text == (ROOT / block.directives["same"]).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", params([block for block in RECIPES if block.page.name != "writing-a-plugin.md"]))
+@pytest.mark.parametrize("block", params([block for block in RECIPES if block.page not in TUTORIAL]))
 def test_recipes_on_pages_are_right(block: Fenced, workspace: Path) -> None:
     lay_out(block.page, workspace)  # a recipe may name a file of its page
     path = workspace / "recipe.yaml"
@@ -271,7 +276,7 @@ def test_recipes_on_pages_are_right(block: Fenced, workspace: Path) -> None:
 
 
 def test_every_recipe_of_the_example_plugin_is_right(acme: Path) -> None:
-    blocks = [block for block in RECIPES if block.page.name == "writing-a-plugin.md"]
+    blocks = [block for block in RECIPES if block.page in TUTORIAL]
     assert blocks
     for block in blocks:
         load_recipe(acme / block.directives["file"])
@@ -441,13 +446,16 @@ def test_what_is_generated_is_fresh() -> None:
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    made = {generate.TARGET: generate.reference(), generate.PAGE: generate.page(), generate.HOUSE: generate.house()}
-    stale = [page.name for page, text in made.items() if page.read_text(encoding="utf-8") != text]
-    assert not stale, "run: python docs/generate.py"
+    made = generate.made()
+    assert set(made) >= set((ROOT / "docs/reference").rglob("*.md")), "pages under docs/reference that nothing makes"
+    stale = [page.name for page, text in made.items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
+    assert not stale, f"{stale} are stale; run: python docs/generate.py"
 
 
 def test_numbers_quoted_from_the_ledger(plain_run: Path) -> None:
-    text = " ".join((ROOT / "docs/sharp_edges.md").read_text(encoding="utf-8").split())
+    pages = ("edges/differential-privacy", "papers/paraaegis", "reading-a-report", "first-run")
+    read = {page: " ".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8").split()) for page in pages}
+    text = read["edges/differential-privacy"]
     ledger = json.loads((plain_run / "ledger.json").read_text())
     zone = ledger["epsilons"]["zero_out"]["epsilon_exact"]
     aggregator = ledger["views"]["aggregator"]["epsilons"]["zero_out"]["epsilon_exact"]
@@ -462,4 +470,7 @@ def test_numbers_quoted_from_the_ledger(plain_run: Path) -> None:
     assert f"norm of about {multiplier * math.sqrt(size):.0f}" in text
     summary = json.loads((plain_run / "summary.json").read_text())
     largest = max(sum(counts) for counts in summary["class_distribution"]["clients"].values())
-    assert f"({largest} at the largest client)" in text
+    assert f"({largest} at the largest client)" in read["papers/paraaegis"]
+    assert f"ε = {zone:.0f}, the aggregation server {aggregator:.2f}" in read["reading-a-report"]
+    assert f"ε = {zone:.0f} for each client" in read["first-run"]
+    assert f"ε = {aggregator:.2f}; and neither" in read["first-run"]

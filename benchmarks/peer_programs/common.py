@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -65,19 +66,27 @@ class Work:
 
 
 class Meter:
-    """CPU seconds of this process and of all that it has started, at the end of every round."""
+    """Seconds by the clock, and CPU seconds of this process and of all that it has started, at the end of every round.
+
+    Made when the program begins.
+    """
 
     def __init__(self) -> None:
+        self.began = time.monotonic()
         self.marks: list[float] = []
+        self.times: list[float] = []
 
     def mark(self) -> None:
         """A round ends here, or the first begins."""
         self.marks.append(cpu_seconds(os.getpid()))
+        self.times.append(time.monotonic())
 
     def answer(self, accuracy: float) -> None:
-        """Prints what `peers.py` reads."""
+        """Prints what `peers.py` and `engines.py` read."""
         rounds = [after - before for before, after in itertools.pairwise(self.marks)]
-        print(json.dumps({"rounds": rounds, "accuracy": float(accuracy)}))
+        seconds = [after - before for before, after in itertools.pairwise(self.times)]
+        start = self.times[0] - self.began
+        print(json.dumps({"rounds": rounds, "seconds": seconds, "start": start, "accuracy": float(accuracy)}))
 
 
 def cpu_seconds(root: int) -> float:

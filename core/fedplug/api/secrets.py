@@ -3,7 +3,7 @@
 Each client makes an X25519 key pair and sends the public half. The first client draws the secret and seals it for every
 other client with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305), bound to the recipe digest and the
 receiver; the server relays the sealed copies. This holds against a server that is honest but curious. A server that
-replaces public keys could read along: without certificates nobody can tell (docs/sharp_edges.md).
+replaces public keys could read along: without certificates nobody can tell (docs/edges/encryption.md).
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _table(entries: Sequence[ComponentRecord]) -> Iterator[str]:
 
 
 def _lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Columns, the last as wide as the terminal leaves room; whole lines where the output is no terminal.
+    """Columns, the last as wide as the terminal leaves room; whole lines where the output is not a terminal.
 
     Not by rich, which takes longer for a table than everything else in `fedplug list`.
     """

@@ -36,7 +36,7 @@ CLOSE_SECONDS = 2.0
 _LEAST = 600.0
 """Seconds that a worker has at least for what it does for all of its parties together: start, save, load."""
 _FAILED = b"failed "
-"""What an answer to a message begins with that is no reply of a party; replies are framed, and begin otherwise."""
+"""What an answer to a message begins with that is not a party's reply; replies are framed, and begin otherwise."""
 _LIBRARIES = ("fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets")
 """What workers take seconds to import; those that this process needed, they will."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
-e^20 = 5e8: whoever guessed one client in a million knows. A documented convention (docs/sharp_edges.md), no theorem."""
+e^20 = 5e8: whoever guessed one client in a million knows. No theorem: see docs/edges/differential-privacy.md."""
 
 
 def report(ledger: Ledger) -> LedgerReport:

@@ -2,7 +2,7 @@
 
 The file is looked for beside the recipe that names it, then in the working directory. What counts is what it holds:
 the resolved recipe has its SHA-256, a run folder has a copy, and a file that holds something else is refused. Its class
-goes through the checks of any component. What is no component yet, such as a torch module, becomes one through an
+goes through the checks of any component. What is not a component yet, such as a torch module, becomes one through an
 adapter of a plugin: an entry point of the group `fedplug.adapter`, named after a group of components, whose value is a
 function that takes what the file has under that name, and the name, and gives the class, or None.
 """

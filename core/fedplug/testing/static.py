@@ -136,7 +136,7 @@ def load(path, module, file):
         spec.loader.exec_module(found)
 
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what a module prints is no answer
+os.dup2(2, 1)  # what a module prints is not an answer
 
 def answer(**said):
     print(json.dumps(said), file=answers, flush=True)

@@ -238,12 +238,12 @@ def test_runs_are_grouped_by_protocol_and_told_apart_by_what_they_set(
         compare([folders[0], recipes[0]], settings, Asked())
     with pytest.raises(SetupError, match="all of these runs are of one protocol"):
         compare(folders[:1], settings, Asked())
-    # Damage is said of all folders at once, and a damaged run is no run to use.
+    # Damage is said of all folders at once, and a damaged run cannot be used.
     (folders[0] / "metrics.jsonl").write_text("{}\n")
     (folders[1] / "summary.json").unlink()
     with pytest.raises(CheckpointError, match=r"(?s)metrics.jsonl, line 1, is damaged.*summary.json cannot be read"):
         compare(folders, settings, Asked())
-    with pytest.raises(CheckpointError, match=r"is no run folder.*there are runs in it, such as"):
+    with pytest.raises(CheckpointError, match=r"is not a run folder.*there are runs in it, such as"):
         compare([settings.output], settings, Asked())
     digest = json.loads((folders[0] / "summary.json").read_text())["digest"]
     shelf = Shelf(settings.output, [digest])

@@ -469,7 +469,7 @@ def test_a_run_on_another_engine_cannot_be_resumed_with_parties(tmp_path: Path) 
     checked = Checked(plain, beside.engine, tmp_path)
     with pytest.raises(CheckpointError, match=r"parties.state is missing from the checkpoint"):
         checked.engine.load(run / "checkpoint/round-0001")
-    with pytest.raises(SetupError, match=r"elsewhere is no folder of a round, such as round-0007"):
+    with pytest.raises(SetupError, match=r"elsewhere is not a round's folder, such as round-0007"):
         checked.engine.save(tmp_path / "elsewhere")
 
 

@@ -51,5 +51,5 @@ def test_nothing_is_written_through_a_link(name: str, tmp_path: Path) -> None:
 
 def test_notes_that_became_a_pipe_keep_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "uploads.jsonl")
-    with pytest.raises(SetupError, match=r"uploads.jsonl is no file"):
+    with pytest.raises(SetupError, match=r"uploads.jsonl is not a file"):
         Notes(tmp_path / "uploads.jsonl")

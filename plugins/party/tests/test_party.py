@@ -13,7 +13,8 @@ from fedplug.api import codec
 from fedplug.api.reports import Reports
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_party.frames import Reply
-from fedplug_party.party import Party
+from fedplug_party.notes import Notes
+from fedplug_party.party import FAILURES, Party
 from fedplug_std.single_zone import SingleZone
 from party_toys import Beside
 from toy_components import build, recipe_of
@@ -121,7 +122,7 @@ def test_bytes_that_are_no_request_are_refused(server: Server) -> None:
     for data in (b"", b"\0" * 40, Reply("", 0, "").to_bytes(), server.last.to_bytes()[:-1]):
         reply = Reply.read(server.party.answer(data))
         assert (reply.outcome, reply.session) == ("refused", "")
-        assert "this is no request" in reply.reason
+        assert "this is not a request" in reply.reason
     assert server.say(command="deliver", message=b"nonsense").outcome == "refused"
     assert server.say(command="load", checkpoint="../../etc").outcome == "refused"
     assert server.say(command="save", checkpoint="no name").outcome == "refused"
@@ -198,7 +199,7 @@ def test_a_run_with_a_checkpoint_does_not_begin_anew_once_round_1_has_begun(serv
 
 
 def test_with_an_error_nothing_leaves_that_the_calls_before_it_had_to_report(server: Server) -> None:
-    """An answer that is an error is neither noted nor bounded, so it must give nothing away."""
+    """Of an answer that is an error only that it failed is noted and bounded, so it must give nothing else away."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
     calls = [Call.of(steps.train, (), "client", 0), Call.of(steps.take_secret, (b"",), "client", 0)]
     for messages in (calls[:1], calls):
@@ -207,6 +208,24 @@ def test_with_an_error_nothing_leaves_that_the_calls_before_it_had_to_report(ser
         answer = read_reply(server.say(command="deliver", message=data).message)[0]
         assert (answer.error is None) == ("loss" in answer.reports.train) == (len(messages) == 1)
         assert (answer.reports == Reports()) == (len(messages) == 2)
+
+
+def test_questions_that_fail_are_noted_and_bounded_also_after_a_restart(server: Server) -> None:
+    """Whether an answer fails may depend on the data: about one bit each."""
+    steps, digest = server.protocol.steps, server.protocol.recipe.digest
+    bad, _ = request(digest, [Call.of(steps.take_secret, (b"",), "client", 0)])
+    good, _ = request(digest, [Call.of(steps.train, (), "client", 0)])
+    assert isinstance(bad, bytes)
+    assert isinstance(good, bytes)
+    for _ in range(FAILURES * 2):  # one repeat is allowed
+        reply = server.say(command="deliver", message=bad)
+        assert reply.outcome == "refused" or read_reply(reply.message)[0].error is not None
+    noted = Notes(server.party.state.notes.file)
+    assert noted.failures == server.party.state.notes.failures == FAILURES * 2
+    assert noted.repeats == 0
+    reply = server.say(command="deliver", message=good)
+    assert reply.outcome == "refused"
+    assert "it has failed at 20 questions, which is the most in a run" in reply.reason
 
 
 def test_an_evaluation_after_the_last_round_is_noted_and_bounded(server: Server) -> None:
@@ -229,7 +248,7 @@ def test_a_field_that_is_an_array_ends_no_program(field: str, server: Server) ->
     data = codec.frame(codec.encode({**plain, field: np.array([1, 2])}))
     reply = Reply.read(server.party.answer(data))
     assert reply.outcome == "refused"
-    assert f"this is no request: a request whose {field} is" in reply.reason
+    assert f"this is not a request: a request whose {field} is" in reply.reason
 
 
 def test_a_folder_that_cannot_be_read_ends_no_program(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     port, *ports = free_ports(1 + len(parties))
     with programs(folder, environ) as started:
         say("starting the SuperLink (TLS, registered nodes only)")
-        _start_superlink(started, folder, port)
+        start_superlink(started, folder, port)
         say(f"starting {len(parties)} parties: {', '.join(parties)}")
         for number, address in enumerate(parties):
             _start_party(started, folder, address, own_data.get(number))
@@ -127,7 +127,8 @@ def name_of(address: str) -> str:
     return address.replace(":", "-").replace("_", "-")
 
 
-def _start_superlink(started: Programs, folder: Path, port: int) -> None:
+def start_superlink(started: Programs, folder: Path, port: int) -> None:
+    """Starts a SuperLink with the certificates of that folder, which lets registered nodes in only."""
     started.start(
         "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(port),
         "--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.pem"),

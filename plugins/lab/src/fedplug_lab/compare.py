@@ -132,7 +132,7 @@ def _contest(what: Sequence[Path]) -> Contest:
 def _of_runs(folders: Sequence[Path], what: Sequence[Path], settings: Settings, asked: Asked) -> int:
     """Compares runs that are there."""
     if others := [path for path in what if path not in folders]:
-        raise SetupError(f"{others[0]} is no folder, and the others are: compare recipes, or runs, not both")
+        raise SetupError(f"{others[0]} is not a folder, and the others are: compare recipes, or runs, not both")
     given = {"--seeds": asked.seeds, "--set": asked.sets, "--dry-run": asked.dry_run}
     if ignored := [name for name, value in given.items() if value]:
         raise SetupError(f"{ignored[0]} changes nothing about runs that are there; leave it out")

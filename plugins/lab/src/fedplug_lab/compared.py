@@ -73,12 +73,12 @@ def open_run(folder: Path) -> OneRun:
     """Reads what a run left behind.
 
     Raises:
-        CheckpointError: it is no run folder, or a file in it is missing or damaged.
+        CheckpointError: it is not a run folder, or a file in it is missing or damaged.
     """
     if not (folder / "recipe.yaml").is_file():
         inside = sorted(file.parent.name for file in folder.glob("*/recipe.yaml"))
         more = f"; there are runs in it, such as {folder / inside[0]}" if inside else ""
-        raise CheckpointError(f"{folder} is no run folder: it has no recipe.yaml{more}")
+        raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml{more}")
     rows = read_rows(folder)
     if not rows:
         raise _NotBegun(f"{folder} has no finished round; go on with it first: fedplug resume {folder}")

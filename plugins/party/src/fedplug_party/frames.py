@@ -105,11 +105,11 @@ def round_of(checkpoint: str) -> int:
     """After how many rounds a checkpoint of this name was made.
 
     Raises:
-        MessageError: it is no name of one.
+        MessageError: it does not name one.
     """
     number, _, stamp = checkpoint.partition("-")
     if not (number.isascii() and number.isdigit() and stamp.isalnum()):
-        raise MessageError(f"{shown(checkpoint)} is no name of a checkpoint, such as 7-3f0c")
+        raise MessageError(f"{shown(checkpoint)} does not name a checkpoint as 7-3f0c does")
     return int(number)
 
 

@@ -1,6 +1,7 @@
 """What a party notes of what it gave away: a file that only grows, and that no checkpoint takes back.
 
-    STATE/uploads.jsonl   one line for every answer of a round, and for every time the party was sent back
+    STATE/uploads.jsonl   one line for every answer of a round, every question that the party failed at, and for every
+                          time it was sent back
 
 A round that is run again costs the client again: other noise over the same values. So the party counts the rounds that
 it answered in more than once, and answers no more when its site's bound is reached, whatever the server says.
@@ -28,6 +29,7 @@ class Notes:
 
     Attributes:
         lines: all of them.
+        failures: how many questions the party has failed at, in the whole run.
         current: the checkpoint from which the party went on last, or made last; empty before any.
 
     Raises:
@@ -39,6 +41,7 @@ class Notes:
         self.file = file
         self.lines: list[dict[str, Any]] = _read(file) if os.path.lexists(file) else []
         self.current = ""
+        self.failures = 0
         self._attempt = 0  # how often the party was sent back, or to the beginning
         self._answered: dict[int, set[int]] = {}  # by round, from 0: in which attempts
         self._counts: Counter[tuple[int, int, str]] = Counter()  # by round, attempt and question
@@ -62,6 +65,10 @@ class Notes:
     def answered(self, round: int, question: str, size: int) -> None:
         """Notes an answer; before it leaves the party."""
         self._append({"answered": question, "round": round + 1, "bytes": size})
+
+    def failed(self, round: int, question: str) -> None:
+        """Notes a question at which the party failed; before the server learns of it."""
+        self._append({"failed": question, "round": round + 1})
 
     def sent_back(self, checkpoint: str) -> None:
         """Notes that the party goes on from a checkpoint; from the beginning, where it is empty."""
@@ -91,6 +98,8 @@ class Notes:
             round = line["round"] - 1
             self._answered.setdefault(round, set()).add(self._attempt)
             self._counts[round, self._attempt, line["answered"]] += 1
+        elif "failed" in line:
+            self.failures += 1
         elif "from" in line:
             self._attempt += 1
             self.current = line["from"]
@@ -124,8 +133,8 @@ def _line(text: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(line, dict):
         return None
-    if "answered" in line:
-        valid = type(line["answered"]) is str and type(line.get("round")) is int
+    if "answered" in line or "failed" in line:
+        valid = type(line.get("answered", line.get("failed"))) is str and type(line.get("round")) is int
     else:
         valid = type(line.get("from", line.get("saved"))) is str
     return line if valid else None

@@ -30,7 +30,7 @@ def open_own(file: Path, flags: int, secret: bool = False) -> int:
     """Opens a file of this user's, made with mode 0600 where the flags say so, and gives its handle.
 
     Args:
-        file: its path; it is no link.
+        file: its path; not a link.
         flags: of `os.open`.
         secret: whether nobody else may have been able to read or write it.
 
@@ -46,7 +46,7 @@ def open_own(file: Path, flags: int, secret: bool = False) -> int:
         raise
     found, wrong = os.fstat(handle), ""
     if not stat.S_ISREG(found.st_mode):
-        wrong = "is no file"
+        wrong = "is not a file"
     elif found.st_uid != os.geteuid():
         wrong = "belongs to another user of this machine"
     elif secret and found.st_mode & 0o077:

@@ -24,6 +24,9 @@ from fedplug_party.state import State
 
 LAST = "fedplug.fingerprint"
 """The question that ends a run: which model a client has in the end."""
+FAILURES = 10
+"""For each repeat that a site allows, and once more: how many questions a party may fail at in a run. Whether an answer
+fails may depend on its data, so each such reply can tell a server about one bit."""
 
 
 class Host(Protocol):
@@ -77,7 +80,7 @@ class Party:
         try:
             request = Request.read(data)
         except Exception as error:  # whatever arrives, the program goes on
-            return Reply("", -1, self.incarnation, "refused", f"this is no request: {describe(error)}").to_bytes()
+            return Reply("", -1, self.incarnation, "refused", f"this is not a request: {describe(error)}").to_bytes()
         try:
             if (request.session, request.number) == self._last:
                 return self._reply
@@ -180,8 +183,14 @@ class Party:
             self.state.bind(request.run)
         self._require_allowed(round, question, paid)
         started = time.perf_counter()
-        reply = self.host.deliver(self.address, request.message)
-        data = _bare(reply if isinstance(reply, bytes) else reply.to_bytes())
+        try:
+            reply = self.host.deliver(self.address, request.message)
+            data = _bare(reply if isinstance(reply, bytes) else reply.to_bytes())
+        except Exception:
+            self._failed(round, question)
+            raise
+        if read_reply(data)[0].error is not None:
+            self._failed(round, question)
         if self.address != KEY_SERVER and _is_answer(data, 0 <= round < self.rounds):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started
@@ -189,13 +198,24 @@ class Party:
         self._asked_last = question == LAST or (self.address == KEY_SERVER and round == self.rounds - 1)
         return data
 
+    def _failed(self, round: int, question: str) -> None:
+        if self.address != KEY_SERVER:
+            self.state.notes.failed(round, question)
+
     def _require_allowed(self, round: int, question: str, paid: int | None) -> None:
         """Refuses an answer that would be one repeat too many, or one ballot; `paid` says how many the ledger enters.
+
+        And any answer, once too many have failed.
 
         Raises:
             MessageError: it would.
         """
-        notes = self.state.notes
+        notes, failures = self.state.notes, FAILURES * (1 + self._repeats)
+        if notes.failures >= failures:
+            raise MessageError(
+                f"it has failed at {failures} questions, which is the most in a run, since whether an answer fails may "
+                "depend on its data; its owner looks into errors.log, and starts it again with a higher --repeats"
+            )
         if paid is not None and notes.answers(round, question) >= paid:
             raise MessageError(
                 f"{question} may be asked {paid} times in round {round + 1}, as the recipe states its noise, and was; "
@@ -212,7 +232,7 @@ def _question(message: bytes) -> tuple[int, str]:
     """The round, from 0, and the name of the last call of a message, whose answer is what the reply holds.
 
     Raises:
-        MessageError: it is no message that ends with a question.
+        MessageError: it is not a message that ends with a question.
     """
     plain = codec.decode(codec.unframe(message))
     calls = plain.get("calls") if isinstance(plain, dict) else None
@@ -227,7 +247,7 @@ def _question(message: bytes) -> tuple[int, str]:
 
 
 def _bare(reply: bytes) -> bytes:
-    """A reply as it may leave: with an error nothing else does, since an answer that is none is not noted or bounded.
+    """A reply as it may leave: with an error nothing else does, since what is noted and bounded is that it failed.
 
     What the calls before the one that failed have to report, such as an evaluation, would go with it otherwise.
     """

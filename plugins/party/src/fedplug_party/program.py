@@ -38,7 +38,7 @@ from fedplug_party.party import Host, Party
 from fedplug_party.state import Belongs, State
 
 STATUS = b"status"
-"""A request that is no one's of a server: what the party is at."""
+"""A request that no server sends: what the party is at."""
 _STATUS_SECONDS = 5.0
 
 

@@ -39,7 +39,7 @@ def round_in(folder: Path) -> int:
     """
     number = folder.name.removeprefix("round-").removesuffix(".tmp")
     if not number.isdigit():
-        raise SetupError(f"{folder} is no folder of a round, such as round-0007, by which parties keep checkpoints")
+        raise SetupError(f"{folder} is not a round's folder, such as round-0007, by which parties keep checkpoints")
     return int(number)
 
 

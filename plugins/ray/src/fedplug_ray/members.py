@@ -117,7 +117,7 @@ def answering(members: dict[Any, Member]) -> list[Any]:
     """
     everything = list(members)
     left = min(member.until for member in members.values()) - time.monotonic()
-    # First what is there: time in which nobody looked is no silence.
+    # First what is there: time in which nobody looked does not count as silence.
     ready, _ = ray.wait(everything, num_returns=len(everything), timeout=0, fetch_local=False)
     if not ready:
         seconds = None if left == math.inf else max(0.0, left)

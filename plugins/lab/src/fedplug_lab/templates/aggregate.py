@@ -15,7 +15,7 @@ class Thing(fedplug.Aggregator):
         trim: int = Field(1, ge=0, description="how many of the largest and of the smallest values are left out")
 
     def sums(self, known: Known, ctx: Context) -> Effects:
-        """What `aggregate` does to the values; the privacy account goes by it. It is no sum."""
+        """What `aggregate` does to the values; the privacy account goes by it. It is not a sum."""
         if known.sealed:
             raise fedplug.Misplaced(f"{self.name} compares plain values; take the encryption of zone {known.zone} out")
         return (Changes(),)

@@ -1,0 +1,282 @@
+"""Draws the pictures of docs/pictures from the numbers in docs/numbers. A test says which are stale.
+
+    python docs/draw.py
+    python docs/draw.py --comparison runs/compare-encrypt-or-noise
+
+The second writes the numbers of a comparison to docs/numbers first: that of
+`recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+NUMBERS, PICTURES = DOCS / "numbers", DOCS / "pictures"
+COLOURS = ("#3b7dd8", "#d9534f", "#3fa672", "#e39a2d", "#8661c1", "#64748b")
+COMPARISON = "encrypt-or-noise"
+Rows = Sequence[Mapping[str, str]]
+
+
+def rows_of(name: str) -> Rows:
+    """The rows of a file of numbers, by the heads of its columns."""
+    with (NUMBERS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def number(text: str) -> float:
+    """The number in a cell; NaN where there is none."""
+    try:
+        return float(text.rstrip("%").replace(",", ""))
+    except ValueError:
+        return float("nan")
+
+
+def column(rows: Rows, key: str) -> list[float]:
+    """A column as numbers."""
+    return [number(row[key]) for row in rows]
+
+
+# ---- pictures
+
+
+def _bars(axes: Any, names: Sequence[str], series: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Groups of bars that lie, with standard deviations."""
+    height = 0.8 / len(series)
+    for place, (label, (values, spread)) in enumerate(series.items()):
+        at = [i + (place - (len(series) - 1) / 2) * height for i in range(len(names))]
+        axes.barh(at, values, height, xerr=spread, label=label, color=COLOURS[place], ecolor="#333", capsize=2)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    if len(series) > 1:
+        _legend_above(axes)
+
+
+def _legend_above(axes: Any) -> None:
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+
+
+def _curves(axes: Any, at: Sequence[float], rows: Rows, keys: Mapping[str, str]) -> None:
+    """Curves with bands of a standard deviation."""
+    for place, (key, label) in enumerate(keys.items()):
+        values, spread = column(rows, key), [number(row.get(f"{key} sd", "")) for row in rows]
+        low = [value - around for value, around in zip(values, spread, strict=True)]
+        high = [value + around for value, around in zip(values, spread, strict=True)]
+        axes.plot(at, values, marker="o", markersize=4, color=COLOURS[place], label=label)
+        axes.fill_between(at, low, high, color=COLOURS[place], alpha=0.15, linewidth=0)
+    axes.legend()
+
+
+def paraaegis(axes: Sequence[Any]) -> None:
+    wide = rows_of("paraaegis-extremes")
+    narrow = {row["protocol"]: row for row in rows_of("paraaegis-extremes-norm001")}
+    missing = {"accuracy": "", "accuracy sd": ""}
+    other = [narrow.get(row["protocol"], missing) for row in wide]
+    _bars(axes[0], [row["protocol"] for row in wide], {
+        "clipping norm 0.1": (column(wide, "accuracy"), column(wide, "accuracy sd")),
+        "clipping norm 0.01": (column(other, "accuracy"), column(other, "accuracy sd")),
+    })  # fmt: skip
+    axes[0].set_xlabel("accuracy on Fashion-MNIST after 10 rounds; noise is worth epsilon 1")
+
+
+def selectiveshield(axes: Sequence[Any]) -> None:
+    for panel, name in zip(axes, ("selectiveshield-mnist", "selectiveshield-fashion-mnist"), strict=False):
+        rows = sorted(rows_of(name), key=lambda row: number(row["encrypted %"]))
+        _curves(panel, column(rows, "encrypted %"), rows, {
+            "accuracy without noise": "without noise", "accuracy with noise": "with noise worth epsilon 1",
+        })  # fmt: skip
+        panel.set_xlabel(f"% encrypted, {'Fashion-MNIST' if 'fashion' in name else 'MNIST'}")
+    axes[0].set_ylabel("accuracy")
+    rows = rows_of("selectiveshield-ilrg-tau")
+    _curves(axes[2], range(len(rows)), rows, {
+        "iLRG naive LnAcc": "hidden entries as 0", "iLRG adaptive LnAcc": "hidden entries left out",
+        "labels adaptive LnAcc": "least squares",
+    })  # fmt: skip
+    axes[2].set_xticks(range(len(rows)), [row["tau"] for row in rows])
+    axes[2].set_xlabel("tau (higher: less is encrypted)")
+    axes[2].set_ylabel("share of class counts found")
+
+
+def sensecrypt(axes: Sequence[Any]) -> None:
+    rows = rows_of("sensecrypt-clusters")
+    _curves(axes[0], range(len(rows)), rows, {
+        "Fashion-MNIST, honest": "honest noise", "Fashion-MNIST, printed": "the paper's formula",
+    })  # fmt: skip
+    axes[0].set_xticks(range(len(rows)), [row["epsilon"] for row in rows], rotation=45)
+    axes[0].set_xlabel("epsilon")
+    axes[0].set_ylabel("clusters found (adjusted Rand index)")
+    rows = [row for row in rows_of("sensecrypt-figure18") if row["first"] in ("highest", "–")]
+    _curves(axes[1], column(rows, "encrypted"), rows, {
+        "LnAcc naive": "hidden entries as 0", "LnAcc adaptive": "hidden entries left out",
+        "LnAcc least squares": "least squares",
+    })  # fmt: skip
+    axes[1].set_xlabel("% encrypted, highest |w · gradient| first")
+    axes[1].set_ylabel("share of class counts found")
+
+
+def fas(axes: Sequence[Any]) -> None:
+    rows = rows_of("fas-digits")
+    _curves(axes[0], column(rows, "share encrypted"), rows, {
+        "accuracy without noise": "without noise", "accuracy at epsilon 8": "Laplace noise at epsilon 8",
+    })  # fmt: skip
+    axes[0].set_xlabel("% encrypted, digits")
+    axes[0].set_ylabel("accuracy")
+    rows = [row for row in rows_of("fas-inversion-share") if row["encrypted"].endswith("%")]
+    _curves(axes[1], column(rows, "encrypted"), rows, {
+        "MSSIM adaptive": "without noise", "MSSIM naive": "without noise, hidden entries as 0",
+        "MSSIM with noise, adaptive": "with noise",
+    })  # fmt: skip
+    blind = {row["encrypted"]: row["MSSIM adaptive"] for row in rows_of("fas-inversion-share")}["mean image"]
+    axes[1].axhline(number(blind), color="#64748b", linestyle="--", label="mean image: looks at nothing")
+    axes[1].legend()
+    axes[1].set_xlabel("% encrypted, X-rays")
+    axes[1].set_ylabel("MSSIM of the image that an attack rebuilds")
+
+
+def fedre(axes: Sequence[Any]) -> None:
+    rows = {row["method"]: row for row in rows_of("fedre-receipts")}
+    kinds = [name.removesuffix(" 10") for name in rows if name.endswith(" 10") and name.replace(" 10", " 50") in rows]
+    pick = {label: [rows[f"{kind} {label}"] for kind in kinds] for label in ("10", "50")}
+    _bars(axes[0], kinds, {
+        f"epsilon {label}": (column(found, "IoU"), column(found, "IoU sd")) for label, found in pick.items()
+    })  # fmt: skip
+    axes[0].axvline(number(rows["FedAvg"]["IoU"]), color="#64748b", linestyle="--", label="FedAvg, no noise")
+    axes[0].axvline(0.159, color="#64748b", linestyle=":", label="every pixel called tampered")
+    _legend_above(axes[0])
+    axes[0].set_xlabel("IoU of tampered pixels on receipts")
+
+
+def negotiation(axes: Sequence[Any]) -> None:
+    rows = rows_of("negotiation")
+    _bars(axes[0], [row["what is told"] for row in rows], {
+        "most classes": (column(rows, "server, most classes"), column(rows, "server, most classes sd")),
+        "few classes": (column(rows, "server, few classes"), column(rows, "server, few classes sd")),
+    })  # fmt: skip
+    axes[0].axvline(0.5, color="#64748b", linestyle="--")
+    axes[0].set_xlabel("how well the server tells a client's classes (AUC); 0.5 is a guess")
+
+
+def encryption(axes: Sequence[Any]) -> None:
+    rows = rows_of("encryption")
+    names = [next(iter(row.values())).replace("`", "").split(" [")[0] for row in rows]
+    titles = {"encrypt and serialise": "CPU ns to encrypt a parameter", "bytes": "bytes a parameter"}
+    for panel, (key, label) in zip(axes, titles.items(), strict=True):
+        _bars(panel, names, {label: (column(rows, key), [0.0] * len(rows))})
+        panel.set_xlabel(label)
+    axes[1].set_yticklabels([])
+
+
+def comparison(axes: Sequence[Any]) -> None:
+    """What accuracy costs: bytes, and epsilon toward the server and of the released model."""
+    rows = rows_of(COMPARISON)
+    titles = {"MB": "MB sent, both ways", "epsilon of the server's view": "ε toward the server",
+              "epsilon of the released model": "ε of the released model"}  # fmt: skip
+    for panel, (key, title) in zip(axes, titles.items(), strict=True):
+        steps = sorted({number(row[key]) for row in rows if row[key]})
+        for place, row in enumerate(rows):
+            known = row[key] != ""
+            at = number(row[key]) if key == "MB" else float(steps.index(number(row[key])) if known else len(steps))
+            panel.errorbar([at + (0 if key == "MB" or known else 0.12 * (place - 1.5))], [number(row["accuracy"])],
+                           [number(row["accuracy sd"])], fmt="o", markersize=9, color=COLOURS[place], capsize=3,
+                           label=row["protocol"])  # fmt: skip
+        panel.set_title(title)
+        panel.set_ylim(0, 1.05)
+        if key != "MB":
+            panel.set_xticks(range(len(steps) + 1), [*(f"{step:.3g}" for step in steps), "no guarantee"])
+            panel.set_xlim(-0.5, len(steps) + 0.5)
+        else:
+            panel.set_xlim(0)
+    axes[0].set_ylabel("accuracy on digits")
+    axes[0].legend(loc="center right")
+
+
+Drawer = Callable[[Sequence[Any]], None]
+DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
+    "paraaegis": (paraaegis, ("paraaegis-extremes", "paraaegis-extremes-norm001"), 1, (8, 4.2)),
+    "selectiveshield": (selectiveshield, (
+        "selectiveshield-mnist", "selectiveshield-fashion-mnist", "selectiveshield-ilrg-tau"), 3, (11, 3.6)),
+    "sensecrypt": (sensecrypt, ("sensecrypt-clusters", "sensecrypt-figure18"), 2, (9, 3.8)),
+    "fas": (fas, ("fas-digits", "fas-inversion-share"), 2, (9, 3.8)),
+    "fedre": (fedre, ("fedre-receipts",), 1, (8, 4.2)),
+    "negotiation": (negotiation, ("negotiation",), 1, (9, 4.2)),
+    "encryption": (encryption, ("encryption",), 2, (9, 3.0)),
+    COMPARISON: (comparison, (COMPARISON,), 3, (10, 3.4)),
+}  # fmt: skip
+"""Name of the picture -> what draws it, the numbers that it shows, panels, size in inches."""
+
+
+def mark_of(name: str) -> str:
+    """What a picture says of the numbers that it was drawn from; it is stale where this is not in it."""
+    digest = hashlib.sha256(b"".join((NUMBERS / f"{each}.csv").read_bytes() for each in DRAWN[name][1])).hexdigest()
+    return f"<!-- drawn by docs/draw.py from {', '.join(DRAWN[name][1])}: {digest[:16]} -->"
+
+
+def draw(name: str) -> str:
+    """A picture as SVG; the same bytes from the same numbers and the same matplotlib."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    drawer, _, panels, size = DRAWN[name]
+    style = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "DejaVu Sans", "font.size": 9,
+             "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+             "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True}  # fmt: skip
+    with mpl.rc_context(style):
+        figure, axes = plt.subplots(1, panels, figsize=size, layout="constrained", squeeze=False)
+        drawer([*axes[0]])
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+    svg = text.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # for who lacks it
+    head, _, rest = svg.partition("<svg ")
+    return "\n".join(line.rstrip() for line in f"{head}{mark_of(name)}\n<svg {rest}".splitlines()) + "\n"
+
+
+VIEWS = {
+    "epsilon_aggregator": "epsilon of the server's view", "epsilon_client": "epsilon of a client's view",
+    "epsilon_released_model": "epsilon of the released model", "epsilon_of_record": "epsilon of a record",
+}  # fmt: skip
+
+
+def take(folder: Path) -> str:
+    """Writes a file of numbers from what `fedplug compare` left in a folder; gives its name."""
+    path = folder / "compare.csv"
+    if not path.is_file():
+        sys.exit(f"{path} is not there; make it with: fedplug compare recipes/comparisons/{COMPARISON}.yaml")
+    with path.open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+
+    def shown(row: Mapping[str, str], key: str, digits: int) -> str:
+        return f"{float(row[key]):.{digits}f}" if row.get(key) else ""
+
+    lines = [
+        {"protocol": row["protocol"], "seeds": row["seeds_list"],
+         "accuracy": shown(row, "accuracy_mean", 3), "accuracy sd": shown(row, "accuracy_sd", 3),
+         "MB": f"{(float(row['bytes_up_mean']) + float(row['bytes_down_mean'])) / 1e6:.1f}",
+         "seconds": shown(row, "seconds_mean", 1), **{title: shown(row, key, 2) for key, title in VIEWS.items()}}
+        for row in found
+    ]  # fmt: skip
+    kept = [key for key in lines[0] if any(line[key] for line in lines)]
+    name = path.parent.name.removeprefix("compare-")
+    with (NUMBERS / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, kept, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(lines)
+    return name
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comparison", type=Path, metavar="FOLDER", help="write its numbers to docs/numbers first")
+    if folder := parser.parse_args().comparison:
+        print(f"wrote docs/numbers/{take(folder.resolve())}.csv")
+    PICTURES.mkdir(exist_ok=True)
+    for picture in DRAWN:
+        (PICTURES / f"{picture}.svg").write_text(draw(picture), encoding="utf-8")
+        print(f"drew docs/pictures/{picture}.svg")
