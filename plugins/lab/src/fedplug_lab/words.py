@@ -40,7 +40,7 @@ GLOSSARY = {
 """Each word that the verdict and the ledger use, in plain English."""
 
 _UNBROKEN = re.compile(
-    r"\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S*|\S*=\S*\d\S*"
+    r"\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S+|\S*=\S*\d\S*"
 )
 
 
