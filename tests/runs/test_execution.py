@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.errors import CheckpointError, SetupError, TooFewClients
+from fedplug.api.errors import SetupError, TooFewClients
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
@@ -58,14 +58,16 @@ def test_nothing_saved_promises_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir())
 
 
-def test_a_deleted_checkpoint_is_named_and_nothing_is_uploaded_again(whole: Path, tmp_path: Path) -> None:
+def test_a_run_whose_checkpoints_were_deleted_says_that_it_begins_again(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = shutil.copytree(whole, tmp_path / "run")
     shutil.rmtree(folder / "checkpoint")
-    before = (folder / "charging.jsonl").read_bytes()
-    with pytest.raises(CheckpointError, match=f"{folder / 'checkpoint'} holds no checkpoint.*it was deleted") as caught:
-        resume(folder)
-    assert f"fedplug run {folder / 'recipe.yaml'}" in str(caught.value)
-    assert (folder / "charging.jsonl").read_bytes() == before
+    assert resume(folder) == 0
+    shown = capsys.readouterr()
+    note = f"{folder / 'checkpoint'} holds no checkpoint, though clients have uploaded in this run: it begins again"
+    assert note in (shown.out + shown.err).replace("\n", " ")
+    assert [row["round"] for row in rows_of(folder)] == [row["round"] for row in rows_of(whole)]
 
 
 @pytest.mark.parametrize("saved", [False, True])

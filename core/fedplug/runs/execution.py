@@ -146,6 +146,11 @@ class Execution:
                 books = Bookkeeping(protocol, ledger)
                 self._write_as_it_goes(books, engine)
                 if checkpoint is None:
+                    if len(self.archive.charges):
+                        events.note(
+                            f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in "
+                            "this run: it begins again with round 1, and what was uploaded before is charged as well"
+                        )
                     self.archive.begin()
                     protocol.setup()
                     self.archive.charge_again(books, 0)

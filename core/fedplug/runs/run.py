@@ -72,10 +72,4 @@ def resume(
         checkpoint = Checkpoints(run_dir).read(round)
         execution = Execution(recipe, run_dir, settings, catalog, watch)
         execution.archive.charges.require(execution.archive.checkpoints)
-        if checkpoint is None and len(execution.archive.charges):
-            raise CheckpointError(
-                f"{execution.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this "
-                "run: it was deleted, and the run cannot go on; put it back, or start a run of its own: fedplug run "
-                f"{file}"
-            )
         return execution.execute(checkpoint)
