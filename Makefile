@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins/party plugins-contrib/borda plugins-contrib/rowlog
-# Engines that most people do without: `make test` needs them, `make run` does not.
-EXTRAS := plugins/ray plugins/flower
+DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/attacks plugins/party plugins/trackers plugins-contrib/borda plugins-contrib/rowlog
+# Engines and libraries that most people do without: `make test` needs them, `make run` does not.
+EXTRAS := plugins/ray plugins/flower plugins/search
+LIBRARIES := plugins/trackers[mlflow,tensorboard,wandb]
 EXTRAS_STAMP := $(VENV)/.installed-extras
 DOCS_VENV := .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
@@ -74,7 +75,8 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) $(addsuffix /pyproject.toml,$(EXTRAS))
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt $(addprefix -e ./,$(EXTRAS))
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
+		$(foreach one,$(EXTRAS) $(LIBRARIES),-e './$(one)')
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
 

@@ -88,7 +88,7 @@ CONSOLES = [block for block in BLOCKS if block.language == "console"]
 
 def params(blocks: list[Fenced]) -> Any:
     # Attacks and sweeps have tests of their own.
-    costly = re.compile(r"fedplug run recipes/leakage|fedplug (?:sweep|compare) (?!.*--dry-run)")
+    costly = re.compile(r"fedplug run recipes/leakage|fedplug (?:sweep|compare|search) (?!.*--dry-run)")
     slow = [block for block in blocks if costly.search(block.text)]
     return [pytest.param(block, id=block.id, marks=pytest.mark.slow if block in slow else ()) for block in blocks]
 
@@ -233,7 +233,7 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
             why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
             assert not why, why
             continue
-        running = command.startswith(("fedplug run ", "fedplug resume ", "fedplug attack ", "fedplug compare "))
+        running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
         if extra := block.directives.get("set"):
             command += f" --set {shlex.quote(extra)}"
         if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
@@ -354,7 +354,7 @@ def test_notebooks_run_and_are_kept_without_outputs(
 
 PLUGINS = (
     "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
-    "rowlog",
+    "rowlog", "trackers",
 )  # fmt: skip
 
 

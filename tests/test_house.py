@@ -140,7 +140,7 @@ PUBLIC = re.compile(
     r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?|\.testing(\..*)?)?"
 )
 """What `docs/writing-a-plugin.md` names as public."""
-APPLICATIONS = {"attacks", "flower", "lab", "party"}
+APPLICATIONS = {"attacks", "flower", "lab", "party", "search"}
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 INSIDE = {f"fedplug_{module} -> fedplug.round.protocol" for module in ("sensecrypt.profiles", "std.availability")}
 """For an annotation: a section is handed the protocol when it subscribes to a run."""

@@ -9,8 +9,10 @@ import pytest
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_views import view_epsilons
 from hypothesis import given, settings
-from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, held, ledger_of, reason, shares
+from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, held, laplace, ledger_of, reason, shares
 
 
 def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> None:
@@ -157,3 +159,25 @@ def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
         views = ledger.report().views
         none = {name for name in ("client", "key_holder") if views[name].epsilon is None}
         assert none == ({"client", "key_holder"} if both else {to})
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        enter(
+            ledger_of(key_holders={"encrypted": "clients"}), {"encrypted": 9}, {"encrypted": [held(108.0, 2.0**-17)]}
+        ),
+        enter(ledger_of(key_holders={"encrypted": "clients"}), {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]}),
+        enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]}),
+        enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}),
+        enter(
+            ledger_of(reveals=[Reveals("all", ("aggregator",), voids=True, note="it does")]),
+            {"noised": 9},
+            {"noised": [LOCAL]},
+        ),
+    ],
+)
+def test_a_round_has_the_epsilons_that_the_report_has(ledger: Ledger) -> None:
+    stated = {name: view.epsilon for name, view in ledger.report().views.items() if view.epsilon is not None}
+    assert view_epsilons(ledger, ledger.epsilon()) == stated
+    assert stated

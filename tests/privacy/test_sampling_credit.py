@@ -11,6 +11,7 @@ import pytest
 from account_toys import Records
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.privacy.ledger_views import view_epsilons
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, ledger_of
 
 
@@ -32,6 +33,7 @@ def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() 
     two = {"noised": [CENTRAL], "head": [Release("gaussian", 3.0, 1.0, trust="central")]}
     enter(ledger, {"noised": 900, "head": 100}, two, charged=[0])
     assert ledger.epsilon() == 0.5
+    assert view_epsilons(ledger, 0.5) == {"released_model": 0.5}  # the others follow from who was drawn
     # One coin a client and round: the zones of a round are one release, then sampled.
     releases, delta, adjacency = accountant.asked[0]
     assert (delta, adjacency) == (DELTA, "zero_out")

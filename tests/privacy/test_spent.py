@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from fedplug.api.effects import Bound, Noise
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
 from fedplug.privacy.renyi import composed_epsilon
+from fedplug.privacy.spent import Spent
 from ledger_toys import DELTA, enter, laplace, ledger_of
 
 # -- the ledger --------------------------------------------------------------------------------------------------------
@@ -116,3 +118,12 @@ def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() 
     with_sums = enter(ledger_of(key_holders={"encrypted": "clients"}), zones, {"noised": [scaled]}).report()
     assert with_sums.views["aggregator"].epsilon is None
     assert "scaled by scores" in with_sums.views["aggregator"].reason
+
+
+def test_the_same_was_spent_where_all_of_it_is_alike() -> None:
+    one = Spent(np.array([1.0, 2.0]), {("laplace", 2.0): np.array([1, 0])})
+    assert one.same(Spent(np.array([1.0, 2.0]), {("laplace", 2.0): np.array([1, 0])}))
+    assert not one.same(Spent(np.array([1.0, 2.0])))
+    assert not one.same(Spent(np.array([1.0, 3.0]), {("laplace", 2.0): np.array([1, 0])}))
+    assert not one.same(Spent(np.array([1.0, 2.0]), {("laplace", 2.0): np.array([1, 1])}))
+    assert not one.same(Spent(np.array([1.0, 2.0]), {("laplace", 2.0): np.array([1, 0])}, slack=0.1))

@@ -121,6 +121,13 @@ class Budget(Ear):
             raise FedplugError("the budget is spent; ask whoever keeps it")
 
 
+class Choosy(Ear):
+    """Complain about recipes of two rounds."""
+
+    def check(self, recipe: Recipe) -> list[str]:
+        return ["two rounds are too few; run more"] if recipe.rounds == 2 else []
+
+
 class Wraps(Ear):
     """Wrap a hook."""
 
@@ -131,7 +138,7 @@ class Wraps(Ear):
 
 EARS: dict[str, type] = {
     "ear.one": Ear, "ear.every": Everywhere, "ear.clumsy": Clumsy, "ear.budget": Budget, "ear.wraps": Wraps,
-    "ear.rewriter": Rewriter, "ear.rows": Rows, "ear.shows": Shows, "ear.sulky": Sulky,
+    "ear.choosy": Choosy, "ear.rewriter": Rewriter, "ear.rows": Rows, "ear.shows": Shows, "ear.sulky": Sulky,
 }  # fmt: skip
 
 
@@ -209,6 +216,7 @@ def test_one_for_every_run_hears_it_unless_it_is_sent_away(catalog: Catalog) -> 
         (["{use: ear.budget, rounds: many}"], [], "rounds='many'"),
         (["{use: "], [], "this is not YAML"),
         (["[ear.one]"], [], r"write the name of an extension, or {use: NAME, option: value}"),
+        (["ear.choosy"], [], "--with ear.choosy: two rounds are too few; run more"),
         (["ear.wraps"], [], r"write extensions: \[ear.wraps\] into the recipe"),
         (["ear.shows"], [], r"it shows something.*write extensions: \[ear.shows\] into the recipe"),
         ([], ["ear.evry"], "--without ear.evry: there is no such extension; did you mean ear.every"),

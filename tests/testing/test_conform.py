@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Noise, hookimpl
+from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
 from fedplug.testing.conform import conformance
+from own_file_toys import HALVE
 
 OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",
                                        "borda", "rowlog")}  # the baselines have their own list; fmt: skip
@@ -230,3 +233,14 @@ class Forgets(fedplug.Negotiation):
 def test_a_component_that_breaks_its_word_is_found_out(found: type, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         conformance(found)
+
+
+def test_a_class_of_a_file_of_ones_own_is_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("halve.py").write_text(HALVE, encoding="utf-8")
+    conformance("halve.py:Halve", {"factor": 0.75})
+    Path("cut.py").write_text(HALVE.replace("block.plain()", "block.plain()[:1]"), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"kit\.cut\.halve"):
+        conformance("cut.py:Halve")
+    with pytest.raises(PluginError, match=r"halve\.py has no component Gone"):
+        conformance("halve.py:Gone")

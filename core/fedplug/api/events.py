@@ -32,10 +32,17 @@ class RunStarted(Event):
     Attributes:
         plan: (hook, component, what it does here), in the order of a round.
         facts: of the run, for people: recipe, clients, rounds, engine, ...
+        folder: of the run.
+        recipe, digest: the recipe as plain data, with every default written out, and its digest.
+        versions: of Python, numpy, fedplug and the plugins that take part.
     """
 
     plan: Sequence[tuple[str, str, str]]
     facts: Mapping[str, Any]
+    folder: Path
+    recipe: Mapping[str, Any]
+    digest: str
+    versions: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -241,9 +248,7 @@ class RunFinished(Event):
     """The run is complete.
 
     Attributes:
-        rows: of the metrics.
         verdict: what privacy it gave, in a sentence.
-        folder: of the run.
     """
 
     rows: Sequence[Row]
@@ -258,7 +263,6 @@ class RunStopped(Event):
     Attributes:
         error: why; None where the user stopped it.
         round: the last round in a checkpoint, 0 if none is.
-        folder: of the run.
     """
 
     error: Exception | None

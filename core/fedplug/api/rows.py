@@ -117,6 +117,7 @@ class Row(Record):
         log: what components logged: means over the clients, and what the server logged.
         figures: what the task's model says of its own counts, by title; see `ModelSource.figures`.
         epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
+        view_epsilons: spent so far of a client, by the views of the ledger that have a guarantee.
         level_epsilons: spent so far of units other than the client, by level, such as `record`; see `Account`.
         groups: by group, where there are several.
         group_members: clients of each group, where there are several.
@@ -144,6 +145,7 @@ class Row(Record):
     skipped: Text = ""
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
     epsilon_prices: Text = ""
+    view_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
     level_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
     groups: dict[Text, GroupResult] = dataclasses.field(default_factory=dict)
     group_members: dict[Text, list[Count]] = dataclasses.field(default_factory=dict)

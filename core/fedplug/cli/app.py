@@ -13,6 +13,7 @@ from fedplug.cli.options import (
     Device,
     Engine,
     Output,
+    Plugins,
     Quiet,
     RecipeFile,
     RecordWire,
@@ -60,6 +61,7 @@ def _common(version: Version = False) -> None:
 def run_recipe(
     recipe: RecipeFile,
     sets: Sets = None,
+    plugins: Plugins = None,
     engine: Engine = None,
     workers: Workers = None,
     resident: Resident = None,
@@ -75,7 +77,7 @@ def run_recipe(
     """Run a protocol and write what happened to a new folder."""
     settings = settings_of(
         engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output, data=data,
-        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
+        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
     )  # fmt: skip
     from fedplug.runs import functions
 
@@ -95,6 +97,7 @@ def resume(
     device: Device = None,
     data: Data = None,
     record_wire: RecordWire = None,
+    plugins: Plugins = None,
     listeners: With = None,
     muted: Without = None,
     quiet: Quiet = False,
@@ -102,7 +105,7 @@ def resume(
     """Continue a run that was interrupted, from its last checkpoint."""
     settings = settings_of(
         engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, data=data,
-        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
+        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
     )  # fmt: skip
     from fedplug.runs import functions
 
@@ -113,34 +116,39 @@ def resume(
 def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """List the installed components, grouped by hook."""
     from fedplug.cli.catalog import list_components
-    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.plugin_files import with_files
 
-    raise typer.Exit(list_components(Catalog.discover(), as_json, verify))
+    raise typer.Exit(list_components(with_files(None, plugins), as_json, verify))
 
 
 @app.command(epilog="Example: fedplug show std.gaussian")
 def show(
-    component: Annotated[str, typer.Argument(metavar="COMPONENT", help="Its name, as fedplug list shows it.")],
+    component: Annotated[
+        str, typer.Argument(metavar="COMPONENT", help="Its name, as fedplug list shows it, or FILE.py:CLASS.")
+    ],
+    plugins: Plugins = None,
 ) -> None:
     """Show what a component does, its options and where it comes from."""
     from fedplug.cli.catalog import show_component
-    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.plugin_files import with_files
 
-    raise typer.Exit(show_component(Catalog.discover(), component))
+    raise typer.Exit(show_component(with_files(None, plugins), component))
 
 
 @app.command(epilog="Example: fedplug check recipes/*.yaml")
 def check(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="YAML files.", show_default=False)],
     sets: Sets = None,
+    plugins: Plugins = None,
 ) -> None:
     """Check recipes without running them; print every problem with file, line and column."""
     from fedplug.cli.checking import check_recipes
 
-    raise typer.Exit(check_recipes(recipes, sets))
+    raise typer.Exit(check_recipes(recipes, sets, plugins or ()))
 
 
 @app.command(epilog="Example: fedplug schema > recipe.schema.json")

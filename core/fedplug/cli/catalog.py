@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.runs.functions import ComponentRecord, components
 
 if TYPE_CHECKING:
@@ -84,12 +84,18 @@ def _verify(catalog: Catalog) -> int:
 
 
 def show_component(catalog: Catalog, name: str) -> int:
-    """Prints a component's documentation, options and origin. Gives the exit code.
+    """Prints the documentation, options and origin of a component that is installed, or in a file: `my.py:Thing`. Gives
+    the exit code.
 
     Raises:
         PluginError: there is no component of that name, or it cannot be imported.
     """
-    entries = catalog.named(name) or catalog.named(f"std.{name}")
+    if ".py:" in name:
+        from fedplug.recipe.plugin_files import in_file
+
+        entries = in_file(name)
+    else:
+        entries = catalog.named(name) or catalog.named(f"std.{name}")
     if not entries:
         raise PluginError(f"there is no component {name!r}; {catalog.suggest(None, name)}")
     classes: dict[type, list[str]] = {}
@@ -97,17 +103,18 @@ def show_component(catalog: Catalog, name: str) -> int:
         classes.setdefault(entry.load(), []).append(entry.group)
     for found, groups in classes.items():
         entry = next(e for e in entries if e.group == groups[0])
-        _show(found, entry.name, groups, f"{entry.distribution} {entry.version}")
+        _show(found, entry, groups)
     return 0
 
 
-def _show(found: type, name: str, groups: list[str], plugin: str) -> None:
+def _show(found: type, entry: Entry, groups: list[str]) -> None:
     import inspect
 
     from fedplug.engines.choice import options_class
 
-    print(f"{_bold(name)}  ({', '.join(groups)})\n\n{inspect.getdoc(found) or '(no documentation)'}\n")
-    facts = [("plugin", plugin), ("class", f"{found.__module__}:{found.__qualname__}"), ("source", _source(found))]
+    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{inspect.getdoc(found) or '(no documentation)'}\n")
+    where = entry.value if entry.own else f"{found.__module__}:{found.__qualname__}"
+    facts = [("plugin", f"{entry.distribution} {entry.version}"), ("class", where), ("source", _source(found))]
     for label, text in (*facts, *_declared(found)):
         print(f"{label + ':':<21}{text}")
     kind = options_class(found)
@@ -129,9 +136,11 @@ def _declared(found: type) -> list[tuple[str, str]]:
     from fedplug.api.role_table import ROLES
 
     facts: list[tuple[str, str]] = []
-    served = [role.__name__ for role in ROLES.values() if issubclass(found, role)]
+    served = [role for role in ROLES.values() if issubclass(found, role)]
     if served:
-        facts.append(("roles", ", ".join(served)))
+        facts.append(("roles", ", ".join(role.__name__ for role in served)))
+    if any(vars(role).get("effects", 0) is getattr(found, "effects", None) for role in served):
+        facts.append(("effects", "it states none, so nothing is promised behind it"))
     for record in map(vars(found).get, RECORDS):
         if isinstance(record, Plans):
             facts.append(("zones", ", ".join(sorted(record.zones))))

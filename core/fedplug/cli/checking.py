@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.plugin_files import with_files
 from fedplug.runs import functions
 
 
-def check_recipes(recipes: Sequence[Path | str], sets: Sequence[str] | None = None) -> int:
+def check_recipes(
+    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, plugins: Sequence[Path] = ()
+) -> int:
     """Prints of each recipe that it is well, with its digest, or everything that is wrong. Gives the exit code."""
-    catalog, problems = Catalog.discover(), 0
+    catalog, problems = with_files(None, plugins), 0
     for path in map(Path, recipes):
         try:
             print(f"{path}: ok ({functions.check(path, sets, catalog=catalog).digest[:12]})")

@@ -45,6 +45,12 @@ Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), c
 Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
 Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
 RecordWire = Annotated[bool | None, typer.Option("--record-wire/--no-record-wire", help="Keep every message.")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", metavar="FILE", help="A Python file whose components count as installed: X of my.py is my.X."
+    ),
+]
 With = Annotated[
     list[str] | None,
     typer.Option("--with", metavar="NAME", help="An extension that hears it: NAME, or '{use: NAME, option: value}'"),
@@ -114,9 +120,9 @@ def settings_of(**changes: Any) -> Any:
     from fedplug.runs.settings import OF_PROCESSES, Settings
 
     settings = Settings.load()
-    for key in ("listeners", "muted"):  # beside those of the config file
+    for key in ("listeners", "muted", "plugins"):  # beside those of the config file
         if changes.get(key) is not None:
-            changes[key] = (*getattr(settings, key), *changes[key])
+            changes[key] = (*getattr(settings, key), *map(str, changes[key]))
     settings = settings.replace(changes)
     for key in OF_PROCESSES if settings.engine == "local" else ():
         if changes.get(key) is not None:

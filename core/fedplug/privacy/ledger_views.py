@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedplug.api.effects import Party
 from fedplug.privacy.ledger_record import Epsilons, ViewReport
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
-from fedplug.privacy.sampling_credit import amplified
+from fedplug.privacy.sampling_credit import amplified, why_not_amplified
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
@@ -60,6 +60,31 @@ def views(ledger: Ledger) -> dict[str, ViewReport]:
             found[name] = ViewReport(None, SEED_IS_KNOWN, nominal=stated, colluders=colluders)
         else:
             found[name] = ViewReport(stated, view.because, colluders=colluders)
+    return found
+
+
+def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
+    """Epsilon so far, zero-out, of each view that has a guarantee; cheap enough for every round.
+
+    Where sampling earns credit, of the released model alone: what the others have spent follows from who was asked,
+    which is secret, and the report states it for everybody.
+
+    Args:
+        ledger: of the run.
+        headline: what `Ledger.epsilon` gives: that of the released model where sampling earns credit.
+    """
+    if headline is not None and why_not_amplified(ledger) is None:
+        return {} if _voided(ledger, "released_model") else {"released_model": headline}
+    found: dict[str, float] = {}
+    seen: list[tuple[Spent, float]] = []  # most views have spent the same
+    for name, view in _of_values(ledger).items():
+        if isinstance(view, str) or _voided(ledger, name) or (is_reproducible(ledger) and view.zero_out.any()):
+            continue
+        known = next((epsilon for spent, epsilon in seen if spent.same(view.zero_out)), None)
+        if known is None:
+            known = next(iter(view.zero_out.epsilons(ledger.delta, ledger.accountant, ledger.curves).values()))
+            seen.append((view.zero_out, known))
+        found[name] = known
     return found
 
 

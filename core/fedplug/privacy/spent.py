@@ -60,6 +60,15 @@ class Spent:
         others = {(name, multiplier / 2): n for (name, multiplier), n in self.others.items()}
         return Spent(4 * self.gaussian, others, self.slack)
 
+    def same(self, other: Spent) -> bool:
+        """Whether everybody has spent the same in both."""
+        return (
+            self.slack == other.slack
+            and np.array_equal(self.gaussian, other.gaussian)
+            and self.others.keys() == other.others.keys()
+            and all(np.array_equal(counts, other.others[kind]) for kind, counts in self.others.items())
+        )
+
     def any(self) -> bool:
         """Whether anybody has spent anything."""
         return bool(self.gaussian.any()) or any(counts.any() for counts in self.others.values())

@@ -12,10 +12,13 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
 from fedplug.recipe.summaries import summary_of
+
+if TYPE_CHECKING:
+    from fedplug.recipe.own_files import OwnFile
 
 HOOK_GROUPS: tuple[str, ...] = (
     "score_parameters", "negotiate_mask", "protect", "aggregate", "postprocess", "attack",
@@ -51,7 +54,8 @@ class Entry:
         group: one of `GROUPS`, or `SECTION`.
         value: `module:Class`.
         distribution: the installed package that offers it.
-        version: of that distribution.
+        version: of that distribution; of a file the first digits of its SHA-256.
+        own: the file of the user's own that it is in, which then is its distribution.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Entry:
     distribution: str
     version: str
     _class: type | None = None
+    own: OwnFile | None = None
 
     @property
     def title(self) -> str:
@@ -205,7 +210,8 @@ class Catalog:
             return f"did you mean {' or '.join(close)}?"
         plugin, dot, _ = name.partition(".")
         if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
-            return f"no installed plugin offers {plugin}.*; install the plugin, by convention fedplug-{plugin}"
+            remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"
+            return f"no installed plugin offers {plugin}.*; {remedy}"
         return self.offer(group) if group else "fedplug list shows what there is"
 
     def offer(self, group: str) -> str:

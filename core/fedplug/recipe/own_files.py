@@ -14,6 +14,7 @@ import functools
 import hashlib
 import re
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -34,12 +35,17 @@ class OwnFile:
         sha256: of what it holds.
         name: of the file, without its folder.
         text: what it holds, as bytes.
+        path: where it was read; None in a process that was sent it.
     """
 
     sha256: str
     name: str
     text: bytes = dataclasses.field(repr=False, compare=False)
+    path: Path | None = dataclasses.field(default=None, repr=False, compare=False)
 
+
+OWN = "fedplug_own_"
+"""How the names of modules begin that are files of the user's own."""
 
 _SEEN: dict[tuple[str, str], OwnFile] = {}
 """What this process has read or was sent, by name and SHA-256."""
@@ -68,14 +74,15 @@ def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
     Raises:
         PluginError: there is none, it cannot be read, or it is another one than the recipe was resolved with.
     """
-    path = Path(use.rpartition(":")[0])
+    path, folders = Path(use.rpartition(":")[0]), tuple(folders)
     if seen := _SEEN.get((path.name, sha256 or "")):
         return seen
     places = list(dict.fromkeys((folder / path).absolute() for folder in (*folders, Path())))
     found = next((place for place in places if place.is_file()), None)
     if found is None:
+        whose = "the recipe" if folders else "the working directory"
         looked = ", nor ".join(map(str, places))
-        raise PluginError(f"there is no file {looked}; put it there, or write its path as seen from the recipe")
+        raise PluginError(f"there is no file {looked}; put it there, or write its path as seen from {whose}")
     try:
         text = found.read_bytes()
     except OSError as error:
@@ -86,7 +93,7 @@ def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
             f"{found} has changed: its sha256 is {digest}, the recipe says {sha256}; put the file back as it was, or "
             "leave sha256 out and run the recipe from the start"
         )
-    own = OwnFile(digest, path.name, text)
+    own = OwnFile(digest, path.name, text, found)
     remember([own])
     return own
 
@@ -104,10 +111,9 @@ def component(own: OwnFile, use: str, group: str) -> type:
         PluginError: the file cannot be run, has no such name, or holds there what nobody makes a component of.
     """
     name = use.rpartition(":")[2]
-    module = _module(own)
+    module = module_of(own)
     if not hasattr(module, name):
-        there_is = ", ".join(key for key, value in vars(module).items() if _is_from(value, module)) or "nothing"
-        raise PluginError(f"{own.name} has no {name}; it has {there_is}")
+        raise PluginError(f"{own.name} has no {name}; it has {', '.join(made_in(module)) or 'nothing'}")
     found: Any = getattr(module, name)
     if isinstance(found, type) and issubclass(found, Component):
         return found
@@ -131,21 +137,41 @@ def keep(files: Iterable[OwnFile], folder: Path) -> None:
         (folder / own.name).write_bytes(own.text)
 
 
-def _module(own: OwnFile) -> ModuleType:
-    name = f"fedplug_own_{re.sub(r'[^0-9A-Za-z]', '_', own.name)}_{own.sha256[:16]}"
+def module_of(own: OwnFile) -> ModuleType:
+    """The file as a module; it is run once.
+
+    Raises:
+        PluginError: it cannot be run; the message has the line.
+    """
+    name = f"{OWN}{re.sub(r'[^0-9A-Za-z]', '_', own.name)}_{own.sha256[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
+    if own.path is not None:
+        module.__file__ = str(own.path)  # where the source of its classes is looked up
     sys.modules[name] = module  # where annotations are looked up while its classes are made
     try:
         exec(compile(own.text, own.name, "exec"), vars(module))
     # The file may raise anything, and even exit; none of it may take the program down.
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise PluginError(f"{own.name}{line} cannot be run: {type(error).__name__}: {error}") from error
+        what = str(error).replace(f"{name}.", "")
+        raise PluginError(f"{own.name}{_line(error, own)} cannot be run: {type(error).__name__}: {what}") from error
     return module
 
 
-def _is_from(value: Any, module: ModuleType) -> bool:
-    return getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
+def _line(error: BaseException, own: OwnFile) -> str:
+    """In which line of the file it was raised; empty where nobody can tell."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own.name]
+    if isinstance(error, SyntaxError) and error.filename == own.name:
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines else ""
+
+
+def made_in(module: ModuleType) -> dict[str, Any]:
+    """The classes and functions that a file defines, by name."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
+    }

@@ -206,7 +206,7 @@ class Places:
         at = (*slot.path, "use") if raw else slot.path
         reserved = _RESERVED_OF_DATA if slot.path == ("data",) else _RESERVED
         if own_files.is_own(use):
-            self._define_own(slot, use, name, raw, reserved)
+            self._define_own(slot, use, name, raw, reserved, at)
             return
         entry = self.catalog.get(slot.group, use)
         if entry is None:
@@ -216,6 +216,10 @@ class Places:
                 hint = f"{close.removesuffix('?')} (a component of this recipe)?"
             self.source.complain(at, f"unknown {slot.group} component {use!r}; {hint}")
             self._unknown.add(name)
+            return
+        if entry.own is not None:
+            own_files.remember([entry.own])
+            self._define_own(slot, entry.value, name, {"sha256": entry.own.sha256, **raw}, reserved, at)
             return
         # Known from here on, so that references to it are not called unknown because its options are wrong.
         self.uses[slot.path] = self._defined[name] = Use(use, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
@@ -229,9 +233,10 @@ class Places:
             return
         self._finish(slot, name, found, raw, reserved)
 
-    def _define_own(self, slot: Slot, use: str, name: str, raw: Mapping[str, Any], reserved: tuple[str, ...]) -> None:
+    def _define_own(
+        self, slot: Slot, use: str, name: str, raw: Mapping[str, Any], reserved: tuple[str, ...], at: KeyPath
+    ) -> None:
         """The same of a component in a file of the user's own, which need not be installed."""
-        at = (*slot.path, "use") if raw else slot.path
         short = own_files.parts(use)[0]
         self.uses[slot.path] = self._defined[name] = Use(short, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
         own = self._file(at, use, raw.get("sha256"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error
+from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import Event, Events, ResultsWritten, RunFinished, RunStopped
 from fedplug.api.outer_roles import Extension, ModelSource
 from fedplug.api.rows import Row
@@ -17,7 +17,9 @@ from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
+from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Use
+from fedplug.recipe.plugin_files import in_file
 from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from fedplug.privacy.ledger import Ledger
     from fedplug.privacy.ledger_log import RoundEntry
     from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
 
 
@@ -93,6 +96,7 @@ def listeners(
     wanted: Sequence[str] = (),
     unwanted: Sequence[str] = (),
     broken: Callable[[str], None] | None = None,
+    recipe: Recipe | None = None,
 ) -> list[Extension]:
     """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
 
@@ -101,10 +105,11 @@ def listeners(
         wanted: components, or text such as `{use: acme.rows, file: rows.csv}`.
         unwanted: components that are not to hear it, though they are for every run.
         broken: told of installed extensions that nobody asked for and that cannot be imported; None: the first raises.
+        recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
 
     Raises:
-        SetupError: a name that there is not, options that are wrong, or an extension that wraps hooks or states what it
-            shows, which only a recipe can ask for.
+        SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
+            hooks or states what it shows, which only a recipe can ask for.
     """
     uses = [_parsed(text) for text in wanted]
     named = {str(use["use"]) for use in uses}
@@ -123,7 +128,13 @@ def listeners(
             continue
         if found.every_run:
             uses.append({"use": entry.name})
-    return [_built(catalog, use) for use in uses]
+    made = [_built(catalog, use) for use in uses]
+    if recipe is not None:
+        for extension in made:
+            with of_component(extension.name, "check"):
+                if complaints := list(extension.check(recipe)):
+                    raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
+    return made
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -139,7 +150,8 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
     name, options = given["use"], {key: value for key, value in given.items() if key != "use"}
-    entry = catalog.get("extension", name)
+    offered = in_file(name) if is_own(name) else catalog.named(name)
+    entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:
         raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
     found: type[Extension] = entry.load()

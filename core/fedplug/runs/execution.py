@@ -31,6 +31,7 @@ from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.plan import plan_of
+from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
@@ -121,21 +122,25 @@ class Execution:
             command=command_line(),
             parameters=layout.size,
         )
-        events.tell(
-            RunStarted(
-                plan,
-                {
-                    "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
-                    "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
-                    "run folder": str(self.run_dir),
-                },
-            )
-        )  # fmt: skip
         done = 0
         engine: Engine | None = None
         books: Bookkeeping | None = None
         try:
             with terminated_like_interrupted():
+                events.tell(
+                    RunStarted(
+                        plan,
+                        {
+                            "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
+                            "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
+                            "run folder": str(self.run_dir),
+                        },
+                        self.run_dir,
+                        self.summary.recipe,
+                        recipe.digest,
+                        self.summary.versions,
+                    )
+                )  # fmt: skip
                 engine = self._engine(device, composition, world, layout)
                 protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
@@ -186,8 +191,10 @@ class Execution:
 
     def _listeners(self, events: Events) -> list[Extension]:
         """The extensions that hear this run without standing in its recipe."""
-        inside = {use.use for use in self.recipe.extensions}  # hears it already
-        return listeners(self.catalog, self.settings.listeners, (*self.settings.muted, *inside), events.note)
+        inside = {use.use for use in self.recipe.extensions if use.own is None}  # hears it already
+        muted = (*self.settings.muted, *inside)
+        catalog = with_files(self.catalog, self.settings.plugins)
+        return listeners(catalog, self.settings.listeners, muted, events.note, self.recipe)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

@@ -45,12 +45,11 @@ def run(
     quiet: bool | None = None,
     listeners: Sequence[Listener] = (),
     muted: Sequence[str] = (),
+    plugins: Sequence[Path | str] = (),
     display: Shown | Display = "lines",
     **values: Any,
 ) -> Run:
-    """Runs a recipe from the start, in a run folder of its own.
-
-        run = fedplug.run("recipes/paraaegis-dynamic.yaml", rounds=5)
+    """Runs a recipe from the start, in a run folder of its own: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
 
     Args:
         recipe: a file, plain data as in such a file, or a recipe.
@@ -59,6 +58,7 @@ def run(
         engine, workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
         data: the folder of data sets; a mapping is the recipe's section `data`.
         listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
+        plugins: Python files whose components count as installed: `Thing` of `my.py` is `my.Thing`.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
         values: top-level keys of the recipe, each as a whole, over `sets`: `rounds=5`.
 
@@ -73,11 +73,12 @@ def run(
     _require_keys(values)
     chosen = _settings(
         settings, engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output,
-        data=data, record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
+        data=data, record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
     )  # fmt: skip
     from fedplug.runs.run import start
 
-    code, folder = start(check(recipe, sets, **values), chosen, watch=_watch(display, chosen))
+    checked = check(recipe, sets, plugins=chosen.plugins, **values)
+    code, folder = start(checked, chosen, watch=_watch(display, chosen))
     return _ended(code, folder, chosen)
 
 
@@ -118,7 +119,7 @@ def resume(
     )  # fmt: skip
     from fedplug.runs import run as run_command
 
-    path = _folder(folder)
+    path = Path(folder) if isinstance(folder, Path | str) else folder.folder
     code = run_command.resume(path, chosen, round, watch=_watch(display, chosen))
     return _ended(code, path, chosen)
 
@@ -144,6 +145,7 @@ def check(
     sets: Sets | None = None,
     *,
     catalog: Catalog | None = None,
+    plugins: Sequence[Path | str] = (),
     **values: Any,
 ) -> Recipe:
     """The recipe with all defaults, checked and not run.
@@ -151,14 +153,18 @@ def check(
     Args:
         recipe, sets, values: as in `run`.
         catalog: the components on offer; by default what is installed.
+        plugins: as in `run`.
 
     Raises:
         RecipeError: `problems` has every mistake.
+        PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
+    from fedplug.recipe.plugin_files import with_files
     from fedplug.recipe.recipe import Recipe, load_recipe
 
     _require_keys(values, settings=False)
+    catalog = with_files(catalog, plugins)
     changes = [*(sets.items() if isinstance(sets, Mapping) else sets or ()), *values.items()]
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
@@ -200,7 +206,9 @@ def components(hook: str | None = None, *, catalog: Catalog | None = None) -> li
     from fedplug.recipe.catalog import GROUPS, Catalog
 
     if hook is not None and hook not in GROUPS:
-        raise PluginError(f"there is no hook {hook!r}; {_closest(hook, GROUPS)}")
+        from fedplug.recipe.option_errors import closest
+
+        raise PluginError(f"there is no hook {hook!r}; {closest(hook, GROUPS)}")
     return [
         ComponentRecord(entry.name, entry.group, entry.distribution, entry.version, entry.summary)
         for entry in catalog or Catalog.discover()
@@ -225,12 +233,12 @@ def _settings(base: Settings | None, **changes: Any) -> Settings:
     for key in ("output", "data"):
         if changes.get(key) is not None:
             changes[key] = Path(changes[key]).expanduser()
-    for key in ("listeners", "muted"):
+    for key in ("listeners", "muted", "plugins"):
         words = changes.pop(key, ())
-        if isinstance(words, str | Mapping):
+        if isinstance(words, str | Path | Mapping):
             raise SetupError(f"{key}={words!r} must be a list")
         # JSON is YAML, which is what a listener is written in on the command line.
-        texts = (word if isinstance(word, str) else json.dumps(word, default=str) for word in words)
+        texts = (json.dumps(word, default=str) if isinstance(word, Mapping) else str(word) for word in words)
         changes[key] = (*getattr(settings, key), *texts)
     settings = settings.replace(changes)
     for key in OF_PROCESSES if settings.engine == "local" else ():
@@ -248,25 +256,21 @@ def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
     if not values:
         return
     from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.option_errors import closest
     from fedplug.recipe.parts import SECTIONS, General
 
     keys = {*General.model_fields, *SECTIONS, *Catalog.discover().sections}
     ours = {*SETTINGS, "settings", "display"} if settings else set()
     what = "neither a setting nor a key of recipes" if settings else "not a key of recipes"
     if wrong := [key for key in values if key not in keys]:
-        raise SetupError("\n".join(f"{key}: this is {what}; {_closest(key, sorted(keys | ours))}" for key in wrong))
+        raise SetupError("\n".join(f"{key}: this is {what}; {closest(key, sorted(keys | ours))}" for key in wrong))
 
 
 SETTINGS = (
-    "engine", "workers", "resident", "timeout", "device", "output", "data", "record_wire", "quiet", "listeners", "muted"
+    "engine", "workers", "resident", "timeout", "device", "output", "data", "record_wire", "quiet", "listeners",
+    "muted", "plugins",
 )  # fmt: skip
 """The settings that `run` takes as keywords."""
-
-
-def _closest(word: str, words: Iterable[str]) -> str:
-    from fedplug.recipe.option_errors import closest
-
-    return closest(word, words)
 
 
 # ---- how a run is shown, and how it ends
@@ -285,10 +289,6 @@ def _watch(display: Shown | Display, settings: Settings) -> Display | None:
     if isinstance(display, str):
         raise SetupError(f"display={display!r} must be 'lines', 'terminal', or a display of your own")
     return display
-
-
-def _folder(run: Path | str | Run) -> Path:
-    return Path(run) if isinstance(run, Path | str) else run.folder
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:

@@ -27,6 +27,7 @@ from fedplug.api.events import (
 from fedplug.api.pictures import SERVER, Pictures, party_name, take
 from fedplug.api.reports import Evaluated, Reports
 from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
+from fedplug.privacy.ledger_views import view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.buffers import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
@@ -131,7 +132,7 @@ class Metrics:
         self._noted = set()
         # In the order of ids, so that sums do not depend on who answered first.
         reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
-        shares = means_by_name(report.zones for report in reports)
+        shares, epsilon = means_by_name(report.zones for report in reports), self.ledger.epsilon()
         self.awaiting = Row(
             round=event.round + 1,
             accuracy=None,
@@ -144,8 +145,9 @@ class Metrics:
             wall_seconds=event.seconds["wall"],
             bytes=self.office.wire.of_round(event.round),
             messages=self.office.wire.requests[event.round],
-            epsilon=self.ledger.epsilon(),
+            epsilon=epsilon,
             epsilon_prices=self.ledger.priced_part(),
+            view_epsilons=view_epsilons(self.ledger, epsilon),
             level_epsilons=self.ledger.level_epsilons(),
             mask_churn=_mean(report.churn for report in reports if report.churn is not None),
             log=self._with_server_log(means_by_name(report.log for report in reports)),

@@ -37,6 +37,8 @@ class Settings:
         record_wire: keep every message in the run folder, so that attacks can read them later.
         listeners: extensions that hear the run without standing in its recipe; in the config file `with`.
         muted: extensions that are for every run and are not to hear this one; in the config file `without`.
+        plugins: Python files whose components count as installed (`fedplug.recipe.plugin_files`); not in the config
+            file.
         quiet: print only warnings and the end of the run; not in the config file.
         resident: how many clients may be in memory at a time; what the others hold lies on the disk. None: all.
         timeout: seconds that a party may take for an answer, on engines whose parties are processes of their own; one
@@ -53,6 +55,7 @@ class Settings:
     quiet: bool = False
     listeners: tuple[str, ...] = ()
     muted: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
     resident: int | None = None
     timeout: int | None = None
     engine_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -14,9 +14,10 @@ from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector
 from fedplug.recipe.catalog import KIT, Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
+from fedplug.recipe.own_files import is_own, parts
 from fedplug.recipe.parts import Use
 from fedplug.testing import deeds, drawn, outcomes, single
-from fedplug.testing.static import check_component
+from fedplug.testing.static import check_component, own_members
 from fedplug.testing.world import World, catalog_with, recipe_around, run
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def conformance(
     what a link adds and closes itself, at rounds after the second, or at values other than zeros and random ones.
 
     Args:
-        component: the name of an installed component, or a class that is not installed.
+        component: the name of an installed component, `FILE.py:NAME` as a recipe names what is in a file of one's own,
+            or a class that is not installed.
         options: of the component.
         recipe: keys of a recipe that replace those of the kit's own, where the component needs others around it; it
             refers to the component by its name.
@@ -78,6 +80,9 @@ def conformance(
 
 def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[str]]:
     """The class, the name that recipes use, and its groups."""
+    if isinstance(component, str) and is_own(component):
+        members = own_members(component, group)
+        return members[0][0], f"kit.{parts(component)[1].lower()}", [member_of for _, member_of in members]
     if isinstance(component, str):
         entries = Catalog.discover().named(component)
         return entries[0].load(), component, [entry.group for entry in entries]

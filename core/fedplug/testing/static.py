@@ -17,6 +17,9 @@ from pydantic import BaseModel
 from fedplug.api.component import Options, site_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.implementations import hook_problems, implemented_hooks, vars_of
+from fedplug.recipe.own_files import OWN, is_own, parts, read
+from fedplug.recipe.own_files import component as component_of
+from fedplug.recipe.plugin_files import in_file
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
          "torchmetrics", "lpips")  # fmt: skip
@@ -27,7 +30,7 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
     """Asserts that a component can be listed, shown, checked, composed and sent over any engine.
 
     Args:
-        component: the name of an installed component, or a class that is not installed.
+        component: the name of an installed component, `FILE.py:NAME`, or a class that is not installed.
         group: the entry-point group of a class; not needed if the class implements a hook.
         catalog: where a name is looked up; by default the installed plugins.
 
@@ -35,7 +38,9 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
         AssertionError: lists everything that is wrong.
         PluginError: a component of that name cannot be imported.
     """
-    if isinstance(component, str):
+    if isinstance(component, str) and is_own(component):
+        members = own_members(component, group)
+    elif isinstance(component, str):
         entries = (catalog or Catalog.discover()).named(component)
         assert entries, f"no component {component!r} is installed; is the plugin installed, with this entry point?"
         members = [(entry.load(), entry.group) for entry in entries]
@@ -47,6 +52,22 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
     problems += [problem for found, member_of in members for problem in hook_problems(found, member_of)]
     name = component if isinstance(component, str) else component.__qualname__
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
+
+
+def own_members(use: str, group: str | None) -> list[tuple[type, str]]:
+    """What a file of the user's own has under a name, `halve.py:Halve`: the class, once for each of its groups.
+
+    Args:
+        use: the path is seen from the working directory.
+        group: that it is to stand for, such as `model` for a torch module; None: those of its roles.
+
+    Raises:
+        PluginError: the file is missing, cannot be run, or has no such component.
+    """
+    if group is not None:
+        own = read(use, (), None)
+        return [(component_of(own, parts(use)[0], group), group)]
+    return [(entry.load(), entry.group) for entry in in_file(use)]
 
 
 def _class_problems(found: type) -> Iterator[str]:
@@ -170,6 +191,7 @@ def _importer() -> subprocess.Popen[str]:
 def import_problems(module: str) -> tuple[str, ...]:
     """What importing a module beside fedplug alone does that it must not: fail, or pull in a heavy library."""
     known = sys.modules.get(module)
+    shown = os.path.basename(known.__file__ or module) if known and module.startswith(OWN) else module
     importer = _importer()
     assert importer.stdin is not None
     assert importer.stdout is not None
@@ -178,6 +200,6 @@ def import_problems(module: str) -> tuple[str, ...]:
     if not hasattr(os, "fork"):  # it has imported the module itself
         _importer.cache_clear()
     if "fails" in answer:
-        return (f"importing {module} in a fresh interpreter fails: {answer['fails']}",)
+        return (f"importing {shown} in a fresh interpreter fails: {answer['fails']}",)
     remedy = "import it inside the methods that use it"
-    return tuple(f"importing {module} imports {library}; {remedy}" for library in answer["heavy"])
+    return tuple(f"importing {shown} imports {library}; {remedy}" for library in answer["heavy"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cli_calls import GOOD, call
+from fedplug import Settings
 from fedplug_party import program
 from fedplug_party.state import State
 from party_toys import SECONDS
@@ -93,7 +94,7 @@ def test_a_whole_federation_from_the_command_line(
 
     def client(number: int) -> None:
         state = Path(f"p/client-{number}")
-        outcomes.append(program.be_party(recipe, None, f"client:{number}", state, None, "cpu", 3, True))
+        outcomes.append(program.be_party(recipe, None, f"client:{number}", state, Settings(device="cpu"), 3, True))
 
     with subprocess.Popen([*command, "--yes"], stdout=subprocess.PIPE, text=True) as key_server:
         try:

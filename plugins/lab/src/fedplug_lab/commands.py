@@ -10,6 +10,7 @@ from fedplug.cli.options import (
     Data,
     Device,
     Engine,
+    Plugins,
     Quiet,
     RecipeFile,
     RunFolder,
@@ -21,7 +22,7 @@ from fedplug.cli.options import (
 )
 
 
-class _WithSeeds(WithEngine):
+class WithSeeds(WithEngine):
     """Lets `--seeds 1 2 3` stand for `--seeds 1 --seeds 2 --seeds 3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -35,7 +36,7 @@ class _WithSeeds(WithEngine):
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a time; their seconds suffer.")]
 
 
-@command(cls=_WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
+@command(cls=WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
 def sweep(
     recipe: RecipeFile,
     grid: Annotated[
@@ -45,6 +46,7 @@ def sweep(
         list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
     ] = None,
     sets: Sets = None,
+    plugins: Plugins = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -57,7 +59,9 @@ def sweep(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe with every combination of a grid of values; the same command continues an interrupted sweep."""
-    settings = settings_of(engine=engine, workers=workers, device=device, data=data, quiet=quiet)
+    settings = settings_of(
+        engine=engine, workers=workers, device=device, data=data, quiet=quiet, plugins=plugins
+    )
     from fedplug_lab import sweep as sweeps
 
     folder = output or settings.output / f"sweep-{recipe.stem}-{grid.stem}"
@@ -65,7 +69,7 @@ def sweep(
     raise typer.Exit(sweeps.sweep(recipe, grid, settings, sets or [], seeds or [], dry_run, jobs=jobs))
 
 
-@command(cls=_WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
+@command(cls=WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
 def compare(
     what: Annotated[
         list[Path],
@@ -73,6 +77,7 @@ def compare(
     ],
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
+    plugins: Plugins = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The one that the others are set against; default: the first.")
     ] = None,
@@ -91,7 +96,9 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
-    settings = settings_of(engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet)
+    settings = settings_of(
+        engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet, plugins=plugins
+    )
     from fedplug_lab import compare as comparing
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")

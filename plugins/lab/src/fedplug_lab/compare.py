@@ -16,6 +16,7 @@ from typing import Any
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
+from fedplug.recipe.plugin_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import command_line, resolve_device
@@ -82,7 +83,7 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
         raise SetupError(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
     contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
     catalog = catalog or Catalog.discover()
-    runs = runs_of(contest, asked.sets, catalog)
+    runs = runs_of(contest, asked.sets, with_files(catalog, settings.plugins))
     names = list(dict.fromkeys(one.case for one in runs))
     _require_baseline(contest.baseline, names)
     Execution(runs[0].recipe, settings.output, settings, catalog)  # what would stop every run is found before the first

@@ -1,4 +1,7 @@
-"""One run of many: here, or several at a time in processes of their own."""
+"""One run of many: here, or several at a time in processes of their own.
+
+A listener that has seen enough of a run ends it with `Enough`; what the run has is kept, and it could go on.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from fedplug.api.errors import CheckpointError, describe
+from fedplug.api.errors import CheckpointError, FedplugError, describe
 from fedplug.console.display import Display
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
@@ -24,6 +28,19 @@ from fedplug.runs.run import resume, start
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.sweep_watch import Notes
+
+
+class Enough(FedplugError):
+    """A listener ends a run before its last round, on purpose.
+
+    Attributes:
+        run_dir: the folder of the run; None where nobody said.
+        known: numbers by which it was judged, by name: the last round's may not be in its files yet.
+    """
+
+    def __init__(self, message: str, run_dir: Path | None = None, known: Mapping[str, float] | None = None) -> None:
+        self.run_dir, self.known = run_dir, dict(known or {})
+        super().__init__(message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +70,8 @@ class Outcome:
         run_dir: its folder; None where it failed.
         interrupted: it has stopped and can go on.
         resumed: it went on from a checkpoint.
+        early: why a listener ended it before its last round; empty where none did.
+        known: what that listener knew of it.
         error: why it failed.
         notes: what was to be said while it went on, where nobody listened.
     """
@@ -60,6 +79,8 @@ class Outcome:
     run_dir: Path | None = None
     interrupted: bool = False
     resumed: bool = False
+    early: str = ""
+    known: Mapping[str, float] = dataclasses.field(default_factory=dict)
     error: str = ""
     notes: tuple[str, ...] = ()
 
@@ -78,9 +99,61 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
                 resumed = False
         if not resumed:
             code, run_dir = start(recipe, job.settings, catalog, job.name, watch)
+    except Enough as error:
+        # A run that has saved something tells how to go on, in an error around the one that was raised.
+        found = error.__cause__ if isinstance(error.__cause__, Enough) else error
+        resumed = job.unfinished is not None
+        return Outcome(found.run_dir or job.unfinished, resumed=resumed, early=str(found), known=found.known)
     except Exception as error:
         return Outcome(error=describe(error))
     return Outcome(run_dir, code == INTERRUPTED, resumed)
+
+
+class Crew:
+    """Runs that go on at the same time, each in a process of its own; a context, at whose end none goes on.
+
+    Args:
+        catalog: the components on offer.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._context = multiprocessing.get_context("spawn")
+        self._running: dict[Connection, tuple[int, SpawnProcess, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+        for _, process, _ in self._running.values():
+            process.join()
+
+    def begin(self, place: int, job: Job) -> None:
+        """Begins a run, under a number."""
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_serve, args=(theirs, job, self._catalog))
+        with _undisturbed():
+            process.start()
+        theirs.close()
+        self._running[ours] = place, process, time.perf_counter()
+
+    def wait(self) -> list[tuple[int, Outcome, float]]:
+        """Waits until a run or more have ended: of each its number, what came of it, and how many seconds it took."""
+        ended = []
+        for pipe in [found for found in wait(list(self._running)) if isinstance(found, Connection)]:
+            place, process, began = self._running.pop(pipe)
+            ended.append((place, _answer(pipe, process), time.perf_counter() - began))
+        return ended
+
+    def stop(self) -> None:
+        """Passes Ctrl-C on to those that go on, which then save what they have."""
+        for _, process, _ in self._running.values():
+            if process.is_alive() and process.pid:
+                os.kill(process.pid, signal.SIGINT)
 
 
 def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[tuple[int, Outcome, float]]:
@@ -91,31 +164,18 @@ def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[t
     Yields:
         The place of a job, what came of it, and how many seconds it took, as they end.
     """
-    context = multiprocessing.get_context("spawn")
-    waiting, running = list(enumerate(jobs))[::-1], dict[Connection, tuple[int, SpawnProcess, float]]()
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_a_time:
-                place, job = waiting.pop()
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_serve, args=(theirs, job, catalog))
-                with _undisturbed():
-                    process.start()
-                theirs.close()
-                running[ours] = place, process, time.perf_counter()
+    waiting = list(enumerate(jobs))[::-1]
+    with Crew(catalog) as crew:
+        while waiting or len(crew):
+            while waiting and len(crew) < at_a_time:
+                crew.begin(*waiting.pop())
             try:
-                ready = [found for found in wait(list(running)) if isinstance(found, Connection)]
+                ended = crew.wait()
             except KeyboardInterrupt:
                 waiting.clear()
-                _stop(running.values())
+                crew.stop()
                 continue
-            for pipe in ready:
-                place, process, began = running.pop(pipe)
-                yield place, _answer(pipe, process), time.perf_counter() - began
-    finally:
-        _stop(running.values())
-        for _, process, _ in running.values():
-            process.join()
+            yield from ended
 
 
 @contextlib.contextmanager
@@ -129,12 +189,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _stop(running: Any) -> None:
-    for _, process, _ in running:
-        if process.is_alive() and process.pid:
-            os.kill(process.pid, signal.SIGINT)
 
 
 def _answer(pipe: Connection, process: SpawnProcess) -> Outcome:

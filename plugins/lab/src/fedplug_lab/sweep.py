@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.plugin_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import resolve_device
@@ -49,7 +50,7 @@ def sweep(
         SetupError: the engine, device or data folder is not there, or `sweep.jsonl` is damaged; nothing has run.
     """
     catalog = catalog or Catalog.discover()
-    runs = combinations(recipe, read_grid(grid, seeds, sets), sets, catalog)
+    runs = combinations(recipe, read_grid(grid, seeds, sets), sets, with_files(catalog, settings.plugins))
     # What would stop every run in the same way is found before the first one.
     Execution(runs[0].recipe, settings.output, settings, catalog)
     records = Records(settings.output)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Data, Device, Sets, command, settings_of
+from fedplug.cli.options import Data, Device, Plugins, Sets, command, settings_of
 
 REPEATS = 3
 """How many answers in rounds that were answered before a site allows, unless its owner says otherwise: a server that
@@ -25,6 +25,7 @@ def party(
     ] = None,
     data: Data = None,
     sets: Sets = None,
+    plugins: Plugins = None,
     device: Device = None,
     repeats: Annotated[
         int,
@@ -49,8 +50,8 @@ def party(
             "say which party it is to be: fedplug party RECIPE --client N --data DIR --state DIR, or --key-server "
             "--state DIR; --status DIR alone says what one is at"
         )
-    settings = settings_of(data=data, device=device)
+    settings = settings_of(data=data, device=device, plugins=plugins)
     from fedplug_party.program import be_party
 
     address = "key_server" if client is None else f"client:{client}"
-    raise typer.Exit(be_party(recipe, sets, address, state, settings.data, settings.device, repeats, yes))
+    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes))

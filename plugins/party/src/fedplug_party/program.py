@@ -22,6 +22,7 @@ from fedplug.api.types import Layout
 from fedplug.engines.hosts import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient
@@ -30,6 +31,7 @@ from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.world import World
 from fedplug.runs.execution import INTERRUPTED
 from fedplug.runs.machine import resolve_device, terminated_like_interrupted
+from fedplug.runs.settings import Settings
 from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_party.agreement import agreement
@@ -107,29 +109,28 @@ class Site:
 
 
 def be_party(
-    file: Path, sets: Sequence[str] | None, address: str, folder: Path, data: Path | None, device: str, repeats: int,
-    yes: bool,
-) -> int:  # fmt: skip
+    file: Path, sets: Sequence[str] | None, address: str, folder: Path, settings: Settings, repeats: int, yes: bool
+) -> int:
     """The body of `fedplug party`; gives the exit code.
 
     Args:
         file, sets: the recipe, and changes of it.
         address: of the party.
         folder: of its state.
-        data: folder of its data, or None.
-        device: torch device name.
+        settings: of this machine: the folder of its data, the device, and files whose components count as installed.
         repeats: how many answers in rounds that were answered before the site allows, over the whole run.
         yes: join without asking.
     """
     catalog = Catalog.discover()
-    recipe = load_recipe(file, sets or (), catalog)
+    recipe = load_recipe(file, sets or (), with_files(catalog, settings.plugins))
 
     def agreed(text: str) -> bool:
         print(text)
         return yes or _asked()
 
     with contextlib.closing(State(folder)) as state:
-        site = Site(recipe, address, folder, str(data) if data else None, device, catalog)
+        data = str(settings.data) if settings.data else None
+        site = Site(recipe, address, folder, data, settings.device, catalog)
         try:
             return run_party(site, state, repeats, agreed, _with_time)
         except KeyboardInterrupt:

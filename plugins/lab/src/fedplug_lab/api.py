@@ -1,0 +1,30 @@
+"""What other plugins may use of this one: to run many recipes, read what they came to, and draw pages of one look.
+
+    from fedplug_lab.api import Crew, Job, numbers_of, write_page
+
+A page is made of sections (`write_page`, `table`, `figures`); a figure is a `Chart` around a `Drawing`. What a plugin
+adds to reports and tables is in `fedplug_lab.sections`.
+"""
+
+from __future__ import annotations
+
+from fedplug_lab.canvas import WIDE, Chart, log_axis
+from fedplug_lab.commands import Jobs, WithSeeds
+from fedplug_lab.compare_figures import colour_of
+from fedplug_lab.compare_table import verdicts_of
+from fedplug_lab.compared import Compared, OneRun, Shelf, open_run
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.grid import short_names
+from fedplug_lab.jobs import Crew, Enough, Job, Outcome, attempt
+from fedplug_lab.numbers import EPSILONS, Stated, numbers_of
+from fedplug_lab.page import figures, write_page
+from fedplug_lab.panel import MUTED, Panel
+from fedplug_lab.records import at_work
+from fedplug_lab.sweep_watch import SweepWatch
+from fedplug_lab.tables import table, text
+
+__all__ = [
+    "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun",
+    "Outcome", "Panel", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of", "figures",
+    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "verdicts_of", "write_page",
+]  # fmt: skip

@@ -1,0 +1,121 @@
+"""What a search came to, for whoever shows it: the front, what is closest where there is none, what it has cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedplug_search.measures import MEASURES
+from fedplug_search.question import Question
+from fedplug_search.trial import MET, MISSED, Price, Told, closest_of, front, miss, missed, price_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answer:
+    """What a search came to.
+
+    Attributes:
+        question: what was asked.
+        told: what came of each trial, by number from 0.
+        values: what each has at the paths of the space, by number.
+        folder: of the search.
+        facts: how it was done: `command`, `seed`, `jobs`, `prune`, `trials`, `complete`, ...
+    """
+
+    question: Question
+    told: Mapping[int, Told]
+    values: Mapping[int, Mapping[str, Any]]
+    folder: Path
+    facts: Mapping[str, Any]
+
+    @cached_property
+    def front(self) -> list[int]:
+        """The trials that meet all constraints and that no other beats, the best in the first objective first."""
+        return front(self.told, self.question.objectives)
+
+    @cached_property
+    def price(self) -> Price:
+        """What all runs cost together."""
+        return price_of(self.told.values())
+
+    @property
+    def shown(self) -> list[str]:
+        """The measures of tables: objectives, and what the constraints name."""
+        bounded = [constraint.name for constraint in self.question.constraints]
+        return list(dict.fromkeys([*self.question.objectives, *bounded]))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many trials ended how."""
+        found: dict[str, int] = {}
+        for told in self.told.values():
+            found[told.status] = found.get(told.status, 0) + 1
+        return found
+
+    def name(self, number: int) -> str:
+        """`3: ratio=0.31`."""
+        return f"{number + 1}: {self.question.space.label(self.values[number])}"
+
+    def headline(self) -> str:
+        """In a sentence."""
+        many = len(self.front)
+        if not many:
+            return "No trial meets all constraints."
+        if (met := self.counts[MET]) == 1:
+            return f"1 of {len(self.told)} trials meets all constraints."
+        return f"{met} of {len(self.told)} trials meet all constraints, and no other trial beats {many} of them."
+
+    def shortfall(self) -> list[str]:
+        """Where nothing meets the constraints: what is closest, and which constraint is missed most narrowly."""
+        constraints, number = self.question.constraints, closest_of(self.told, self.question.constraints)
+        if number is None:
+            return ["No trial came to its end."]
+        told = self.told[number]
+        lines = [f"Closest is trial {self.name(number)}: {told.reason}."]
+        ended = {n: one for n, one in self.told.items() if one.status == MISSED}
+        # Of each constraint the trial that comes nearest to it among those that miss it.
+        nearest = [
+            (miss(constraint, one), n, constraint)
+            for constraint in constraints
+            for n, one in ended.items()
+            if one.number(constraint.name) is not None and miss(constraint, one) > 0
+        ]
+        if nearest:
+            _, n, constraint = min(nearest, key=lambda found: (found[0], found[1]))
+            lines.append(f"The constraint that is missed most narrowly is {constraint}: {missed(constraint, ended[n])} "
+                         f"in trial {n + 1}.")  # fmt: skip
+        return lines
+
+    def privacy(self) -> list[str]:
+        """What a reader must know of the epsilons, in sentences."""
+        price, delta = self.price, self.question.base.delta
+        lines = [
+            "The epsilon of a protocol here is that of one run of it, as its ledger states it. That the best of many "
+            "runs on the same private data was chosen is a release of its own, which that epsilon does not count."
+        ]
+        if not price.runs:
+            return lines
+        runs = "1 run" if price.runs == 1 else f"{price.runs} runs"
+        if price.epsilon is None:
+            return [*lines, f"Of {runs} of this search that released something, none states an epsilon: together they "
+                    "promise nothing."]  # fmt: skip
+        stated = price.runs - price.without
+        part = " for what they price" if price.partial else ""
+        together = f"at most epsilon {MEASURES['epsilon'].show(price.epsilon)} at delta {stated * delta:.3g}{part}"
+        if price.without:
+            lines.append(f"Of {runs} that released something, {price.without} state no epsilon, so that all together "
+                         f"promise nothing; the other {stated} come to {together}, their sum (naive composition).")
+        else:
+            choice = "" if part else ": that covers the choice too, as far as it rests on what the runs released"
+            composed = f"{together} by naive composition (their sum){choice}"
+            lines.append(f"All {runs} of this search together come to {composed}.")
+        if price.partial:
+            lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
+                         "sum: read the verdicts. --max epsilon_aggregator=8 bounds a whole view.")  # fmt: skip
+        if self.question.base.data.at != "here":
+            lines.append("Accuracy on examples that sites hold out is private itself, and no epsilon covers it.")
+        lines.append("Runs of other searches on the same data come on top.")
+        return lines

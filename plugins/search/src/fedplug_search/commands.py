@@ -1,0 +1,89 @@
+"""The command `fedplug search`. Everything heavy is imported inside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from fedplug.cli.options import Data, Device, Engine, Quiet, RecipeFile, Sets, Workers, command, settings_of
+from fedplug_lab.commands import Jobs, WithSeeds
+
+
+@command(
+    cls=WithSeeds,
+    epilog=(
+        "Example: fedplug search recipes/paraaegis-static.yaml --over negotiate_mask.ratio=0.05..0.5 "
+        "--min accuracy=0.9 --max bytes=100MB --trials 30. More: docs/searching.md"
+    ),
+)
+def search(
+    recipe: RecipeFile,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=RANGE",
+            help="What may be chosen: negotiate_mask.ratio=0.05..0.5, train.lr=1e-3..1e-1:log, rounds=[10, 20]",
+        ),
+    ] = None,
+    least: Annotated[
+        list[str] | None, typer.Option("--min", metavar="MEASURE=BOUND", help="A constraint: accuracy=0.9")
+    ] = None,
+    most: Annotated[
+        list[str] | None, typer.Option("--max", metavar="MEASURE=BOUND", help="A constraint: epsilon=8, bytes=100MB")
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MEASURE", help="Weigh by this; default: accuracy and what the constraints name."),
+    ] = None,
+    space: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A YAML file with over, min, max and objectives.")
+    ] = None,
+    seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each trial with each seed: --seeds 1 2 3")] = None,
+    sets: Sets = None,
+    trials: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials in all; more of them go on.")] = 20,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin no trial after this time: 90s, 30min, 2h.")
+    ] = None,
+    prune: Annotated[
+        str, typer.Option(metavar="RULE", help="End trials early: all; certain, not on hopeless accuracy; none.")
+    ] = "all",
+    search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is chosen.")] = 0,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    jobs: Jobs = 1,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the search; default: search-RECIPE in the folder of runs.")
+    ] = None,
+    data: Data = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what would be searched.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Look for options with which a recipe meets constraints; the same command goes on after an interruption."""
+    settings = settings_of(engine=engine, workers=workers, device=device, data=data, quiet=quiet)
+    from fedplug_search import search as searching
+    from fedplug_search.work import Plan
+
+    folder = output or settings.output / f"search-{recipe.stem}"
+    plan = Plan(trials, jobs, search_seed, prune, None if timeout is None else _seconds(timeout))
+    asked = searching.Asked(
+        over or (), least or (), most or (), objective or (), sets or (), seeds or (), space, plan, dry_run
+    )
+    raise typer.Exit(searching.search(recipe, settings.replace({"output": folder}), asked))
+
+
+def _seconds(text: str) -> float:
+    """A time as people write it.
+
+    Raises:
+        SetupError: it is none.
+    """
+    from fedplug.api.errors import SetupError
+
+    from fedplug_search.measures import MEASURES
+
+    try:
+        return MEASURES["seconds"].read(text)
+    except ValueError as error:
+        raise SetupError(f"--timeout: {error}") from error

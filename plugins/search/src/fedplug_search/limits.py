@@ -1,0 +1,120 @@
+"""`search.limits`: ends a run that is certain to cost more than allowed, or that can hardly become as good as asked.
+
+Epsilon, bytes and seconds only grow from round to round, so that a run above its limit stays there. Accuracy may do
+anything; the rule for it is a guess, which is stated in `hopeless`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import fedplug
+from fedplug import Field
+from fedplug.api.events import Event, RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.rows import Row
+from fedplug.api.units import last
+
+from fedplug_search.measures import MEASURES
+
+
+class Limits(fedplug.Extension):
+    """End a run before a round begins if its epsilon, bytes or seconds are above a limit, or its accuracy is hopeless.
+
+    What the run has by then is kept, and `fedplug resume` without this extension goes on.
+    """
+
+    hears = (RunStarted, RowsRestored, RowMade, RowComplete, RoundStarted)
+
+    class Options(fedplug.Options):
+        epsilon: float | None = Field(None, ge=0, description="the most that the run's epsilon may be")
+        bytes: float | None = Field(None, ge=0, description="the most bytes of all messages, all ways")
+        bytes_up: float | None = Field(None, ge=0, description="the most bytes from the clients to the server")
+        bytes_down: float | None = Field(None, ge=0, description="the most bytes from the server to the clients")
+        bytes_key_server: float | None = Field(None, ge=0, description="the most bytes to and from the key server")
+        seconds: float | None = Field(None, ge=0, description="the most seconds of the rounds on the wall clock")
+        seconds_simulated: float | None = Field(None, ge=0, description="the most seconds on the devices of the recipe")
+        accuracy: float | None = Field(
+            None, le=1, description="the least accuracy after the last round; judged after half of the rounds"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options: Limits.Options = options
+        self._folder: Path | None = None
+        self._rounds = 0
+        self._rows: dict[int, Row] = {}
+
+    def observe(self, event: Event) -> None:
+        """Notes the rows; stops the run before it asks anybody for anything more."""
+        if isinstance(event, RunStarted):
+            self._folder, self._rounds = event.folder, int(event.facts["rounds"])
+        elif isinstance(event, RowsRestored):
+            self._rows = {row.round: row for row in event.rows}
+        elif isinstance(event, RowMade | RowComplete):
+            self._rows[event.row.round] = event.row
+        elif isinstance(event, RoundStarted) and (why := self.reason()):
+            from fedplug_lab.api import Enough
+
+            raise Enough(why, self._folder, self.known())
+
+    def reason(self) -> str:
+        """Why the run need not go on; empty where it should."""
+        rows = [row for _, row in sorted(self._rows.items())]
+        after = f"after round {len(rows)} of {self._rounds}"
+        for name, value in so_far(rows).items():
+            limit = getattr(self.options, name)
+            if limit is not None and value is not None and value > limit:
+                show = MEASURES[name].show
+                return f"{name} is {show(value)} {after}, above {show(limit)}, and only grows"
+        least = self.options.accuracy
+        if least is not None and (most := hopeless([row.accuracy for row in rows], self._rounds, least)) is not None:
+            gain = f"even the best gain so far, repeated, gives {most:.3f}"
+            return f"accuracy can hardly come to {least:.3f}: {after} {gain}"
+        return ""
+
+    def known(self) -> dict[str, float]:
+        """What the run has come to."""
+        rows = [row for _, row in sorted(self._rows.items())]
+        accuracy = last(row.accuracy for row in rows)
+        return {name: value for name, value in {**so_far(rows), "accuracy": accuracy}.items() if value is not None}
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        given = self.options.model_dump(exclude_none=True)
+        shown = ", ".join(f"{name} {MEASURES[name].show(value)}" for name, value in given.items())
+        return f"ends the run where it cannot keep to {shown}" if shown else "has no limit, and ends nothing"
+
+
+def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
+    """What a run has come to by its last row, of the measures that only grow."""
+    if not rows:
+        return {}
+    up = float(sum(row.bytes.up.total for row in rows))
+    down = float(sum(row.bytes.down.total for row in rows))
+    key_server = float(sum(row.bytes.key_server.total for row in rows))
+    simulated = [row.simulated.seconds for row in rows if row.simulated]
+    return {
+        "epsilon": rows[-1].epsilon,
+        "bytes": up + down + key_server,
+        "bytes_up": up,
+        "bytes_down": down,
+        "bytes_key_server": key_server,
+        "seconds": math.fsum(row.wall_seconds for row in rows),
+        "seconds_simulated": math.fsum(simulated) if simulated else None,
+    }
+
+
+def hopeless(accuracies: Iterable[float | None], rounds: int, least: float) -> float | None:
+    """What the accuracy would come to at best, where that is below what is asked; None where it may still do.
+
+    At best means that every round that is left gains as much as the best one so far. Nothing is said before half of the
+    rounds, and three of them, have a number: learning may start slowly.
+    """
+    known = [value for value in accuracies if value is not None and math.isfinite(value)]
+    if len(known) < max(3, rounds / 2):
+        return None
+    gain = max(0.0, *(later - earlier for earlier, later in pairwise(known)))
+    most = max(known) + (rounds - len(known)) * gain
+    return min(most, 1.0) if most < least else None

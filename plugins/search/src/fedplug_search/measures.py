@@ -1,0 +1,117 @@
+"""What can be asked of a protocol: the numbers of `fedplug compare`, by its names, and how people write bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+
+from fedplug.api import units
+
+_UNITS: dict[str, dict[str, float]] = {
+    "bytes": {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
+    "seconds": {"": 1, "s": 1, "min": 60, "h": 3600},
+    "share": {"": 1, "%": 0.01},
+    "number": {"": 1},
+}
+_NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z%]*)\s*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """One number of a protocol.
+
+    Attributes:
+        title: for people.
+        kind: `share` (0 to 1), `bytes`, `seconds` or `number`.
+        more_is_better: else less is.
+        grows: a run's own number only grows from round to round, and a listener can read it.
+    """
+
+    title: str
+    kind: str
+    more_is_better: bool = False
+    grows: bool = False
+
+    def read(self, text: str) -> float:
+        """A bound as people write it: `0.9`, `90%`, `100MB`, `5min`.
+
+        Raises:
+            ValueError: says what is wrong with it.
+        """
+        found = _NUMBER.fullmatch(text)
+        known = _UNITS[self.kind]
+        if not found or found[2] not in known:
+            named = ", ".join(filter(None, known))
+            raise ValueError(f"{text!r} must be a number" + (f", perhaps with a unit: {named}" if named else ""))
+        value = float(found[1]) * known[found[2]]
+        if value < 0 or not math.isfinite(value):
+            raise ValueError(f"{text} must be >= 0 and finite")
+        if self.kind == "share" and value > 1:
+            raise ValueError(f"{text} must be a share of 1, such as 0.9 or 90%")
+        return value
+
+    def show(self, value: float | None) -> str:
+        """A value for people."""
+        if value is None:
+            return units.NOTHING
+        if self.kind == "bytes":
+            return units.size(value)
+        if self.kind == "seconds":
+            return units.duration(value)
+        return units.number(value)
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy", "share", more_is_better=True),
+    "personal_accuracy": Measure("accuracy of personal models", "share", more_is_better=True),
+    "epsilon": Measure("epsilon", "number", grows=True),
+    "epsilon_aggregator": Measure("ε of the server's view", "number"),
+    "epsilon_key_holder": Measure("ε of the key holder's view", "number"),
+    "epsilon_client": Measure("ε of a client's view", "number"),
+    "epsilon_client_and_aggregator": Measure("ε of a client and the server together", "number"),
+    "epsilon_released_model": Measure("ε of the released model", "number"),
+    "bytes": Measure("bytes, all ways", "bytes", grows=True),
+    "bytes_up": Measure("bytes up", "bytes", grows=True),
+    "bytes_down": Measure("bytes down", "bytes", grows=True),
+    "bytes_key_server": Measure("bytes of the key server", "bytes", grows=True),
+    "seconds": Measure("seconds", "seconds", grows=True),
+    "seconds_simulated": Measure("simulated seconds", "seconds", grows=True),
+    "leakage": Measure("best attack succeeded", "share"),
+    "peak_memory": Measure("memory", "bytes"),
+}
+"""By name. `epsilon` is the one that a run leads with; means over seeds, except epsilons, leakage and memory, where the
+largest counts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """What a protocol has to meet.
+
+    Attributes:
+        name: of the measure.
+        least: the value is the least that is allowed; else the most.
+        bound: that value.
+    """
+
+    name: str
+    least: bool
+    bound: float
+
+    @property
+    def measure(self) -> Measure:
+        """What is bounded."""
+        return MEASURES[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.name} {'>=' if self.least else '<='} {self.measure.show(self.bound)}"
+
+    def miss(self, value: float | None) -> float:
+        """By how much a value misses it, as a share of the bound; 0 where it is met, 1 where there is no value."""
+        if value is None or math.isnan(value):
+            return 1.0
+        over = self.bound - value if self.least else value - self.bound
+        if over <= 0:
+            return 0.0
+        return min(over / self.bound, 1e6) if self.bound else min(over, 1e6)

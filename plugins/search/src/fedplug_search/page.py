@@ -1,0 +1,202 @@
+"""The page of a search: the front, the picture of what it costs, every trial with what became of it, and privacy."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedplug.api import units
+from fedplug_lab.api import (
+    MUTED,
+    WIDE,
+    Chart,
+    Drawing,
+    Panel,
+    colour_of,
+    figures,
+    log_axis,
+    table,
+    text,
+    write_page,
+)
+
+from fedplug_search.answer import Answer
+from fedplug_search.files import BEST, FRONT
+from fedplug_search.measures import MEASURES
+from fedplug_search.trial import MET, MISSED, PRUNED, Told
+
+_MANY = 3.0  # so many times the smallest is the largest where an axis is logarithmic
+_FRONT, _MET, _MISSED = colour_of(0), colour_of(2), "#b6bcc6"
+
+
+def write_search_page(answer: Answer) -> Path:
+    """Writes `search.html`, whole or not at all; gives its path."""
+    question, counts = answer.question, answer.counts
+    how = ", ".join(f"{count} {status}" for status, count in counts.items())
+    seeds = ", ".join(map(str, question.seeds))
+    byline = f'<p class="byline">{len(answer.told)} trials · {text(how)} · seeds {seeds}</p>'
+    sections = [
+        ("front", "What no other beats", _front(answer)),
+        ("figures", "Figures", figures([chart] if (chart := _chart(answer)) else [])),
+        ("privacy", "Privacy, word for word", _verdicts(answer)),
+        ("trials", "Trials", _trials(answer)),
+        ("how", "How it was searched", _how(answer)),
+    ]
+    return write_page(
+        answer.folder / "search.html", "search", question.base.name, byline, [_found(answer), _price(answer)], sections
+    )
+
+
+def _found(answer: Answer) -> str:
+    asked = ", ".join(map(str, answer.question.constraints)) or "no constraint"
+    lines = [answer.headline(), *([] if answer.front else answer.shortfall())]
+    if not answer.facts["complete"]:
+        lines.append("The search was interrupted; its command goes on.")
+    body = "".join(f"<p>{text(line)}</p>" for line in lines)
+    return f'<div class="verdict"><h2>Asked: {text(asked)}</h2>{body}</div>'
+
+
+def _price(answer: Answer) -> str:
+    items = "".join(f"<li>{text(line)}</li>" for line in answer.privacy())
+    head = "<strong>A search has a price of its own.</strong>"
+    return f'<div class="banner">{head}<ul class="warnings">{items}</ul></div>'
+
+
+def _cells(answer: Answer, told: Told) -> list[str]:
+    found = []
+    for name in answer.shown:
+        cell = text(MEASURES[name].show(told.numbers.get(name)))
+        if name == "epsilon" and told.prices:
+            cell += f' <span class="note">({text(told.prices)})</span>'
+        found.append(cell)
+    return found
+
+
+def _front(answer: Answer) -> str:
+    body = []
+    for place, number in enumerate(answer.front, 1):
+        file = BEST if len(answer.front) == 1 else f"{FRONT}/{place}.yaml"
+        values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
+        link = f'<a href="{file}">{file}</a>'
+        body.append([str(number + 1), *_cells(answer, answer.told[number]), *values, link])
+    caption = (
+        "Trials that meet all constraints and that no other such trial beats, the best in "
+        f"{answer.question.objectives[0]} first. Means over seeds; of epsilons the largest. {BEST} is the first."
+    )
+    header = ["trial", *answer.shown, *answer.question.space.dimensions, "recipe"]
+    return table(caption, header, body, numeric=1)
+
+
+def _trials(answer: Answer) -> str:
+    body = []
+    for number, told in answer.told.items():
+        links = []
+        for made in told.runs:
+            report = answer.folder / made.folder / "report.html"
+            name = text(f"{made.seed} ({made.rounds})")
+            there = text(os.path.relpath(report, answer.folder))
+            links.append(f'<a href="{there}">{name}</a>' if report.is_file() else name)
+        values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
+        status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
+        body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
+    header = ["trial", "came to", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
+    caption = (
+        "Every trial. Numbers of a pruned one are those of the rounds that it ran; refused is a recipe that fedplug "
+        "check refuses. Neither counts as a result."
+    )
+    return table(caption, header, body)
+
+
+def _verdicts(answer: Answer) -> str:
+    body = [
+        [text(answer.name(number)), "<br>".join(map(text, answer.told[number].verdicts)) or units.NOTHING]
+        for number in answer.front
+    ]
+    return table("What the ledgers of the front say.", ["trial", "verdict"], body)
+
+
+def _how(answer: Answer) -> str:
+    facts, question = answer.facts, answer.question
+    body = [["recipe", f"<code>{text(question.recipe)}</code>, digest <code>{question.base.digest[:12]}</code>"]]
+    body += [[text(path), text(found)] for path, found in question.space.dimensions.items()]
+    body += [["objectives", text(", ".join(question.objectives))]]
+    body += [[text(key), text(value)] for key, value in facts.items() if key not in ("command", "complete")]
+    again = f"<h3>Do it again</h3><pre><code>{text(facts['command'])}</code></pre>" if facts["command"] else ""
+    return table("The same command gives the same search.", ["", ""], body) + again
+
+
+# ---- the picture
+
+
+def _chart(answer: Answer) -> Chart | None:
+    """The first objective over each other one; what does not count in grey."""
+    across, up = answer.question.objectives[1:], answer.question.objectives[0]
+    shown = [name for name in across if any(_has(told, name, up) for told in answer.told.values())]
+    if not shown:
+        return None
+    drawing = Drawing(WIDE, 3.2, len(shown))
+    for panel, name in zip(drawing.panels, shown, strict=True):
+        _draw(panel, answer, name, up)
+    drawing.panels[0].y_label = up
+    for constraint in answer.question.constraints:
+        if constraint.name == up:
+            for panel in drawing.panels:
+                panel.line([*panel.x.ends()], [constraint.bound] * 2, MUTED, 1.4, True)
+    legend = [
+        ("nobody beats it", _FRONT, "area"),
+        ("meets the constraints", _MET, "area"),
+        ("misses one", _MISSED, "area"),
+        ("pruned, as far as it came", MUTED, "cross"),
+        ("bound", MUTED, "dash"),
+    ]
+    sides = ["up" if MEASURES[up].more_is_better else "down",
+             "to the right" if MEASURES[shown[0]].more_is_better else "to the left"]  # fmt: skip
+    best = ", ".join(answer.name(number) for number in answer.front) or "none"
+    alt = f"On the front: {best}."
+    note = f"{sides[0].capitalize()} and {sides[1]} is better. Trials without one of the numbers are not drawn."
+    return Chart("front", "What it costs", note, alt, tuple(legend), drawing.svg("front", alt), True)
+
+
+def _has(told: Told, name: str, up: str) -> bool:
+    return told.status in (MET, MISSED) and told.number(name) is not None and told.number(up) is not None
+
+
+def _draw(panel: Panel, answer: Answer, name: str, up: str) -> None:
+    kinds: dict[str, list[tuple[float, float]]] = {"front": [], MET: [], MISSED: []}
+    stopped: list[float] = []
+    scale = {"bytes": 1e-6}.get(MEASURES[name].kind, 1.0)
+    for number, told in answer.told.items():
+        x, y = told.number(name), told.number(up)
+        if x is not None and y is not None and told.status in (MET, MISSED):
+            kinds["front" if number in answer.front else told.status].append((x * scale, y))
+        elif x is not None and told.status == PRUNED:
+            stopped.append(x * scale)
+    for kind, colour, size in ((MISSED, _MISSED, 6.0), (MET, _MET, 7.0), ("front", _FRONT, 9.0)):
+        if points := kinds[kind]:
+            panel.dots([x for x, _ in points], [y for _, y in points], colour, size)
+    if stopped:
+        panel.crosses(stopped, MUTED)
+    bounds = [one.bound * scale for one in answer.question.constraints if one.name == name]
+    for bound in bounds:
+        panel.upright(bound, MUTED)
+    seen = [*(x for points in kinds.values() for x, _ in points), *stopped, *bounds]
+    low, high = min(seen), max(seen)
+    if low > 0 and high > _MANY * low and math.isfinite(high):
+        log_axis(panel.x, low, high)
+    panel.x.most = 4
+    unit = {"bytes": " (MB)", "seconds": " (s)"}.get(MEASURES[name].kind, "")
+    panel.x_label = f"{name}{unit}"
+
+
+def rows_of(answer: Answer) -> Sequence[Sequence[str]]:
+    """The front as texts, for a terminal."""
+    found = []
+    for number in answer.front:
+        told = answer.told[number]
+        numbers = [MEASURES[name].show(told.numbers.get(name)) for name in answer.shown]
+        if told.prices and "epsilon" in answer.shown:
+            numbers[answer.shown.index("epsilon")] += f" ({told.prices})"
+        found.append([str(number + 1), *numbers, *answer.question.space.shown(answer.values[number]).values()])
+    return found

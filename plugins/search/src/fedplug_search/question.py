@@ -1,0 +1,233 @@
+"""What is asked of a search: its space, constraints and objectives, from the command line and perhaps a file.
+
+    over:                                  # paths of the recipe; ranges as text, or lists of values
+      negotiate_mask.ratio: 0.05..0.5
+      rounds: [10, 20]
+    min: {accuracy: 0.9}
+    max: {epsilon: 8, bytes: 100MB}
+    objectives: [accuracy, bytes]          # default: accuracy and what the constraints name
+
+All mistakes are reported at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import RecipeError
+from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.option_errors import closest
+from fedplug.recipe.recipe import Recipe, load_recipe
+
+from fedplug_search.measures import MEASURES, Constraint
+from fedplug_search.space import Dimension, Space, misfits, read_dimension
+
+KEYS = ("over", "min", "max", "objectives")
+FALLBACK = ("accuracy", "bytes")
+"""Objectives where constraints and flags name fewer than two: every protocol has them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        recipe: the file that is varied.
+        base: the recipe as it is without the search.
+        sets: `path=value` for every trial.
+        space: what may be chosen.
+        constraints: what a protocol has to meet.
+        objectives: names of measures, the first being that by which the best is chosen; two or more.
+        seeds: every trial is run with each.
+    """
+
+    recipe: Path
+    base: Recipe
+    sets: tuple[str, ...]
+    space: Space
+    constraints: tuple[Constraint, ...]
+    objectives: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    def definition(self) -> dict[str, Any]:
+        """What makes it this search and no other, as plain data."""
+        return {
+            "recipe": self.base.digest,
+            "--over": self.space.plain(),
+            "constraints": [str(constraint) for constraint in self.constraints],
+            "objectives": list(self.objectives),
+            "seeds": list(self.seeds),
+        }
+
+
+def read_question(
+    recipe: Path, catalog: Catalog, over: Sequence[str] = (), least: Sequence[str] = (), most: Sequence[str] = (),
+    objectives: Sequence[str] = (), sets: Sequence[str] = (), seeds: Sequence[int] = (), file: Path | None = None,
+) -> Question:  # fmt: skip
+    """Reads and checks all that a search is asked.
+
+    Args:
+        recipe: the recipe file.
+        catalog: the components on offer.
+        over: `path=range`.
+        least, most: `measure=bound`.
+        objectives: names of measures; those of the constraints and accuracy if empty.
+        sets: `path=value` for every trial.
+        seeds: the recipe's own if empty.
+        file: a YAML file that says the same.
+
+    Raises:
+        RecipeError: holds every mistake, each with its place.
+    """
+    reader = _Reader(_Asked(over, least, most, objectives), file)
+    try:
+        base: Recipe | None = load_recipe(recipe, sets, catalog)
+    except RecipeError as error:
+        base = None
+        reader.problems += error.problems
+    space = Space(reader.dimensions(base, [assignment.partition("=")[0] for assignment in sets]))
+    constraints = reader.constraints()
+    chosen = reader.objectives(constraints)
+    if len({*seeds}) < len(seeds):
+        reader.problems.append("--seeds: a seed is given twice; it would run twice alike")
+    if seeds and any(assignment.partition("=")[0].strip() == "seed" for assignment in sets):
+        reader.problems.append(f"--set seed=...: the seeds are listed as well ({', '.join(map(str, seeds))}); keep one")
+    if base is not None:
+        reader.problems += [reader.placed(problem) for problem in misfits(recipe, space, sets, catalog)]
+    if reader.problems or base is None:
+        raise RecipeError(list(dict.fromkeys(reader.problems)))
+    return Question(recipe, base, tuple(sets), space, constraints, chosen, tuple(seeds) or (base.seed,))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """The flags."""
+
+    over: Sequence[str]
+    least: Sequence[str]
+    most: Sequence[str]
+    objectives: Sequence[str]
+
+
+class _Reader:
+    """Brings flags and file together; `problems` has what is wrong."""
+
+    def __init__(self, asked: _Asked, file: Path | None) -> None:
+        self.asked, self.problems = asked, list[str]()
+        self.source = yaml_source.read(file) if file else yaml_source.Source("", {})
+        self.problems += [str(problem).replace("the recipe", "the space") for problem in self.source.problems]
+        data = self.source.data
+        if not isinstance(data, Mapping):
+            if not self.source.problems:
+                self.problems.append(f"{file}: the file of a search is a mapping with {', '.join(KEYS)}")
+            data = {}
+        self.data = data
+        for key in data:
+            if key not in KEYS:
+                place = self.source.where((key,), key=True)
+                self.problems.append(f"{place}: unknown key {key!r}; {closest(key, KEYS)}")
+
+    def pairs(self, key: str, flag: str, given: Sequence[str], example: str) -> dict[str, tuple[str, Any]]:
+        """Name -> (place, value), from a section of the file and from flags `NAME=VALUE`."""
+        found: dict[str, tuple[str, Any]] = {}
+        section = self.data.get(key) or {}
+        if not isinstance(section, Mapping):
+            self.problems.append(f"{self.source.where((key,))}: {key} must be a mapping, such as {{{example}}}")
+            section = {}
+        for name, value in section.items():
+            found[name] = (str(self.source.where((key, name))), value)
+        for text in given:
+            name, equals, value = text.partition("=")
+            name = name.strip()
+            if not equals or not name or not value.strip():
+                self.problems.append(f"{flag} {text}: write {flag} {example.replace(': ', '=')}")
+            elif name in found:
+                first, here = found[name][0], f"{flag} {name}"
+                also = "" if first == here else f", also at {first}"
+                self.problems.append(f"{here}: it is given twice{also}; keep one of them")
+            else:
+                found[name] = (f"{flag} {name}", value)
+        return found
+
+    def dimensions(self, base: Recipe | None, fixed: Sequence[str]) -> dict[str, Dimension]:
+        """What may be chosen, by path."""
+        found: dict[str, Dimension] = {}
+        self.places = {path: place for path, (place, _) in self._over().items()}
+        for path, (place, value) in self._over().items():
+            if not all(path.split(".")):
+                remedy = "write for instance data.partition.alpha"
+                self.problems.append(f"{place}: {path!r} is not a path into a recipe; {remedy}")
+            elif path == "seed":
+                self.problems.append(f"{place}: a seed is not searched, since luck is not a property of a protocol; "
+                                     "--seeds 1 2 3 runs every trial with each")  # fmt: skip
+            elif path in fixed:
+                self.problems.append(f"{place}: {path} is given by --set as well; keep one of them")
+            else:
+                try:
+                    found[path] = read_dimension(path, value, base)
+                except ValueError as error:
+                    self.problems.append(f"{place}: {error}")
+        for path in found:
+            if outer := next((other for other in found if path.startswith(f"{other}.")), None):
+                problem = f"{path} lies inside {outer}, which is searched too; keep one of them"
+                self.problems.append(f"{self.places[path]}: {problem}")
+        if not self._over() and not self.problems:
+            self.problems.append("there is nothing to choose; write for instance --over rounds=10..40")
+        return found
+
+    def _over(self) -> dict[str, tuple[str, Any]]:
+        if not hasattr(self, "_found"):
+            self._found = self.pairs("over", "--over", self.asked.over, "rounds: 10..20")
+        return self._found
+
+    def placed(self, problem: str) -> str:
+        """A complaint about a value of a path, at the place where that was written."""
+        head, _, rest = problem.partition(": ")
+        path = head.removeprefix("--over ")
+        return f"{self.places.get(path, head)}: {rest}"
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What a protocol has to meet."""
+        found: dict[tuple[str, bool], Constraint] = {}
+        for key, least, given in (("min", True, self.asked.least), ("max", False, self.asked.most)):
+            for name, (place, value) in self.pairs(key, f"--{key}", given, "accuracy: 0.9").items():
+                if not self._known(name, place):
+                    continue
+                try:
+                    found[name, least] = Constraint(name, least, MEASURES[name].read(str(value)))
+                except ValueError as error:
+                    self.problems.append(f"{place}: {error}")
+        for (name, least), one in found.items():
+            other = found.get((name, False))
+            if least and other and one.bound > other.bound:
+                shown = MEASURES[name].show
+                self.problems.append(f"--min {name}: {shown(one.bound)} is above --max {name}, {shown(other.bound)}")
+        return tuple(found.values())
+
+    def objectives(self, constraints: Sequence[Constraint]) -> tuple[str, ...]:
+        """By what protocols are set against each other."""
+        place, given = "--objective", list(self.asked.objectives)
+        if not given and "objectives" in self.data:
+            place, found = str(self.source.where(("objectives",))), self.data["objectives"]
+            if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+                self.problems.append(f"{place}: objectives must be a list of names, such as [accuracy, bytes]")
+                return FALLBACK
+            given = found
+        if not given:
+            named = list(dict.fromkeys(["accuracy", *(constraint.name for constraint in constraints)]))
+            return tuple(named) if len(named) > 1 else FALLBACK
+        known = [name for name in dict.fromkeys(given) if self._known(name, place)]
+        if len(known) == len(given) == 1:
+            remedy = f"add another, such as --objective {next(name for name in FALLBACK if name not in known)}"
+            self.problems.append(f"{place}: a search weighs two things or more against each other; {remedy}")
+        return tuple(known)
+
+    def _known(self, name: str, place: str) -> bool:
+        if name in MEASURES:
+            return True
+        self.problems.append(f"{place}: there is no measure {name!r}; {closest(name, MEASURES)}")
+        return False

@@ -1,0 +1,143 @@
+"""What a search keeps: a study of Optuna in a file of its folder, from which it goes on, whatever ended it.
+
+Every trial is written when it begins, with its values, and when it has ended, with what came of it. Trials are written
+in the order of their numbers, so that what Optuna chooses next follows from the file, not from who was faster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.errors import SetupError
+
+from fedplug_search.measures import MEASURES
+from fedplug_search.question import Question
+from fedplug_search.space import Params
+from fedplug_search.trial import FAILED, Told, values_of, violations
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+FILE = "study.log"
+"""The study, which `optuna-dashboard` shows too."""
+_NAME, _DEFINITION, _TOLD = "fedplug search", "definition", "told"
+
+
+class Store:
+    """The study of a search. Only inside `at_work`.
+
+    Args:
+        folder: of the search.
+        question: what is asked.
+        more: what else makes it this search, such as the seed of the sampler.
+
+    Attributes:
+        told: what came of each trial that has ended, by number.
+        open: the values of those that have begun and not ended, by number.
+
+    Raises:
+        SetupError: the folder holds another search, or its file is damaged.
+    """
+
+    def __init__(self, folder: Path, question: Question, more: Mapping[str, Any]) -> None:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.question, self.file = question, folder / FILE
+        self._cut()
+        (folder / f"{FILE}.lock").unlink(missing_ok=True)  # of a process that was killed: nobody else is at work here
+        directions = ["maximize" if MEASURES[name].more_is_better else "minimize" for name in question.objectives]
+        try:
+            self._storage = JournalStorage(JournalFileBackend(str(self.file)))
+            self.study: Study = optuna.create_study(
+                study_name=_NAME, storage=self._storage, directions=directions, load_if_exists=True,
+                sampler=optuna.samplers.RandomSampler(0),
+            )  # fmt: skip
+            self.told, self.open = dict[int, Told](), dict[int, Params]()
+            for trial in self.study.get_trials(deepcopy=False):
+                if _TOLD in trial.user_attrs and trial.state.is_finished():
+                    self.told[trial.number] = Told.from_json(trial.user_attrs[_TOLD])
+                else:
+                    self.open[trial.number] = trial.params
+            known = self.study.user_attrs.get(_DEFINITION)
+        except (ValueError, KeyError, LookupError, TypeError) as error:
+            remedy = "remove it, and the same command begins anew with the runs that are there"
+            raise SetupError(f"{self.file} is damaged ({type(error).__name__}: {error}); {remedy}") from error
+        definition = json.loads(json.dumps({**question.definition(), **more}))
+        if known is None:
+            self.study.set_user_attr(_DEFINITION, definition)
+        elif differ := [key for key in definition if known.get(key) != definition[key]]:
+            raise SetupError(
+                f"{folder} holds another search: {', '.join(map(_worded, differ))} "
+                f"{'differs' if len(differ) == 1 else 'differ'}; take another --output, or repeat its command"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many trials have begun."""
+        return len(self.told) + len(self.open)
+
+    def counted(self, now: set[int]) -> int:
+        """How many trials count: those that failed at an earlier call do not, since they are tried again."""
+        return self.size - sum(told.status == FAILED and number not in now for number, told in self.told.items())
+
+    def history(self) -> list[FrozenTrial]:
+        """All trials, as Optuna has them."""
+        return list(self.study.get_trials(deepcopy=False))
+
+    def begin(self, params: Params) -> int:
+        """Adds a trial; gives its number."""
+        from optuna.trial import TrialState, create_trial
+
+        number = self.size
+        self.study.add_trial(
+            create_trial(state=TrialState.RUNNING, params=dict(params), distributions=self.distributions())
+        )
+        self.open[number] = params
+        return number
+
+    def end(self, number: int, told: Told) -> None:
+        """Adds what came of a trial."""
+        from optuna.trial import Trial, TrialState
+
+        question, values = self.question, values_of(told, self.question.objectives)
+        study_id = self._storage.get_study_id_from_name(_NAME)
+        trial = Trial(self.study, self._storage.get_trial_id_from_study_id_trial_number(study_id, number))
+        trial.set_user_attr(_TOLD, told.to_json())
+        for key, value in violations(told, question.constraints, question.objectives).items():
+            if key not in trial.constraints:  # a kill came between this and the next
+                trial.set_constraint(key, value)
+        if values is not None:
+            self.study.tell(number, values)
+        else:
+            self.study.tell(number, state=TrialState.FAIL if told.status == FAILED else TrialState.PRUNED)
+        self.told[number] = told
+        self.open.pop(number)
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The space, as Optuna has it."""
+        return {path: found.distribution() for path, found in self.question.space.dimensions.items()}
+
+    def params(self, number: int) -> Params:
+        """The values of a trial."""
+        return dict(self.study.get_trials(deepcopy=False)[number].params)
+
+    def _cut(self) -> None:
+        """Forgets a last line that a kill cut off."""
+        if self.file.is_file():
+            data = self.file.read_bytes()
+            if (whole := data.rfind(b"\n") + 1) < len(data):
+                with self.file.open("r+b") as file:
+                    file.truncate(whole)
+
+
+def _worded(key: str) -> str:
+    return {"recipe": "the recipe, or a --set,", "--over": "what may be chosen (--over)"}.get(key, key)
+

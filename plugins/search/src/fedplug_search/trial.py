@@ -1,0 +1,176 @@
+"""What came of a trial: a typed record, and how it is judged."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedplug.api.record import Amount, Count, Number, Record, Text
+from fedplug_lab.api import Stated
+
+from fedplug_search.measures import MEASURES, Constraint
+
+MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "failed"
+"""How a trial ends: with all constraints met, or one missed, or before its last round; refused by `fedplug check`; or
+by an error."""
+
+
+@dataclasses.dataclass
+class Made(Record):
+    """One run of a trial.
+
+    Attributes:
+        folder: of the run, inside that of the search; empty where nobody knows.
+        rounds: how many it has finished.
+        epsilon: that it leads with; None where it prices nothing.
+        prices: the zones that epsilon prices, where that is not everything.
+    """
+
+    seed: Count
+    folder: Text
+    digest: Text
+    rounds: Count
+    epsilon: Number | None = None
+    prices: Text = ""
+
+
+@dataclasses.dataclass
+class Told(Record):
+    """What came of a trial.
+
+    Attributes:
+        status: one of those above.
+        reason: of anything but `met`.
+        numbers: its measures, by name; of a pruned trial those of the rounds that it ran.
+        missing: why a measure has no number.
+        prices: the zones that its epsilon prices, where that is not everything.
+        verdicts: of its ledgers.
+        runs: those that it made, or used.
+        seconds: that it took on the clock on the wall, here and now.
+    """
+
+    status: Text
+    reason: Text = ""
+    numbers: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    missing: dict[Text, Text] = dataclasses.field(default_factory=dict)
+    prices: Text = ""
+    verdicts: list[Text] = dataclasses.field(default_factory=list)
+    runs: list[Made] = dataclasses.field(default_factory=list)
+    seconds: Amount = 0.0
+
+    def number(self, name: str) -> float | None:
+        """A measure; None where it has none that is finite."""
+        value = self.numbers.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+
+def judged(
+    stated: Mapping[str, Stated], constraints: Sequence[Constraint], objectives: Iterable[str], runs: list[Made],
+    verdicts: list[str], seconds: float,
+) -> Told:  # fmt: skip
+    """A trial all of whose runs are complete, with its numbers and whether they meet the constraints."""
+    numbers = {name: found.value for name in MEASURES if (found := stated.get(name)) and found.value is not None}
+    missing = {
+        name: found.why if (found := stated.get(name)) and found.why else "none of its runs states it"
+        for name in dict.fromkeys([*objectives, *(constraint.name for constraint in constraints)])
+        if name not in numbers
+    }
+    prices = stated["epsilon"].prices if "epsilon" in stated else ""
+    told = Told(MET, "", numbers, missing, prices, verdicts, runs, seconds)
+    reasons = [missed(constraint, told) for constraint in constraints if miss(constraint, told)]
+    bounded = {constraint.name for constraint in constraints}
+    for name in objectives:
+        if name not in bounded and told.number(name) is None:
+            reasons.append(f"{name} has no number: {missing.get(name, 'it is not finite')}")
+    told.reason = "; ".join(reasons)
+    told.status = MISSED if reasons else MET
+    return told
+
+
+def miss(constraint: Constraint, told: Told) -> float:
+    """By how much a trial misses a constraint, as a share of its bound."""
+    return constraint.miss(told.numbers.get(constraint.name))
+
+
+def missed(constraint: Constraint, told: Told) -> str:
+    """The same in words."""
+    value, measure = told.numbers.get(constraint.name), constraint.measure
+    if value is None:
+        return f"{constraint.name} has no number: {told.missing.get(constraint.name, 'it is not known')}"
+    side = "below" if constraint.least else "above"
+    return f"{constraint.name} {measure.show(value)} is {side} {measure.show(constraint.bound)}"
+
+
+def violations(told: Told, constraints: Sequence[Constraint], objectives: Sequence[str]) -> dict[str, float]:
+    """What Optuna is told of the constraints: above 0 is a miss.
+
+    A trial without a number for each objective misses one more; of one that did not come to its end, only what is
+    certain counts of the others.
+    """
+    ended = told.status in (MET, MISSED)
+    found = {"all numbers": 0.0 if ended and _losses(told, objectives) else 1.0}
+    for constraint in constraints:
+        certain = ended or (constraint.measure.grows and not constraint.least and constraint.name in told.numbers)
+        found[str(constraint)] = miss(constraint, told) if certain else 0.0
+    return found
+
+
+def values_of(told: Told, objectives: Sequence[str]) -> list[float] | None:
+    """What Optuna is told of the objectives; None where one is missing."""
+    known = [told.number(name) for name in objectives]
+    found = [value for value in known if value is not None]
+    return found if told.status in (MET, MISSED) and len(found) == len(known) else None
+
+
+def front(trials: Mapping[int, Told], objectives: Sequence[str]) -> list[int]:
+    """The trials that meet the constraints and that no other one beats, best in the first objective first.
+
+    One beats another that is in no objective better and in one worse. Equals are both on the front.
+    """
+    met = {number: told for number, told in trials.items() if told.status == MET}
+    losses = {number: loss for number, told in met.items() if (loss := _losses(told, objectives))}
+
+    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+        return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+    kept = [number for number, own in losses.items() if not any(beats(other, own) for other in losses.values())]
+    return sorted(kept, key=lambda number: (losses[number], number))
+
+
+def _losses(told: Told, objectives: Sequence[str]) -> tuple[float, ...]:
+    """The objectives as numbers of which less is better; empty where one is missing."""
+    found = [(name, told.number(name)) for name in objectives]
+    known = [-value if MEASURES[name].more_is_better else value for name, value in found if value is not None]
+    return tuple(known) if len(known) == len(found) else ()
+
+
+def closest_of(trials: Mapping[int, Told], constraints: Sequence[Constraint]) -> int | None:
+    """The trial that came to its end and misses the constraints by least in all; None where none came there."""
+    ended = {number: told for number, told in trials.items() if told.status in (MET, MISSED)}
+    return min(ended, key=lambda number: (sum(miss(one, ended[number]) for one in constraints), number), default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Price:
+    """What a search has cost the clients, whose data every run has seen.
+
+    Attributes:
+        runs: that released something.
+        epsilon: the sum over those that state one; None where none does.
+        without: how many state none.
+        partial: the zones that some epsilons price, where that is not everything.
+    """
+
+    runs: int
+    epsilon: float | None
+    without: int
+    partial: tuple[str, ...]
+
+
+def price_of(trials: Iterable[Told]) -> Price:
+    """Naive composition: a run counts once, whatever trials used it."""
+    runs = {made.folder or made.digest: made for told in trials for made in told.runs if made.rounds}
+    stated = [made.epsilon for made in runs.values() if made.epsilon is not None and not math.isnan(made.epsilon)]
+    partial = sorted({made.prices for made in runs.values() if made.prices})
+    return Price(len(runs), math.fsum(stated) if stated else None, len(runs) - len(stated), tuple(partial))

@@ -1,0 +1,1 @@
+"""Runs of fedplug in experiment trackers: MLflow, TensorBoard, Weights & Biases."""

@@ -1,0 +1,21 @@
+"""The libraries behind the trackers, which are optional: whether one is there, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+
+def missing(extra: str, modules: tuple[str, ...]) -> str:
+    """What to do about a library that is not installed, in a sentence; empty where all of it is there.
+
+    Looks for the modules and imports none of them: MLflow takes seconds.
+
+    Args:
+        extra: of the distribution, that brings the library.
+        modules: that the tracker imports, top-level names.
+    """
+    absent = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not absent:
+        return ""
+    what = " and ".join(absent)
+    return f"{what} {'is' if len(absent) == 1 else 'are'} not installed; pip install 'fedplug-trackers[{extra}]'"

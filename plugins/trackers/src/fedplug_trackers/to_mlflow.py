@@ -1,0 +1,142 @@
+"""Runs in MLflow: a tracking server, or a database beside the runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedplug import Field
+
+from fedplug_trackers.said import Outcome, word
+from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+T = TypeVar("T")
+_STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED", "superseded": "KILLED"}
+_LONGEST = 5000
+"""Characters of a tag or parameter that every server of the range takes."""
+_BATCH = 100
+"""Parameters or tags that a server takes at once; of numbers it takes ten times as many."""
+_ENVIRONMENT = {
+    # MLflow asks its makers' server for a list of what to report, and reports, unless it is told not to.
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # A server that is gone must not hold up a run: by default MLflow tries for minutes, at every call.
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+}
+"""What is set unless the user's environment says otherwise."""
+
+
+class Mlflow(Tracker):
+    """Keep the run in MLflow: recipe, numbers of each round, verdict, report; by default in a database beside the runs.
+
+    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
+    the end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. Nothing leaves the
+    machine unless `uri`, or the variable MLFLOW_TRACKING_URI, names a server.
+    """
+
+    class Options(Common):
+        uri: str = Field(
+            "",
+            description="http://HOST:5000, sqlite:///FILE; default: MLFLOW_TRACKING_URI, or mlflow.db by the runs",
+        )
+        experiment: str = Field("fedplug", min_length=1, description="that the run belongs to; made if missing")
+
+    extra, modules = "mlflow", ("mlflow", "sqlalchemy", "alembic")
+
+    def place(self, run_dir: Path) -> str:
+        """The address of the server or database, and the experiment."""
+        return f"{self._uri(run_dir)} ({self.options.experiment})"
+
+    def open(self, begun: Begun, id: str) -> Sink:
+        """A run of the experiment."""
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        import logging
+
+        from mlflow import MlflowClient
+
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of the tables that it makes
+        client = MlflowClient(tracking_uri=self._uri(begun.folder))
+        if id:
+            client.update_run(id, status="RUNNING")
+            return _Run(client, id)
+        experiment = client.get_experiment_by_name(self.options.experiment)
+        if experiment is None:
+            artifacts = _beside(begun.folder, "mlflow-artifacts").as_uri() if not self._named() else None
+            made = client.create_experiment(self.options.experiment, artifact_location=artifacts)
+        else:
+            made = experiment.experiment_id
+        tags = {**{f"fedplug.{name}": text for name, text in begun.facts.items()}, **self.options.tags}
+        tags |= {"fedplug.instead_of": begun.earlier} if begun.earlier else {}
+        run = client.create_run(made, run_name=begun.title, tags=_texts(tags))
+        sink = _Run(client, run.info.run_id)
+        sink.params(begun.params)
+        return sink
+
+    def _named(self) -> str:
+        return str(self.options.uri or os.environ.get("MLFLOW_TRACKING_URI", ""))
+
+    def _uri(self, run_dir: Path) -> str:
+        return self._named() or f"sqlite:///{_beside(run_dir, 'mlflow.db')}"
+
+
+class _Run(Sink):
+    def __init__(self, client: MlflowClient, id: str) -> None:
+        self.client, self.id = client, id
+
+    def params(self, given: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        for some in _batches([Param(*pair) for pair in _texts(given).items()], _BATCH):
+            self.client.log_batch(self.id, params=some)
+
+    def row(self, round: int, values: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        found = [Metric(_name(name), value, now, round) for name, value in values.items()]
+        for some in _batches(found, 10 * _BATCH):
+            self.client.log_batch(self.id, metrics=some)
+
+    def notes(self, lines: Sequence[str], round: int) -> None:
+        self.client.log_text(self.id, "\n".join(lines) + "\n", "notes.txt")
+
+    def end(self, state: State, why: str, outcome: Outcome, files: Sequence[Path], round: int) -> None:
+        from mlflow.entities import RunTag
+
+        told = {"state": state, "verdict": outcome.verdict, "error": why}
+        told |= {f"view.{name}": reason for name, reason in outcome.reasons.items()}
+        self.row(round, {f"final_epsilon/{name}": value for name, value in outcome.epsilons.items()})
+        tags = _texts({f"fedplug.{name}": text for name, text in told.items() if text})
+        self.client.log_batch(self.id, tags=[RunTag(*pair) for pair in tags.items()])
+        for file in files:
+            self.client.log_artifact(self.id, str(file))
+        self.client.set_terminated(self.id, status=_STATUS[state])
+
+
+def _beside(run_dir: Path, name: str) -> Path:
+    """A file in the folder of runs, where all runs share it: MLflow compares what is in one database."""
+    return run_dir.absolute().parent / name
+
+
+def _name(text: str) -> str:
+    """A name with the characters that MLflow takes."""
+    return re.sub(r"[^\w./\- ]", "_", text)[:250]
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {_name(name): word(value)[:_LONGEST] for name, value in given.items()}
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    left = iter(items)
+    while some := list(islice(left, size)):
+        yield some

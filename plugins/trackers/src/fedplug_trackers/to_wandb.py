@@ -1,0 +1,95 @@
+"""Runs in Weights & Biases: offline, in the run folder, unless the user says otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from fedplug import Field
+
+from fedplug_trackers.said import Outcome
+from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
+
+_CODES = {"finished": 0, "failed": 1, "interrupted": 130, "superseded": 130}
+"""A run with another exit code than 0 counts as failed there."""
+
+
+class Wandb(Tracker):
+    """Keep the run in Weights & Biases; offline by default, in the run folder, from where `wandb sync` sends it.
+
+    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
+    the end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. What wandb itself
+    would add is off: output of the terminal, code, git, command line, installed packages, host, loads of the machine.
+    """
+
+    class Options(Common):
+        mode: Literal["offline", "online"] | None = Field(
+            None, description="online sends at once, to WANDB_BASE_URL; default: WANDB_MODE, else offline"
+        )
+        project: str = Field("fedplug", min_length=1, description="to which the run belongs")
+        entity: str = Field("", description="user or team that has the project; default: that of the login")
+        folder: str = Field("", description="gets wandb's folder; default: the run folder")
+
+    extra, modules = "wandb", ("wandb",)
+
+    def place(self, run_dir: Path) -> str:
+        """The project, and the folder or server."""
+        where = f"{self.options.entity}/{self.options.project}".lstrip("/")
+        if self._mode() == "online":
+            return f"{os.environ.get('WANDB_BASE_URL', 'https://api.wandb.ai')} ({where})"
+        return f"{self.options.folder or 'the run folder'} ({where})"
+
+    def open(self, begun: Begun, id: str) -> Sink:
+        """A run of the project."""
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # to its makers, also of runs that are offline
+        import wandb
+
+        settings = wandb.Settings(
+            console="off", silent=True, disable_git=True, disable_code=True, save_code=False, init_timeout=30,
+            x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True, x_save_requirements=False,
+        )  # fmt: skip
+        config = {**begun.params, **{f"fedplug.{name}": text for name, text in begun.facts.items()}}
+        config |= {"fedplug.instead_of": begun.earlier} if begun.earlier else {}
+        folder = self._folder(begun.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        run = wandb.init(
+            project=self.options.project, entity=self.options.entity or None, name=begun.title, dir=str(folder),
+            mode=self._mode(), id=id or uuid.uuid4().hex[:12], resume="allow", reinit="create_new",
+            config={**config, **self.options.tags},
+            tags=[f"{key}:{text}"[:64] for key, text in self.options.tags.items()],
+            settings=settings,
+        )  # fmt: skip
+        return _Run(run)
+
+    def _mode(self) -> Literal["offline", "online"]:
+        if self.options.mode is not None:
+            return self.options.mode  # type: ignore[no-any-return]
+        return "online" if os.environ.get("WANDB_MODE") == "online" else "offline"
+
+    def _folder(self, run_dir: Path) -> Path:
+        return Path(self.options.folder or run_dir).expanduser().absolute()
+
+
+class _Run(Sink):
+    def __init__(self, run: Any) -> None:
+        self.run, self.id = run, str(run.id)
+
+    def row(self, round: int, values: Mapping[str, float]) -> None:
+        self.run.log(dict(values), step=round)
+
+    def notes(self, lines: Sequence[str], round: int) -> None:
+        self.run.summary["notes"] = "\n".join(lines)
+
+    def end(self, state: State, why: str, outcome: Outcome, files: Sequence[Path], round: int) -> None:
+        told: dict[str, Any] = {"state": state, "verdict": outcome.verdict, "error": why}
+        told |= {f"view/{name}": reason for name, reason in outcome.reasons.items()}
+        told |= {f"final_epsilon/{name}": value for name, value in outcome.epsilons.items()}
+        self.run.summary.update({name: value for name, value in told.items() if value != ""})
+        for file in files:
+            copy = shutil.copy(file, self.run.dir)  # of a file elsewhere it would keep a link, and say so
+            self.run.save(copy, base_path=self.run.dir, policy="now")
+        self.run.finish(exit_code=_CODES[state])

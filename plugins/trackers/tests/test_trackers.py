@@ -1,0 +1,221 @@
+"""Runs that end well, are interrupted, fail, go on and go back, as the libraries' own readers show them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import pytest
+from fedplug import FedplugError, Settings
+from fedplug.api.errors import RecipeError, SetupError
+from fedplug.testing import check_component
+from fedplug_trackers.memory import Memory
+from fedplug_trackers.said import flat
+from fedplug_trackers.to_mlflow import Mlflow
+from tracker_toys import RECIPE, STOP, history, records, scalars, texts
+
+QUIET = Settings(quiet=True, device="cpu", muted=("lab.report",))
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own, with the file that stops runs; nobody reaches the network."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    Path("stop.py").write_text(STOP, encoding="utf-8")
+    connect = socket.socket.connect
+
+    def local_only(self: socket.socket, address: Any) -> Any:
+        assert self.family == socket.AF_UNIX or address[0] in ("127.0.0.1", "::1", "localhost"), address
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, which take seconds to make."""
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
+    return file
+
+
+def run(*listeners: Any, stop: str = "", **values: Any) -> Path:
+    """Runs the recipe to its end, or until it stops; gives its folder."""
+    if stop:
+        Path("stop").write_text(stop, encoding="utf-8")
+    try:
+        fedplug.run(RECIPE | values, settings=QUIET, listeners=listeners)
+    except KeyboardInterrupt:
+        assert stop == "ctrl-c"
+    except FedplugError:
+        assert stop not in ("", "ctrl-c")
+    return max(Path("runs").glob("tracked-*"))
+
+
+def resume(folder: Path, *listeners: Any, round: int | None = None) -> None:
+    fedplug.resume(folder, round, settings=QUIET, listeners=listeners)
+
+
+def id_of(folder: Path, name: str) -> str:
+    return str(json.loads((folder / "trackers" / f"trackers.{name}.json").read_text())["id"])
+
+
+@pytest.mark.parametrize("name", ["mlflow", "tensorboard", "wandb"])
+def test_conforms(name: str) -> None:
+    check_component(f"trackers.{name}")
+
+
+def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: Path) -> None:
+    from mlflow import MlflowClient
+
+    Path("runs").mkdir()
+    shutil.copy(database, "runs/mlflow.db")
+    folder = run({"use": "trackers.mlflow", "tags": {"team": "red"}}, stop="ctrl-c")
+    client = MlflowClient(tracking_uri=f"sqlite:///{Path('runs/mlflow.db').absolute()}")
+    begun = client.get_run(id_of(folder, "mlflow"))
+    assert begun.info.status == "KILLED"
+    assert begun.info.run_name == folder.name
+    assert [one.step for one in client.get_metric_history(begun.info.run_id, "accuracy")] == [1]
+    resume(folder, {"use": "trackers.mlflow"})
+    found = client.get_run(id_of(folder, "mlflow"))
+    assert found.info.run_id == begun.info.run_id
+    assert found.info.status == "FINISHED"
+    ran = fedplug.open_run(folder)
+    for name in ("accuracy", "loss", "epsilon"):
+        points = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, name)]
+        assert points == [(row.round, pytest.approx(getattr(row, name))) for row in ran.metrics]
+    assert found.data.metrics["bytes/up"] == ran.metrics[-1].bytes.up.total
+    assert found.data.metrics["epsilon/aggregator"] == pytest.approx(ran.ledger.views["aggregator"].epsilon)
+    assert found.data.metrics["final_epsilon/aggregator"] == pytest.approx(ran.ledger.views["aggregator"].epsilon)
+    assert found.data.params["protect.noised.0.norm"] == "1.0"
+    assert found.data.params["seed"] == "5"
+    assert found.data.tags["fedplug.digest"] == ran.summary.digest
+    assert found.data.tags["fedplug.verdict"] == ran.ledger.verdict
+    assert found.data.tags["team"] == "red"
+    assert "fedplug.version.fedplug-std" in found.data.tags
+    assert [one.path for one in client.list_artifacts(found.info.run_id)] == ["recipe.yaml"]
+    # Back to an earlier round: what is there stays as it is, the run is another one.
+    resume(folder, {"use": "trackers.mlflow"}, round=2)
+    again = client.get_run(id_of(folder, "mlflow"))
+    assert again.data.tags["fedplug.instead_of"] == found.info.run_id
+    assert client.get_run(found.info.run_id).data.tags["fedplug.state"] == "superseded"
+    assert [one.step for one in client.get_metric_history(again.info.run_id, "accuracy")] == [1, 2, 3]
+
+
+def test_a_failed_run_is_one_in_mlflow_and_a_server_that_is_not_there_is_said_at_once(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{database}"
+    folder = run({"use": "trackers.mlflow", "uri": uri, "experiment": "own", "run_name": "a"}, stop="no power")
+    found = MlflowClient(tracking_uri=uri).get_run(id_of(folder, "mlflow"))
+    assert (found.info.status, found.info.run_name) == ("FAILED", "a")
+    assert found.data.tags["fedplug.error"].startswith("no power")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(SetupError, match=r"trackers.mlflow cannot begin: .*127\.0\.0\.1"):
+        fedplug.run(RECIPE, settings=QUIET, listeners=[{"use": "trackers.mlflow", "uri": "http://127.0.0.1:9"}])
+    assert len(list(Path("runs").glob("tracked-*"))) == 1  # nothing of the second
+
+
+def test_tensorboard_shows_each_round_once_and_notes_and_the_end() -> None:
+    pytest.importorskip("tensorboard")
+    folder = run("trackers.tensorboard", stop="ctrl-c", extensions=["stop.py:Stop", "stop.py:Clumsy"])
+    assert [step for step, _ in scalars(folder / "tensorboard")["accuracy"]] == [1]
+    # A process that was killed before it could remember what it had written.
+    memory = Memory.of(folder, "trackers.tensorboard", "the run folder")
+    memory.rounds = 0
+    memory.keep()
+    resume(folder, "trackers.tensorboard")
+    found, ran = scalars(folder / "tensorboard"), fedplug.open_run(folder)
+    assert found["accuracy"] == [(row.round, pytest.approx(row.accuracy)) for row in ran.metrics]
+    assert found["final_epsilon/aggregator"] == [(3, pytest.approx(ran.ledger.views["aggregator"].epsilon))]
+    said = texts(folder / "tensorboard")
+    assert "| protect.noised.0.norm | 1.0 |" in said["recipe"][0]
+    assert ran.summary.digest in said["run"][0]
+    assert "| state | interrupted |" in said["end"][0]
+    assert "| state | finished |" in said["end"][-1]
+    assert ran.ledger.verdict in said["end"][-1]
+    assert "a note for everybody" in said["notes"][0]
+    assert len(said["_hparams_/session_start_info"]) == 1
+
+
+def test_a_tracker_that_fails_in_the_middle_costs_the_run_nothing_and_gets_the_rest_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    from fedplug_trackers import to_tensorboard
+
+    row = to_tensorboard._Run.row
+
+    def full(self: Any, round: int, values: Any) -> None:
+        if round == 2:
+            raise OSError(28, "No space left on device")
+        row(self, round, values)
+
+    monkeypatch.setattr(to_tensorboard._Run, "row", full)
+    folder = run({"use": "trackers.tensorboard", "folder": "boards"})
+    said = capsys.readouterr().out
+    assert said.count("extension trackers.tensorboard hears no more") == 1
+    assert "No space left on device" in said
+    assert "it has 1 rounds" in said
+    assert [row.round for row in fedplug.open_run(folder).metrics] == [1, 2, 3]
+    monkeypatch.setattr(to_tensorboard._Run, "row", row)
+    resume(folder, {"use": "trackers.tensorboard", "folder": "boards"})
+    assert [step for step, _ in scalars(Path("boards") / folder.name)["loss"]] == [1, 2, 3]
+
+
+def test_wandb_is_offline_in_the_run_folder_and_keeps_its_id() -> None:
+    wandb = pytest.importorskip("wandb")
+    folder = run("trackers.wandb", stop="ctrl-c")
+    resume(folder, "trackers.wandb")
+    wandb.teardown()  # waits until all is on the disk, as the end of the process does
+    first, second = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
+    assert first.name == second.name == f"run-{id_of(folder, 'wandb')}.wandb"
+    ran = fedplug.open_run(folder)
+    assert list(history(first)) == [1]
+    assert {step: items["accuracy"] for step, items in history(second).items()} == {
+        row.round: pytest.approx(row.accuracy) for row in ran.metrics[1:]
+    }
+    kinds = [record.WhichOneof("record_type") for record in records(second)]
+    assert [record.exit.exit_code for record in records(second) if record.WhichOneof("record_type") == "exit"] == [0]
+    assert "stats" not in kinds
+    assert "output_raw" not in kinds
+    summary = {
+        item.key or ".".join(item.nested_key): json.loads(item.value_json)
+        for record in records(second) if record.WhichOneof("record_type") == "summary" for item in record.summary.update
+    }  # fmt: skip
+    assert summary["verdict"] == ran.ledger.verdict
+    (exit,) = [record.exit for record in records(first) if record.WhichOneof("record_type") == "exit"]
+    assert exit.exit_code == 130
+    config = {
+        item.key or ".".join(item.nested_key): json.loads(item.value_json)
+        for record in records(first) if record.WhichOneof("record_type") == "run" for item in record.run.config.update
+    }  # fmt: skip
+    assert config["protect.noised.0.norm"] == 1.0
+    assert config["fedplug.digest"] == ran.summary.digest
+    assert (second.parent / "files/recipe.yaml").is_file()
+
+
+def test_a_library_that_is_missing_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mlflow, "modules", ("not_there_at_all", "socket"))
+    why = r"not_there_at_all is not installed; pip install 'fedplug-trackers\[mlflow\]'"
+    with pytest.raises(RecipeError, match=why):
+        fedplug.check(RECIPE, extensions=["trackers.mlflow"])
+    with pytest.raises(SetupError, match=f"--with trackers.mlflow: {why}"):
+        fedplug.run(RECIPE, settings=QUIET, listeners=["trackers.mlflow"])
+    assert not list(Path("runs").iterdir())
+
+
+def test_recipes_are_flattened_as_set_writes_paths() -> None:
+    plain = {"a": {"b": [{"c": 1}, "d"]}, "none": None, "empty": [], "no": {}}
+    assert dict(flat(plain)) == {"a.b.0.c": 1, "a.b.1": "d", "none": None, "empty": [], "no": {}}
