@@ -24,6 +24,54 @@ def test_list_is_grouped_in_the_order_of_a_round(monkeypatch: pytest.MonkeyPatch
     assert groups[:5] == ["score_parameters", "negotiate_mask", "protect", "aggregate", "postprocess"]
 
 
+@pytest.mark.parametrize(
+    ("words", "some", "none"),
+    [
+        (["protect"], {"std.clip", "fas.scramble"}, {"std.mean"}),
+        (["protect", "aggregate"], {"std.clip", "std.mean"}, {"std.digits"}),
+        (["protect", "std"], {"std.clip"}, {"std.mean", "fas.scramble"}),
+        (["fedplug-std", "gaussian"], {"std.gaussian"}, {"std.mean"}),
+        (["CKKS"], {"std.ckks"}, {"std.mean"}),
+    ],
+)
+def test_list_takes_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, words: list[str], some: set[str], none: set[str]
+) -> None:
+    assert call(monkeypatch, "list", *words) == 0
+    names = {line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert some <= names
+    assert not none & names
+    assert call(monkeypatch, "list", *words, "--json") == 0
+    assert {row["name"] for row in json.loads(capsys.readouterr().out)} == names
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["protct"], "did you mean protect?"), (["gausian"], "did you mean std.gaussian?"),
+     (["fedplug-sdt"], "did you mean fedplug-std"), (["xyzzy"], "fedplug list shows all"),
+     (["protect", "digits"], "no component is all of protect, digits")],
+)  # fmt: skip
+def test_list_says_what_may_have_been_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, words: list[str], said: str
+) -> None:
+    assert call(monkeypatch, "list", *words) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+
+
+def test_list_in_a_narrow_terminal_has_room_for_summaries(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(catalog.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((80, 20)))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert call(monkeypatch, "list", "protect") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "protect"
+    assert all(len(line) <= 80 for line in lines)
+    (clip,) = (line for line in lines if " std.clip " in line)
+    assert len(clip.split("std.clip")[1].strip()) > 20, "its summary begins on its line"
+
+
 def test_list_as_json(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert call(monkeypatch, "list", "--json") == 0
     rows = json.loads(capsys.readouterr().out)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from pathlib import Path
 
-from fedplug.console.display import PlainDisplay, resume_command, thin_out
+import pytest
+from fedplug.console.display import PlainDisplay, folded, resume_command, thin_out
 from fedplug.console.live import rounds_table
 from rich.console import Console
 from shown_toys import FACTS, PLAN, a_row
@@ -120,3 +122,31 @@ def test_thin_out_keeps_the_ends() -> None:
     assert thin[-1] == 199
     assert len(set(thin)) == 12
     assert thin_out(rows[:12], 12) == rows[:12]
+
+
+def test_a_reader_that_has_seen_enough_ends_no_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """As `fedplug run recipe.yaml | head -1`."""
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:
+        display = PlainDisplay(stream)
+        display.note("one")
+        os.close(reader)
+        display.note("two")
+        display.note("three")
+    said = capfd.readouterr().err
+    assert said.startswith("note: nobody reads the standard output any more; the run goes on")
+    assert said.count("note:") == 1
+
+
+def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    verdict = "NO end-to-end DP: DP zone ε=8.00, δ=1e-05 (client, local, zero-out); toward the aggregator ε=81.76."
+    assert folded(verdict, io.StringIO()) == verdict
+    lines = folded(verdict, Terminal()).splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= 40 for line in lines)
+    assert " ".join(line.strip() for line in lines) == verdict

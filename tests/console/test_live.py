@@ -77,14 +77,39 @@ def test_live_keeps_notes_and_ends_with_table_verdict_and_paths(live: LiveDispla
     live.note("client 3 dropped: [boom]")
     live.round_done(a_row(1, loss=math.nan, accuracy=None))
     folder = Path("runs") / ("x" * 120)
-    live.finish([a_row(i) for i in range(1, 31)], "NO end-to-end DP", [folder / "report.html"], folder)
+    rows = [a_row(i, accuracy=0.9 if i == 32 else 0.5) for i in range(1, 101)]
+    live.finish(rows, "NO end-to-end DP", [folder / "report.html"], folder)
     live.close()
     text = without_codes(out.getvalue())
     assert "client 3 dropped: [boom]" in text
-    assert "12 of 30 rounds" in text
+    assert "41 of 100 rounds" in text
+    assert re.search(r"^ +32 +0\.900", text, re.MULTILINE), "the best round is among them"
     assert "NO end-to-end DP" in text
     assert str(folder / "report.html") in text, "a path is never wrapped"
     assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h"), "the cursor is shown again"
+
+
+def test_a_run_of_few_rounds_shows_all_of_them(live: LiveDisplay, out: io.StringIO) -> None:
+    live.finish([a_row(i) for i in range(1, 31)], "NO", [], Path("r"))
+    text = without_codes(out.getvalue())
+    assert all(re.search(rf"^ +{i} +0\.", text, re.MULTILINE) for i in range(1, 31))
+    assert "rounds; the report" not in text
+
+
+def test_groups_lead_with_their_own_accuracy(live: LiveDisplay, out: io.StringIO) -> None:
+    grouped = {"client_accuracy": {0: 0.9, 1: 1.0, 2: 0.8}, "group_members": {"a": [0, 1], "b": [2]}}
+    live.start(PLAN, FACTS)
+    live.phase(1, "train", 1, 10)
+    live.phase(2, "train", 1, 10)
+    live.round_done(a_row(1, accuracy=0.249, **grouped))
+    live.phase(3, "train", 1, 10)
+    shown = picture(live)
+    assert re.search(r"^ +1 +0\.875", shown, re.MULTILINE)
+    assert re.search(r"^ +2 +on its way", shown, re.MULTILINE)
+    live.finish([a_row(1, accuracy=0.249, **grouped)], "NO", [], Path("r"))
+    text = without_codes(out.getvalue())
+    assert "0.875 on average (a 0.950, b 0.800)" in text
+    assert "accuracy on all classes  0.249 (best 0.249 after round 1)" in text
 
 
 def test_live_interrupted_says_how_to_go_on(live: LiveDisplay, out: io.StringIO) -> None:

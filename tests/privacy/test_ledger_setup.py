@@ -29,7 +29,7 @@ def test_fedavg_has_no_key_and_shows_metrics_alone() -> None:
     assert (found.recipe_name, found.num_clients, found.rounds, found.min_clients) == ("toy", 4, 9, 3)
     assert (found.delta, found.sampling, found.accountant) == (1e-6, {"scheme": "all"}, None)
     assert (found.key_holders, found.opened, found.log) == ({}, frozenset(), [])
-    assert shown(found) == {"client metrics": ("aggregator",), "num_examples": ("aggregator", "client")}
+    assert shown(found) == {"client metrics": ("aggregator",), "number of examples": ("aggregator", "client")}
 
 
 @pytest.mark.parametrize(

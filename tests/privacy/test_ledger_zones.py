@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 from fedplug.api.releases import Release
+from fedplug.privacy.ledger_views import views
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
 from ledger_toys import LOCAL, enter, ledger_of
 from toy_components import build, recipe_of
@@ -29,6 +30,14 @@ def test_zones_are_told_apart_by_what_was_released_of_them() -> None:
     enter(ledger, {"noised": 1000}, {}, rounds=1)
     assert bare_zones(ledger) == ["noised", "clear"], "one round without noise is enough"
     assert listed(["a", "b", "c"]) == "a and b and c"
+
+
+def test_a_zone_that_never_had_noise_is_noised_by_name_only() -> None:
+    never = enter(ledger_of(), {"noised": 1000}, {}, rounds=1)
+    assert views(never)["aggregator"].reason == "sees the so-called noised zone of every upload, without noise"
+    assert views(never)["released_model"].reason == "sees sums of the so-called noised zone without noise"
+    once = enter(enter(ledger_of(), {"noised": 1000}, {}, rounds=1), {"noised": 1000}, {"noised": [LOCAL]}, rounds=1)
+    assert "so-called" not in views(once)["aggregator"].reason
 
 
 def test_costs_of_several_zones_add_up_by_the_price_that_is_asked() -> None:

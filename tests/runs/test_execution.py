@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.errors import SetupError, TooFewClients
+from fedplug.api.errors import CheckpointError, SetupError, TooFewClients
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
@@ -38,12 +38,53 @@ def test_a_full_disk_says_what_is_safe_and_how_to_go_on(
         with pytest.raises(SetupError) as caught:
             start(tmp_path)
     (folder,) = tmp_path.iterdir()
-    rounds = Checkpoints(folder).rounds()[-1]
+    assert Checkpoints(folder).rounds()[-1] == 1
     assert f"({text}" in str(caught.value)
-    assert f"The first {rounds} rounds are safe in {folder / 'checkpoint'}" in str(caught.value)
+    assert f"Round 1 is safe in {folder / 'checkpoint'}" in str(caught.value)
     assert f"the folder {folder} writable, and go on: fedplug resume {folder}" in str(caught.value)
     assert resume(folder) == 0
     assert rows_of(folder) == rows_of(whole)
+
+
+def test_nothing_saved_promises_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder in which nothing was saved is removed, so no command may name it."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Execution, "_execute", full)
+    with pytest.raises(SetupError, match=f"make the folder {tmp_path} writable, and give the same command again"):
+        start(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_deleted_checkpoint_is_named_and_nothing_is_uploaded_again(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(folder / "checkpoint")
+    before = (folder / "charging.jsonl").read_bytes()
+    with pytest.raises(CheckpointError, match=f"{folder / 'checkpoint'} holds no checkpoint.*it was deleted") as caught:
+        resume(folder)
+    assert f"fedplug run {folder / 'recipe.yaml'}" in str(caught.value)
+    assert (folder / "charging.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_ctrl_c_outside_the_rounds_says_what_is_left(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Execution, _: Any) -> int:
+        if saved:
+            (self.run_dir / "checkpoint" / "round-0000").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Execution, "execute", stop)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        start(tmp_path)
+    if saved:
+        assert str(caught.value) == f"Interrupted; to go on: fedplug resume {next(tmp_path.iterdir())}"
+    else:
+        assert str(caught.value) == "Interrupted; nothing had begun, and nothing is left behind"
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_named(

@@ -7,6 +7,7 @@ import math
 from typing import Any, Self
 
 from fedplug.api.record import Amount, Count, Number, Record, Text
+from fedplug.api.units import spread
 
 
 @dataclasses.dataclass
@@ -185,6 +186,19 @@ class Row(Record):
     simulated: SimulatedTime | None = None
     left_out: dict[Text, LeftOut] = dataclasses.field(default_factory=dict)
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def group_accuracy(self) -> dict[str, float]:
+        """By group, where there are several: how its model does on test data like its clients' own, mean over these.
+
+        `accuracy` asks a group's model for every class, also those that its clients have never seen. A group of which
+        no client counted is left out.
+        """
+        found = {}
+        for group, ids in self.group_members.items():
+            if known := spread({c: self.client_accuracy[c] for c in ids if c in self.client_accuracy}):
+                found[group] = known[1]
+        return found
 
     @classmethod
     def from_json(cls, text: str) -> Self:

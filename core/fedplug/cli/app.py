@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedplug.cli import completion
 from fedplug.cli.commands import Commands
 from fedplug.cli.options import (
     Data,
@@ -33,7 +34,7 @@ app = typer.Typer(
     help="Compose, run, attack and compare privacy protocols for federated learning.",
     epilog="Example: fedplug run recipes/paraaegis-dynamic.yaml --set rounds=5",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -86,7 +87,8 @@ def run_recipe(
 
 @app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
+    run: Annotated[Path, typer.Argument(
+        metavar="RUN", help="The folder of the run.", show_default=False, autocompletion=completion.runs)],
     round: Annotated[
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
@@ -112,23 +114,34 @@ def resume(
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 
 
-@app.command("list", epilog="Example: fedplug list --json | jq -r '.[].name'")
+@app.command("list", epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'")
 def list_command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORD]...", help="Only what these choose: hooks, plugins, parts of names or summaries.",
+            autocompletion=completion.words, show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
     plugins: Plugins = None,
 ) -> None:
-    """List the installed components, grouped by hook."""
+    """List the installed components, grouped by hook; with words, those that all of them fit."""
     from fedplug.cli.catalog import list_components
     from fedplug.recipe.plugin_files import with_files
 
-    raise typer.Exit(list_components(with_files(None, plugins), as_json, verify))
+    raise typer.Exit(list_components(with_files(None, plugins), as_json, verify, words or []))
 
 
 @app.command(epilog="Example: fedplug show std.gaussian")
 def show(
     component: Annotated[
-        str, typer.Argument(metavar="COMPONENT", help="Its name, as fedplug list shows it, or FILE.py:CLASS.")
+        str,
+        typer.Argument(
+            metavar="COMPONENT", help="Its name, as fedplug list shows it, or FILE.py:CLASS.",
+            autocompletion=completion.components,
+        ),
     ],
     plugins: Plugins = None,
 ) -> None:
@@ -141,7 +154,8 @@ def show(
 
 @app.command(epilog="Example: fedplug check recipes/*.yaml")
 def check(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="YAML files.", show_default=False)],
+    recipes: Annotated[list[Path], typer.Argument(
+        metavar="RECIPE...", help="YAML files.", show_default=False, autocompletion=completion.recipes)],
     sets: Sets = None,
     plugins: Plugins = None,
 ) -> None:

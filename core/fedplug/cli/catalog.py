@@ -18,6 +18,8 @@ from fedplug.runs.functions import ComponentRecord, components
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_ROOM = 50
+"""Characters that summaries need beside the other columns of a list."""
 _BOUNDS = {
     "exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<=", "multipleOf": "multiple of",
     "minLength": "length >=", "maxLength": "length <=", "minItems": "items >=", "maxItems": "items <=",
@@ -25,18 +27,91 @@ _BOUNDS = {
 }  # fmt: skip
 
 
-def list_components(catalog: Catalog, as_json: bool, verify: bool) -> int:
-    """Prints every component, grouped by hook; with `verify` also imports each. Gives the exit code."""
-    entries = components(catalog=catalog)
+def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequence[str] = ()) -> int:
+    """Prints the components that some words choose, grouped by hook; without words, all. Gives the exit code.
+
+    Args:
+        catalog: what is installed.
+        as_json: as JSON.
+        verify: also imports every component, whatever the words.
+        words: see `chosen`.
+
+    Raises:
+        PluginError: a word chooses nothing.
+    """
+    entries = chosen(components(catalog=catalog), words)
     if as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_lines([("hook", "component", "plugin", "version", "summary"), *map(_cells, entries)])))
+        print("\n".join(_table(entries)))
     return _verify(catalog) if verify else 0
 
 
-def _cells(entry: ComponentRecord) -> tuple[str, ...]:
-    return entry.group, entry.name, entry.plugin, entry.version, entry.summary
+def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[ComponentRecord]:
+    """The components that words choose.
+
+    A word is a hook, a plugin (`std` or `fedplug-std`), or a part of a name or summary. Of several hooks a component
+    has one, of several plugins likewise; all parts must be in it.
+
+    Raises:
+        PluginError: nothing is left; the message names the word that is to blame, and what may have been meant.
+    """
+    left = list(entries)
+    hooks, plugins, parts = _kinds(entries, words)
+    for word in parts:
+        if not any(word.lower() in f"{entry.name} {entry.summary}".lower() for entry in entries):
+            nothing = f"{word!r} is neither a hook nor a plugin, and no component speaks of it"
+            raise PluginError(f"{nothing}; {_meant(entries, word)}")
+    left = [entry for entry in left if (not hooks or entry.group in hooks) and (not plugins or entry.plugin in plugins)]
+    left = [each for each in left if all(word.lower() in f"{each.name} {each.summary}".lower() for word in parts)]
+    if words and not left:
+        raise PluginError(f"no component is all of {', '.join(words)}; with fewer words there is more")
+    return left
+
+
+def _kinds(entries: Sequence[ComponentRecord], words: Sequence[str]) -> tuple[set[str], set[str], list[str]]:
+    """Which of the words are hooks, which plugins, and which are parts of names and summaries."""
+    from fedplug.recipe.catalog import GROUPS
+
+    installed = {entry.plugin for entry in entries}
+    hooks, plugins, parts = set[str](), set[str](), list[str]()
+    for word in words:
+        named = next((name for name in (word, f"fedplug-{word}") if name in installed), None)
+        if word in GROUPS:
+            hooks.add(word)
+        elif named is not None:
+            plugins.add(named)
+        else:
+            parts.append(word)
+    return hooks, plugins, parts
+
+
+def _meant(entries: Sequence[ComponentRecord], word: str) -> str:
+    """`did you mean x?`, or where to see everything."""
+    from difflib import get_close_matches
+
+    from fedplug.recipe.catalog import GROUPS
+
+    known = dict.fromkeys([*GROUPS, *(entry.plugin for entry in entries), *(entry.name for entry in entries)])
+    short = {name.removeprefix("fedplug-").rpartition(".")[2]: name for name in reversed(known)}
+    close = get_close_matches(word, known, n=2, cutoff=0.7) or [
+        short[match] for match in get_close_matches(word, short, n=2, cutoff=0.7)
+    ]
+    return f"did you mean {' or '.join(close)}?" if close else "fedplug list shows all"
+
+
+def _table(entries: Sequence[ComponentRecord]) -> Iterator[str]:
+    """A line for each; in a terminal without room for all columns, below each hook its components and summaries."""
+    rows = [(e.group, e.name, e.plugin, e.version, e.summary) for e in entries]
+    head = ("hook", "component", "plugin", "version", "summary")
+    widths = [max(map(len, column)) for column in list(zip(head, *rows, strict=True))[:-1]]
+    if not sys.stdout.isatty() or shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths) >= _ROOM:
+        yield from _lines([head, *rows])
+        return
+    longest = max((len(entry.name) for entry in entries), default=0)
+    for group in dict.fromkeys(entry.group for entry in entries):
+        yield _bold(group)
+        yield from _lines([("", f"{e.name:<{longest}}", e.summary) for e in entries if e.group == group])
 
 
 def _lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import NoReturn
@@ -60,8 +61,8 @@ def main() -> int:
     except FedplugError as error:
         print(str(error) if "\n" in str(error) else f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stop:
+        return _interrupted(stop)
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. Python would complain once more while it exits.
         sys.stdout = None
@@ -69,21 +70,39 @@ def main() -> int:
     except OSError as error:
         # A full disk, a folder without permission: nothing that a traceback explains better.
         cause = error.strerror or str(error)
-        print(f"error: {cause}: {error.filename or 'perhaps of the standard output'}", file=sys.stderr)
+        onward = "; make room there, and give the same command again" if error.errno == errno.ENOSPC else ""
+        where = f"{error.filename}{onward}" if error.filename else "perhaps of the standard output"
+        print(f"error: {cause}: {where}", file=sys.stderr)
         if error.filename is None:
             sys.stdout = None
         return 1
+
+
+def _cause(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C that typer has made an exit code of; None where there was none."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _interrupted(stop: KeyboardInterrupt) -> int:
+    """Says in a sentence what Ctrl-C left, unless the display of a run has; gives the exit code."""
+    said = str(stop) or "Interrupted; what was saved before stays."
+    if said.startswith("Interrupted"):
+        print(said, file=sys.stderr)
+    return 130
 
 
 def _run(arguments: list[str]) -> int:
     # Importing typer takes as long as listing does, so that the plain forms of brief commands, which shells and scripts
     # call, do without. All other forms, `list --help` too, go through typer.
     command, rest = arguments[:1], arguments[1:]
-    if command == ["list"] and set(rest) <= {"--json", "--verify"}:
+    if command == ["list"] and {word for word in rest if word.startswith("-")} <= {"--json", "--verify"}:
         from fedplug.cli.catalog import list_components
         from fedplug.recipe.catalog import Catalog
 
-        return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest)
+        words = [word for word in rest if not word.startswith("-")]
+        return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest, words)
     plain = rest and not any(word.startswith("-") for word in rest)
     if command == ["show"] and plain and len(rest) == 1:
         from fedplug.cli.catalog import show_component
@@ -100,5 +119,7 @@ def _run(arguments: list[str]) -> int:
     try:
         app(args=arguments, prog_name="fedplug")
     except SystemExit as exit:
+        if (stop := _cause(exit)) is not None:
+            return _interrupted(stop)
         return exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     return 0

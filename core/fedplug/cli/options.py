@@ -15,18 +15,24 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from fedplug.cli import completion
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
+RecipeFile = Annotated[Path, typer.Argument(
+    metavar="RECIPE", help="The recipe, a YAML file.", show_default=False, autocompletion=completion.recipes)]
+RunFolder = Annotated[Path, typer.Argument(
+    metavar="RUN", help="The folder of a run.", show_default=False, autocompletion=completion.runs)]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe: --set protect.noised.0.norm=0.5"),
+    typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe: --set protect.noised.0.norm=0.5",
+                 autocompletion=completion.values),
 ]
 Engine = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
+        autocompletion=completion.engines,
         help="What runs the parties: local, processes, or a plugin's, whose own options fedplug show NAME lists.",
     ),
 ]
@@ -41,7 +47,8 @@ Timeout = Annotated[
         help="Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="auto (CUDA if there is any), cpu, cuda, cuda:1, ...")]
+Device = Annotated[str | None, typer.Option(
+    help="auto (CUDA if there is any), cpu, cuda, cuda:1, ...", autocompletion=completion.devices)]
 Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
 Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
 RecordWire = Annotated[bool | None, typer.Option("--record-wire/--no-record-wire", help="Keep every message.")]
@@ -53,10 +60,12 @@ Plugins = Annotated[
 ]
 With = Annotated[
     list[str] | None,
-    typer.Option("--with", metavar="NAME", help="An extension that hears it: NAME, or '{use: NAME, option: value}'"),
+    typer.Option("--with", metavar="NAME", help="An extension that hears it: NAME, or '{use: NAME, option: value}'",
+                 autocompletion=completion.extensions),
 ]
 Without = Annotated[
-    list[str] | None, typer.Option("--without", metavar="NAME", help="An extension that is not to hear it.")
+    list[str] | None, typer.Option("--without", metavar="NAME", help="An extension that is not to hear it.",
+                                     autocompletion=completion.extensions)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, and what it came to at the end.")]
 
@@ -65,6 +74,8 @@ class WithEngine(TyperCommand):
     """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell completes a line that is not whole yet
+            return super().parse_args(ctx, args)
         known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
         return super().parse_args(ctx, _gathered(args, {*known, "--help"}))
 

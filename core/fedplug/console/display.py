@@ -6,8 +6,13 @@ live one is in `fedplug.console.live`.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
@@ -17,6 +22,9 @@ from fedplug.api.events import Events, Note, ReplyArrived, RowComplete, RunFinis
 from fedplug.api.rows import LeftOut, Row
 
 T = TypeVar("T")
+_FEW_GROUPS = 6
+GROUPED = "accuracy in groups"
+"""Title of the mean over groups of the accuracy on test data like their clients' own."""
 
 
 class Display(Protocol):
@@ -105,7 +113,7 @@ class PlainDisplay:
     def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
         for label, value in totals(rows).items():
             self._print(f"{label}: {value}")
-        self._print(f"verdict: {verdict}")
+        self._print(folded(f"verdict: {verdict}", self._stream))
         self._print(f"run folder: {run_dir}")
         for page in pages:
             self._print(f"{page.stem}: {page}")
@@ -123,7 +131,31 @@ class PlainDisplay:
 def say(stream: TextIO, text: str, end: str = "\n") -> None:
     """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
+    except BrokenPipeError:
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """What is printed from here on goes nowhere: that a reader such as `head` has seen enough must not cost a run."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        print("note: nobody reads the standard output any more; the run goes on, and its folder has everything",
+              file=sys.stderr)  # fmt: skip
+
+
+def folded(text: str, stream: TextIO) -> str:
+    """A sentence for a terminal, in lines that end between words; for all else as it is.
+
+    A terminal itself would end a line inside a number.
+    """
+    if not stream.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 # ---- rows as text, for both displays
@@ -131,10 +163,12 @@ def say(stream: TextIO, text: str, end: str = "\n") -> None:
 def columns(row: Row) -> dict[str, str]:
     """Title and text of each column of a row; a dash where the row has no number."""
     attended = row.clients
-    personal = units.spread(row.personal_accuracy)
+    personal, groups = units.spread(row.personal_accuracy), row.group_accuracy
     part = f" ({row.epsilon_prices})" if row.epsilon_prices else ""
     return {
-        "accuracy": units.number(row.accuracy),
+        # Where groups have a model each, what counts is how each does on what its clients have.
+        **({GROUPED: units.number(math.fsum(groups.values()) / len(groups))} if groups else {}),
+        "on all classes" if groups else "accuracy": units.number(row.accuracy),
         **{title: units.number(value) for title, value in row.figures.items()},
         "personal mean": units.number(personal[1] if personal else None),
         "loss": units.number(row.loss),
@@ -166,19 +200,23 @@ OPTIONAL = {"personal mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
 
 
-def thin_out(rows: Sequence[T], most: int) -> list[T]:
-    """At most `most` rows, evenly spread, with the first and the last among them."""
+def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]:
+    """At most `most` rows, evenly spread, with the first and the last among them; and that at the index `always`."""
     if len(rows) <= most:
         return list(rows)
-    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+    kept = {round(i * (len(rows) - 1) / (most - 1)) for i in range(most)}
+    return [rows[i] for i in sorted(kept | ({always} if always is not None else set()))]
 
 
 def totals(rows: Sequence[Row]) -> dict[str, str]:
     """What a whole run came to: accuracy, bytes, epsilon, time."""
     result = {"rounds": str(len(rows))}
+    if grouped := [row for row in rows if row.group_accuracy]:
+        result[GROUPED] = in_groups(grouped[-1])
     if measured := [row for row in rows if row.accuracy is not None and not math.isnan(row.accuracy)]:
-        best, final = max(measured, key=lambda row: row.accuracy or 0.0), units.number(measured[-1].accuracy)
-        result["accuracy"] = f"{final} (best {units.number(best.accuracy)} after round {best.round})"
+        best, final = best_of(measured), units.number(measured[-1].accuracy)
+        title = "accuracy on all classes" if grouped else "accuracy"
+        result[title] = f"{final} (best {units.number(best.accuracy)} after round {best.round})"
     for title, value in next((row.figures for row in reversed(rows) if row.figures), {}).items():
         result[title] = units.number(value)
     if personal := [found for row in rows if (found := units.spread(row.personal_accuracy))]:
@@ -202,6 +240,19 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         left = sum((row.left_out[zone] for row in rows if zone in row.left_out), LeftOut(0, 0, {}, ""))
         result[f"{zone}, in no sum"] = f"{units.percent(left.share)} of the values that clients encrypted"
     return result
+
+
+def best_of(rows: Sequence[Row]) -> Row:
+    """The row with the highest accuracy; of several the first."""
+    return max(rows, key=lambda row: -math.inf if row.accuracy is None or math.isnan(row.accuracy) else row.accuracy)
+
+
+def in_groups(row: Row) -> str:
+    """How each group's model does on test data like its clients' own; of many groups the ends."""
+    found = row.group_accuracy
+    low, mean, high = map(units.number, units.spread(dict(enumerate(found.values()))) or (None,) * 3)
+    each = ", ".join(f"{group} {units.number(value)}" for group, value in found.items())
+    return f"{mean} on average ({each if len(found) <= _FEW_GROUPS else f'{len(found)} groups, {low} to {high}'})"
 
 
 def sent(rows: Sequence[Row]) -> str:

@@ -26,11 +26,15 @@ from rich.text import Text
 
 from fedplug.api import units
 from fedplug.api.rows import Row
-from fedplug.console.display import OPTIONAL, cells, interruption, resume_command, thin_out, totals
+from fedplug.console.display import GROUPED, OPTIONAL, best_of, cells, interruption, resume_command, thin_out, totals
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
-_LEAST_FIRST = ("time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean")
+_LAST_ROWS = 40
+"""A table of so many rounds is still read; of more, some stand in it."""
+_LEAST_FIRST = (
+    "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean",
+)  # fmt: skip
 """What a narrow terminal does without, in this order, and then figures of the task."""
 
 
@@ -141,7 +145,7 @@ class LiveDisplay(Picture):
         self.path("", f"  {resume_command(run_dir)}")
 
     def _table(self, rows: Sequence[Row]) -> None:
-        shown = thin_out(rows, 12)
+        shown = thin_out(rows, _LAST_ROWS, rows.index(best_of(rows)) if rows else None)
         if shown:
             self._console.print(rounds_table(shown, width=self._console.width))
         if len(shown) < len(rows):
@@ -212,10 +216,12 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     """
     shown = {"round": [str(row.round) for row in rows] + [str(round) for round in waiting]} | cells(rows)
     shown = {title: texts for title, texts in shown.items() if title not in OPTIONAL or {*texts} - {units.NOTHING}}
-    shown.setdefault("accuracy", []).extend([_WAITING] * len(waiting))
+    if GROUPED in shown and not {*shown.get("accuracy", [])} - {units.NOTHING}:
+        shown.pop("accuracy", None)  # of rounds that nobody evaluated, in a run whose groups have models each
+    shown.setdefault(GROUPED if GROUPED in shown else "accuracy", []).extend([_WAITING] * len(waiting))
     wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in shown.items()}
     # Columns that say nothing go before any that do; of the task's figures the first stays longest.
-    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", "accuracy")]
+    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", "accuracy", GROUPED)]
     droppable = [title for title in (*_LEAST_FIRST, *figures) if title in shown]
     for title in sorted(droppable, key=lambda title: bool(set(shown[title]) - {units.NOTHING})):
         if width is not None and sum(wide.values()) - _GAP > width:

@@ -47,7 +47,7 @@ def report(ledger: Ledger) -> LedgerReport:
         verdict=verdict(ledger),
         warnings=warnings(ledger),
         unit="client: the whole update of a client; the same epsilon holds for each of its records",
-        adjacency="zero_out: a client's contribution is replaced by zero; replace_one: by any other, with twice the "
+        adjacency="zero-out: a client's contribution is replaced by zero; replace-one: by any other, with twice the "
         "sensitivity",
         delta=ledger.delta,
         trust=_trust(ledger),

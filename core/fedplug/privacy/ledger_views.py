@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
 from fedplug.privacy.ledger_record import Epsilons, ViewReport
-from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
+from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, listed_bare, noised_zones, summed
 from fedplug.privacy.sampling_credit import amplified, why_not_amplified
 from fedplug.privacy.spent import Spent
 
@@ -192,9 +192,9 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
     noised, bare = noised_zones(ledger), bare_zones(ledger)
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
-        return f"sees the {listed(seen)} zone of every upload, without noise"
+        return f"sees the {listed_bare(ledger, seen)} zone of every upload, without noise"
     if seen := [zone for zone in bare if zone in ledger.opened]:
-        return f"sees decrypted sums of the {listed(seen)} zone, without noise"
+        return f"sees decrypted sums of the {listed_bare(ledger, seen)} zone, without noise"
     if seen := [zone for zone, cost in noised.items() if cost.central]:
         return f"is trusted: adds the noise of the {listed(seen)} zone itself and sees what is below it"
     if ledger.feedback.any() and (scored := sorted(ledger.so_far.scored)):
@@ -254,7 +254,7 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
     """The aggregation server together with a client and that client's keys."""
     noised, bare = noised_zones(ledger), bare_zones(ledger)
     if bare:
-        return f"sees the {listed(bare)} zone without noise, {_how_bare(ledger, bare)}"
+        return f"sees the {listed_bare(ledger, bare)} zone without noise, {_how_bare(ledger, bare)}"
     if central := [zone for zone, cost in noised.items() if cost.central]:
         return f"the server adds the noise of the {listed(central)} zone itself and sees what is below it"
     shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
@@ -269,7 +269,7 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
 def _everybody(ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str) -> Guarantee | str:
     """Whoever sees the sums of every zone, each at its price."""
     if bare := bare_zones(ledger):
-        return f"sees sums of the {listed(bare)} zone without noise"
+        return f"sees sums of the {listed_bare(ledger, bare)} zone without noise"
     spent = _priced(ledger, noised_zones(ledger), price)
     return Guarantee(spent, spent.doubled(), because)
 

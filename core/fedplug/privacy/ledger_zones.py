@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from fedplug.api.types import NOISED
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def slack_of(ledger: Ledger, cost: ZoneCost) -> float:
     as those of repeated rounds, every further lot of so many, also a broken one, takes as much again.
     """
     return cost.slack * math.ceil(cost.releases / max(1, ledger.rounds))
+
+
+def listed_bare(ledger: Ledger, zones: list[str]) -> str:
+    """The same of zones that were released without noise: one called noised that never had any is so only by name."""
+    never = [zone for zone in zones if zone == NOISED and not ledger.costs[zone].releases]
+    return listed([f"so-called {zone}" if zone in never else zone for zone in zones])
 
 
 def listed(zones: list[str]) -> str:

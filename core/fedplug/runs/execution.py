@@ -266,10 +266,12 @@ class Execution:
             if error.errno not in _NO_ROOM and not file.is_relative_to(self.run_dir):
                 raise
             rounds, checkpoint = self._saved(), self.archive.checkpoints.folder
-            safe = f"The first {rounds[-1]} rounds are" if rounds and rounds[-1] else "The set-up is"
-            what = f"{safe} safe in {checkpoint}" if rounds else "Nothing was saved yet"
-            onward = f"fedplug resume {self.run_dir}" if rounds else f"fedplug run {self.run_dir / 'recipe.yaml'}"
+            many = rounds[-1] if rounds else 0
+            safe = f"The first {many} rounds are" if many > 1 else "Round 1 is" if many else "The set-up is"
+            what = f"{safe} safe in {checkpoint}" if rounds else "Nothing was saved yet, so nothing is kept"
+            onward = f"go on: fedplug resume {self.run_dir}" if rounds else "give the same command again"
+            folder = self.run_dir if rounds else self.run_dir.parent
             raise SetupError(
-                f"{file} cannot be used ({error.strerror or error}). {what}; make room, or make the folder "
-                f"{self.run_dir} writable, and go on: {onward}"
+                f"{file} cannot be used ({error.strerror or error}). {what}; make room, or make the folder {folder} "
+                f"writable, and {onward}"
             ) from error

@@ -39,9 +39,14 @@ def start(
         keep(recipe.own_files, run_dir)
         try:
             return Execution(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
-        except FedplugError:
-            if not Checkpoints(run_dir).rounds():  # nothing ran, so there is nothing to keep
+        except (FedplugError, KeyboardInterrupt) as error:
+            saved = bool(Checkpoints(run_dir).rounds())
+            if not saved:  # nothing ran, so there is nothing to keep
                 shutil.rmtree(run_dir, ignore_errors=True)
+            if isinstance(error, KeyboardInterrupt):  # before the first round or after the last: nobody has said it
+                nothing = "nothing had begun, and nothing is left behind"
+                words = f"to go on: fedplug resume {run_dir}" if saved else nothing
+                raise KeyboardInterrupt(f"Interrupted; {words}") from error
             raise
 
 
@@ -67,4 +72,10 @@ def resume(
         checkpoint = Checkpoints(run_dir).read(round)
         execution = Execution(recipe, run_dir, settings, catalog, watch)
         execution.archive.charges.require(execution.archive.checkpoints)
+        if checkpoint is None and len(execution.archive.charges):
+            raise CheckpointError(
+                f"{execution.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this "
+                "run: it was deleted, and the run cannot go on; put it back, or start a run of its own: fedplug run "
+                f"{file}"
+            )
         return execution.execute(checkpoint)

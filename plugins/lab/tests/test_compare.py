@@ -437,6 +437,14 @@ def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], 
     assert [warning for warning in warnings([a, b]) if expected in warning], warnings([a, b])
 
 
+def test_groups_are_compared_by_what_they_are_for(tmp_path: Path) -> None:
+    groups = {"client_accuracy": {0: 0.875, 1: 0.625}, "group_members": {"a": [0], "b": [1]}}
+    everyone = [Compared("plain", [a_run(tmp_path, "plain", 1)]),
+                Compared("grouped", [a_run(tmp_path, "grouped", 1, **groups)])]  # fmt: skip
+    assert texts(everyone, "group_accuracy") == ["–", "0.750"]
+    assert "group_accuracy" not in [column.key for column in columns(everyone[:1], everyone[0])]
+
+
 def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Path) -> None:
     a = Compared("a", [a_run(tmp_path, "a", seed) for seed in (1, 2)])
     b = Compared("b", [a_run(tmp_path, "b", 1)])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from fedplug_lab.axis import Axis, powers, round_step
 from fedplug_lab.drawing import Drawing
+from fedplug_lab.lettering import lettering
 from fedplug_lab.panel import Box, Panel
 
 BOX = Box(100, 10, 200, 50)
@@ -135,12 +137,13 @@ def test_a_drawing_is_sound_and_its_texts_are_texts() -> None:
         panel.title = panel.x_label = panel.y_label = evil
         panel.x.ticks = [(0.5, evil)]
         panel.line([0, 1], [0, 1], "red")
-    tree = ET.fromstring(drawing.svg("k", evil))
-    assert tree.get("role") == "img"
-    assert tree.get("aria-label") == evil
-    assert [text.text for text in tree.iter("text")].count(evil) == 2 + 3 * 4
-    ids = [found.get("id") for found in tree.iter() if found.get("id")]
-    assert ids == ["k-0", "k-1", "k-2"]
+    broad, slim = ET.fromstring(f"<p>{drawing.svg('k', evil)}</p>")
+    for tree in (broad, slim):
+        assert tree.get("role") == "img"
+        assert tree.get("aria-label") == evil
+        assert [text.text for text in tree.iter("text")].count(evil) == 2 + 3 * 4
+    ids = [found.get("id") for tree in (broad, slim) for found in tree.iter() if found.get("id")]
+    assert ids == ["k-0", "k-1", "k-2", "k-slim-0", "k-slim-1", "k-slim-2"]
 
 
 def test_panels_lie_apart_and_inside() -> None:
@@ -148,16 +151,43 @@ def test_panels_lie_apart_and_inside() -> None:
     for panel in drawing.panels:
         panel.x.ticks, panel.x.turned = [(0.5, "a long name of a layer")], True
         panel.line([0, 1], [0, 12345], "red")
-    drawing.svg("k", "")
-    boxes = list(drawing._boxes())
+    broad, slim = drawing.sheets()
+    boxes = [box for box, _ in drawing.places(broad)]
     assert all(box.x > 30 and box.x + box.width <= 720 and box.y >= 0 and box.y + box.height < 360 for box in boxes)
     one, two, three, _ = boxes
     assert one.x + one.width < two.x
     assert one.y + one.height + 60 < three.y, "room for the slanted names"
+    boxes = [box for box, _ in drawing.places(slim)]
+    assert all(box.x > 30 and box.x + box.width <= slim.width < 350 for box in boxes)
+    assert all(one.y + one.height + 60 < two.y for one, two in pairwise(boxes)), "below each other"
 
 
 def test_panels_that_share_an_axis_write_its_numbers_once() -> None:
     drawing = Drawing(10, 5, 2)
     drawing.panels[0].line([0, 1], [0, 70], "red")
     drawing.panels[1].line([0, 1], [0, 700], "red")
-    assert drawing.svg("k", "").count(">600</text>") == 1
+    broad, slim = drawing.svg("k", "").split("</svg>")[:2]
+    assert broad.count(">600</text>") == 1
+    assert slim.count(">600</text>") == 2, "below each other each has its own"
+
+
+def test_numbers_below_an_axis_do_not_run_into_each_other() -> None:
+    axis = Axis(0, 70_000, most=8)
+    assert len(lettering(axis, Axis(), 400, 9).across) == 8
+    narrow = lettering(axis, Axis(), 150, 11).across
+    assert 2 <= len(narrow) <= 4
+    names = Axis(-0.5, 9.5, ticks=[(float(i), f"class {i}") for i in range(10)])
+    assert not lettering(names, Axis(), 600, 9).turned
+    turned = lettering(names, Axis(), 200, 11)
+    assert turned.turned
+    assert len(turned.across) == 10
+    assert len(lettering(names, Axis(), 60, 11).across) == 4, "of too many, some"
+
+
+def test_counts_in_cells_are_all_there_or_none_is() -> None:
+    panel = Panel()
+    panel.x.low, panel.x.high, panel.y.low, panel.y.high = -0.5, 1.5, 0.5, -0.5
+    panel.notes([(0, 0, "7"), (1, 0, "12345")])
+    assert panel.draw(BOX, "c").count("12345") == 1
+    assert ">7<" in panel.draw(BOX._replace(font=11.0), "c")
+    assert ">7<" not in panel.draw(BOX._replace(font=11.0, width=60), "c"), "a blank would look like zero"

@@ -26,7 +26,9 @@ from fedplug_lab.canvas import ZONE_COLOURS, thinned
 from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
 from fedplug_lab.report import write_report
-from fedplug_lab.tables import render
+from fedplug_lab.tables import render, sentence
+from fedplug_lab.words import GLOSSARY, in_words
+from fedplug_lab.zones import as_sent
 from row_toys import a_ledger, a_row, a_summary
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -42,7 +44,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[tuple[str, str]] = []  # (innermost tag, text)
         self.nested_tables = 0
-        self.feed(text)
+        self.feed(re.sub(r'<span class="whole">([^<]*)</span>', r"\1", text))  # it only says where no line ends
         self.close()
         assert not self.open, f"never closed: {self.open}"
 
@@ -64,7 +66,8 @@ class Page(HTMLParser):
             self.texts.append((self.open[-1] if self.open else "", data.strip()))
 
     def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.tags)
+        """How many there are; of the two drawings of a figure the one for pages with room."""
+        return sum(name == tag and attributes.get("class") != "slim" for name, attributes in self.tags)
 
     def visible(self) -> str:
         return "\n".join(text for tag, text in self.texts if tag != "style")
@@ -144,7 +147,7 @@ def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
         LEDGER.verdict, "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
         "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.0 s",
         "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "ChaCha20", "rounds: 3", "delta: 1.0e-05", "é <b>",
-        "training is 90.0% of the work", "5 of 6", "30 values", "∞", "aggregator, client",
+        "training is 90.0% of the work", "5 of 6", "30 values", "∞", "server, client",
     ):  # fmt: skip
         assert expected in shown, expected
     assert shown.index(LEDGER.verdict) < shown.index("Epsilon so far")
@@ -156,7 +159,7 @@ def test_is_accessible(text: str) -> None:
     assert page.count("table") == page.count("caption") > 5
     assert all(a.get("scope") for tag, a in page.tags if tag == "th")
     pictures = [a for tag, a in page.tags if tag == "svg"]
-    assert len(pictures) == page.count("figure") == page.count("figcaption") == 8
+    assert len(pictures) == 2 * page.count("figure") == 2 * page.count("figcaption") == 16
     for picture in pictures:
         assert picture["role"] == "img"
         assert len(str(picture["aria-label"])) > 20
@@ -371,11 +374,18 @@ def test_groups_are_listed_with_their_clients(tmp_path: Path) -> None:
         for r in (1, 2, 3)
     ]  # fmt: skip
     page = Page(written(tmp_path, rows))
-    assert ("caption", "Groups of clients with a model each, as in round 3. They changed once.") in page.texts
+    assert "Groups of clients with a model each, as in round 3." in page.visible()
+    assert "They changed once." in page.visible()
     texts = [text for _, text in page.texts]
     at = texts.index("even")
-    assert texts[at : at + 6] == ["even", "2", "0, 2", "0.400", "1.000", "0.600"]
-    assert texts[at + 6 : at + 12] == ["odd", "1", "1", "0.250", "NaN", "0.250"]
+    assert texts[at : at + 7] == ["even", "2", "0, 2", "0.400", "0.400", "1.000", "0.600"]
+    assert texts[at + 7 : at + 14] == ["odd", "1", "1", "0.900", "0.250", "NaN", "0.250"]
+    at = texts.index("Accuracy in groups")
+    assert texts[at + 1 : at + 3] == [
+        "0.650", "2 models, 0.400 to 0.900, each on test data like its clients'; on all classes 0.503"
+    ], "a run leads with what groups are for"
+    heads = [text for tag, text in page.texts if tag == "th"]
+    assert heads.index("accuracy in groups") == heads.index("accuracy on all classes") - 1
     assert "Groups" not in Page(text_of_one_group(tmp_path)).visible()
 
 
@@ -520,12 +530,53 @@ def test_plain_data(value: Any, expected: str) -> None:
 def test_records_become_one_table_with_every_column() -> None:
     page = Page(render([{"a_b": 1}, {"c": [2, {"d": "x"}]}], "cap"))
     assert [text for tag, text in page.texts if tag == "th"] == ["a b", "c", "1", "–"]
-    assert ("caption", "cap") in page.texts
+    assert ("span", "cap") in page.texts
     turned = Page(render({z: {f"k{i}": f"{z}{i}" for i in range(9)} for z in ("p", "q")}, "cap"))
     assert [text for tag, text in turned.texts if tag == "th"] == ["p", "q", *(f"k{i}" for i in range(9))]
     assert [text for tag, text in turned.texts if tag == "td"] == [f"{z}{i}" for i in range(9) for z in "pq"]
     nested = Page(render({"local_view": {"epsilon": 2.5}, "another": {"why": "x"}}))
     assert [text for tag, text in nested.texts if tag == "th"] == ["epsilon", "why", "local view", "another"]
+
+
+def test_no_line_ends_inside_a_number() -> None:
+    assert sentence("DP zone ε=8.00, δ=1e-05 (client, a-b); 4.2 s, 12 of 30 <") == (
+        'DP zone <span class="whole">ε=8.00,</span> <span class="whole">δ=1e-05</span> (client, a-b); '
+        '<span class="whole">4.2 s,</span> 12 of 30 &lt;'
+    )
+
+
+def test_the_words_of_the_verdict_are_explained_beside_it(text: str) -> None:
+    shown = Page(text).visible()
+    assert shown.index(LEDGER.verdict) < shown.index("What these words mean") < shown.index("Epsilon so far")
+    for word in ("zone", "epsilon, ε", "delta, δ", "un-noised", "unit", "adjacency", "view", "unaccounted"):
+        assert shown.count(f"\n{word}\n") >= 1, word
+        assert len(GLOSSARY[word]) < 300, "short"
+    assert shown.count(GLOSSARY["view"]) == 1, "once"
+
+
+def test_a_zone_to_which_nothing_is_added_is_not_called_noised(tmp_path: Path) -> None:
+    rows = [a_row(1, zones={"encrypted": 0.25, "noised": 0.5, "clear": 0.25},
+                  bytes={"up": {"total": 9, "zones": {"noised": 5, "clear": 4}}, "down": {}, "key_server": {}})]
+    bare = {"rounds": 1, "protect": {"noised": [], "clear": []}}
+    (row,) = as_sent(rows, bare)
+    assert row.zones == {"encrypted": 0.25, "clear": 0.75}
+    assert row.bytes.up.zones == {"clear": 9}
+    assert rows[0].zones["noised"] == 0.5
+    assert as_sent(rows, {"protect": {"noised": [{"use": "std.gaussian"}]}}) == rows
+    shown = Page(written(tmp_path, rows, a_ledger(), recipe=bare)).visible()
+    assert "encrypted 25.0%, clear 75.0%" in shown
+    assert "The recipe adds nothing to the zone that it calls noised" in shown
+    (tmp_path / "report.html").unlink()
+    noised = {**bare, "protect": {"noised": [{"use": "std.gaussian"}]}}
+    shown = Page(written(tmp_path, rows, a_ledger(), recipe=noised)).visible()
+    assert "encrypted 25.0%, noised 50.0%, clear 25.0%" in shown
+    assert "adds nothing" not in shown
+
+
+def test_a_run_without_encryption_does_not_lead_with_it(tmp_path: Path) -> None:
+    shown = Page(written(tmp_path, [a_row(1, zones={"encrypted": 0.0, "noised": 1.0})])).visible()
+    assert "Noised share\n100.0%" in shown
+    assert "HE share" not in shown
 
 
 def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
@@ -540,7 +591,8 @@ def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
     shown = page.visible()
     assert account.verdict in shown
     for view, facts in account.views.items():
-        assert view.replace("_", " ") in shown
+        assert in_words(view) in shown
+        assert "_" not in in_words(view)
         assert facts.reason in shown
     for heading in ("Views", "Zones", "Reveals", "Never covered", "Log, 3 entries"):
         assert heading in shown

@@ -274,7 +274,28 @@ def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
     assert [cells for title, cells, _ in columns_of(lines_of(settings)) if title == "runs"] == [["1", "0 of 1", "1"]]
     assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 0
     assert [bool(line.result) for line in lines_of(settings)] == [True, False, True, True]
-    assert len(capsys.readouterr().out.splitlines()) == 7, "done already, one run, the table, its file"
+    assert len(capsys.readouterr().out.splitlines()) == 8, "done already, one run, the table, its file, the page"
+
+
+def test_a_sweep_leaves_a_page_that_names_every_run(
+    tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = grid_of(tmp_path, THREE)
+    with ended_in_the_second_run(monkeypatch, 0, RuntimeError("the <toy> broke")):
+        sweeps.sweep(recipe, grid, settings, catalog=catalog)
+    page = (settings.output / "sweep.html").read_text("utf-8")
+    assert "Not complete." in page
+    assert "1 of 3 runs have no numbers" in page
+    assert "the &lt;toy&gt; broke" in page
+    sweeps.sweep(recipe, grid, settings, catalog=catalog)
+    page = (settings.output / "sweep.html").read_text("utf-8")
+    assert "Not complete." not in page
+    first, *_ = lines_of(settings)
+    assert first.result is not None
+    assert f'<span class="whole">{first.run}</span>' in page
+    assert f"accuracy {first.result.accuracy:.3f}" in page
+    assert "scale 0.02" in page
+    assert page.count("NO DP") == 1, "a verdict that all have is said once"
 
 
 def test_an_interrupted_sweep_goes_on_and_resumes_the_run(

@@ -91,7 +91,7 @@ def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     assert (release.literal, release.trust, release.source) == (True, "local", "reproducible")
     assert "sizes of its own" in release.uncredited  # each client's noise is as large as its data set is small
     (shown,) = made.reveals(ctx)
-    assert (shown.what, shown.asked, shown.covered_by) == ("num_examples", ("count",), None)
+    assert (shown.what, shown.asked, shown.covered_by) == ("number of examples", ("count",), None)
 
 
 def test_before_the_set_up_and_at_other_parties_nobody_knows_how_much_it_is() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from fedplug.api.rows import Row
 from fedplug.api.units import number, spread
+from fedplug.console.display import in_groups
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
@@ -22,6 +23,7 @@ from fedplug_lab.canvas import (
     draw_band,
     draw_groups,
     draw_line,
+    last_of,
     round_axis,
     rounds_of,
     tint,
@@ -46,7 +48,9 @@ def _public(row: Row) -> Mapping[int, float]:
 
 
 def accuracy_chart(rows: Rows) -> Chart | None:
-    """One panel for the global model; two, by test data, where clients have personal models. None without numbers."""
+    """One panel for the global model; two, by test data, where clients or groups have models. None without numbers."""
+    if any(row.group_accuracy for row in rows):
+        return _of_groups(rows)
     rounds, accuracy = rounds_of(rows), curve_of(rows, lambda row: row.accuracy)
     low, _, high = spreads(rows, _of_clients)
     personal = [spreads(rows, read) for read in (_public, _own)]
@@ -77,6 +81,38 @@ def accuracy_chart(rows: Rows) -> Chart | None:
         round_axis(panel, rounds)
     alt = _global_in_words(rounds, accuracy) + (_personal_in_words(rows) if has_personal else "")
     return Chart("accuracy", "Accuracy", "", alt, tuple(legend), drawing.svg("accuracy", alt), has_personal)
+
+
+def _of_groups(rows: Rows) -> Chart:
+    """The models of groups: on test data like their clients' own, for which they are made, and on all classes."""
+    drawing = Drawing(WIDE, 3.0, 2)
+    own, public = drawing.panels
+    own.title, public.title = "test data like each group's clients have", "public test set, all classes"
+    rounds = rounds_of(rows)
+    for curve in curves_of(rows, lambda row: dict(row.group_accuracy)).values():
+        draw_line(own, rounds, curve, GLOBAL_COLOUR, thin=True)
+    mean = curve_of(rows, lambda row: math.fsum(g.values()) / len(g) if (g := row.group_accuracy) else None)
+    draw_line(own, rounds, mean, GLOBAL_COLOUR)
+    legend = [("mean over groups", GLOBAL_COLOUR, "line"), ("each group's model", GLOBAL_COLOUR, "thin")]
+    draw_groups(public, rows, lambda result: result.accuracy)
+    accuracy = curve_of(rows, lambda row: row.accuracy)
+    draw_line(public, rounds, accuracy, GLOBAL_COLOUR)
+    if personal := [curves for read in (_own, _public) if np.isfinite((curves := spreads(rows, read))[1]).any()]:
+        for panel, curves in zip((own, public), personal, strict=False):
+            _draw_personal(panel, rounds, curves)
+        legend.append(("personal models, mean over clients", PERSONAL_COLOUR, "line"))
+        legend.append(("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area"))
+    own.y.low, own.y.high = 0.0, 1.0
+    own.y_label = "accuracy (share of test examples)"
+    for panel in drawing.panels:
+        round_axis(panel, rounds)
+    last = next(row for row in reversed(rows) if row.group_accuracy)
+    alt = (f"On test data like each group's clients have, the models' accuracy after round {last.round} is "
+           f"{in_groups(last)}; on the public test set {last_of(accuracy)} on average.")  # fmt: skip
+    if personal:
+        alt += _personal_in_words(rows)
+    note = "A group's model is made for the classes of its clients; the public test set has others too."
+    return Chart("accuracy", "Accuracy", note, alt, tuple(legend), drawing.svg("accuracy", alt), True)
 
 
 def figures_chart(rows: Rows) -> Chart | None:

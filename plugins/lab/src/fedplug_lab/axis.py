@@ -28,7 +28,7 @@ class Axis:
         low, high: the ends; None: a little beyond the values seen.
         logarithmic: powers of ten are equally far apart; `low` and `high` must be given then, both > 0.
         ticks: values and what to write there; None: round numbers.
-        most: how many round numbers there may be, about; None: as many as there is room for.
+        most: how many round numbers there may be, about, where there is room; None: as many as there is room for.
         whole: the round numbers are whole.
         write: how a round number is written; None: with as many decimals as tell them apart.
         turned: what is written beside the ticks is slanted, to have room.
@@ -69,16 +69,16 @@ class Axis:
         found = np.clip(found, -_LARGEST, _LARGEST)
         return np.asarray(np.clip((found - low) / (high - low), -1.0, 2.0), np.float64)
 
-    def marks(self) -> list[Tick]:
-        """The place of each tick on the axis, and what is written there."""
-        found = self.ticks if self.ticks is not None else self._round_numbers()
+    def marks(self, most: int | None = None) -> list[Tick]:
+        """The place of each tick on the axis, and what is written there; of round numbers about `most`."""
+        found = self.ticks if self.ticks is not None else self._round_numbers(most or self.most or 8)
         low, high = sorted(self.ends())
         slack = 1e-9 * (high - low)
         inside = [(value, text) for value, text in found if low - slack <= value <= high + slack]
         return list(zip(map(float, self.places([value for value, _ in inside])), (t for _, t in inside), strict=True))
 
-    def _round_numbers(self) -> list[Tick]:
-        (low, high), most = sorted(self.ends()), self.most or 8
+    def _round_numbers(self, most: int) -> list[Tick]:
+        low, high = sorted(self.ends())
         if self.logarithmic:
             return [(value, f"{value:g}") for value in powers(low, high, most)]
         step = round_step((high - low) / most, self.whole)

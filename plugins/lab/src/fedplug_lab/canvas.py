@@ -191,4 +191,4 @@ def _colour(name: str, fixed: Mapping[str, str], all_names: Sequence[str]) -> st
 
 def tint(colour: str) -> str:
     """The colour of a band drawn in `colour`, for the legend."""
-    return f"{colour}38"  # the same 22% opacity as the band
+    return f"color-mix(in srgb, {colour} 22%, transparent)"  # as faint as the band

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from fedplug.cli import completion
 from fedplug.cli.options import (
     Data,
     Device,
@@ -40,7 +41,8 @@ Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a 
 def sweep(
     recipe: RecipeFile,
     grid: Annotated[
-        Path, typer.Argument(metavar="GRID", help="Values to try, a YAML file: parameters, cases.", show_default=False)
+        Path, typer.Argument(metavar="GRID", help="Values to try, a YAML file: parameters, cases.", show_default=False,
+                             autocompletion=completion.recipes)
     ],
     seeds: Annotated[
         list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
@@ -73,7 +75,8 @@ def sweep(
 def compare(
     what: Annotated[
         list[Path],
-        typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False),
+        typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False,
+                       autocompletion=completion.runs_and_recipes),
     ],
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
@@ -127,7 +130,8 @@ def sites(
 @command(epilog="Example: fedplug new my_rounding --role protect")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the plugin: lower-case letters, digits and _.")],
-    role: Annotated[str, typer.Option(metavar="ROLE", help="Of its component: protect, negotiate_mask, model, ...")],
+    role: Annotated[str, typer.Option(
+        metavar="ROLE", help="Of its component: protect, negotiate_mask, model, ...", autocompletion=completion.hooks)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Empty or new; default: fedplug-NAME.")] = None,
 ) -> None:
     """Write a plugin to start from: a component, its recipe, its test; it installs and runs as it is."""

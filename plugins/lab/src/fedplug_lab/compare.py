@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import SetupError
+from fedplug.console.display import folded
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.plugin_files import with_files
@@ -173,10 +174,10 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
     print_table(table)
     for each in everyone:
         for verdict in verdicts_of(each):
-            print(f"{each.name}: {verdict}")
+            print(folded(f"{each.name}: {verdict}", sys.stdout))
     for warning in warned:
-        print(f"not comparable: {warning}")
+        print(folded(f"not comparable: {warning}", sys.stdout))
     if not settings.quiet:
         for reason in reasons([column for column in table if column.brief]):
-            print(f"no number: {reason}")
+            print(folded(f"no number: {reason}", sys.stdout))
     print(f"page: {page}")

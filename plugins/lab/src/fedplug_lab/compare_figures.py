@@ -120,7 +120,7 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
     drawing.panels[0].y_label = "accuracy"
     legend = [*_legend(everyone, "area"), ("with a rim: nobody is better in both", tint(MUTED), "area")]
     note = ("Up and to the left is better. Bars are standard deviations over seeds. Where a ledger states no epsilon "
-            "for a view, the point stands at `none`: no guarantee.")  # fmt: skip
+            "for a view, the point stands at none: no guarantee.")  # fmt: skip
     alt = " ".join(said)
     return Chart("front", "What accuracy costs", note, alt, tuple(legend), drawing.svg("front", alt), True)
 
@@ -239,7 +239,7 @@ def _bytes(everyone: Sequence[Compared]) -> Chart | None:
                     found[zone] = found.get(zone, 0.0) + count / 1e6
         return found
 
-    note = "All messages both ways, those of the key server too; means over seeds. `other` belongs to no zone."
+    note = "All messages both ways, those of the key server too; means over seeds. Other: belongs to no zone."
     return _bars(everyone, "bytes", "Bytes", "MB", zones, ZONE_COLOURS, note)
 
 

@@ -10,13 +10,14 @@ from typing import Any
 from fedplug.api import units
 
 from fedplug_lab.compare_figures import charts, colour_of
-from fedplug_lab.compare_table import VIEWS, Cell, Column, reasons, verdicts_of
+from fedplug_lab.compare_table import Cell, Column, reasons, verdicts_of
 from fedplug_lab.compared import Compared
 from fedplug_lab.intervals import LEVEL
 from fedplug_lab.leakage import leakage_table
-from fedplug_lab.page import figures, write_page
+from fedplug_lab.page import figures, glossary, write_page
+from fedplug_lab.tables import sentence, text
 from fedplug_lab.tables import table as html_table
-from fedplug_lab.tables import text
+from fedplug_lab.words import VIEWS
 
 _ON_TABLE = (
     "Numbers are means ± standard deviations over seeds. A difference is taken seed by seed; in brackets is the "
@@ -45,7 +46,7 @@ def write_compare_page(
     sections = [
         ("numbers", "Numbers", _numbers(table)),
         ("figures", "Figures", figures(charts(everyone))),
-        ("privacy", "Privacy, word for word", _verdicts(everyone) + _views(table)),
+        ("privacy", "Privacy, word for word", _verdicts(everyone) + glossary() + _views(table)),
         ("leakage", "Leakage", leakage_table(everyone)),
         ("runs", "Runs", _runs(path.parent, everyone, about)),
     ]
@@ -77,7 +78,7 @@ def _cell(cell: Cell) -> str:
 def _verdicts(everyone: Sequence[Compared]) -> str:
     body = [
         [_named(place, each.name),
-         "<br>".join(map(text, verdicts_of(each))) or "its ledger holds no verdict",
+         "<br>".join(map(sentence, verdicts_of(each))) or "its ledger holds no verdict",
          "<br>".join(dict.fromkeys(text(warning) for run in each.runs for warning in run.ledger.warnings))]
         for place, each in enumerate(everyone)
     ]  # fmt: skip

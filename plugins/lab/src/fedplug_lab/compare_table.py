@@ -16,12 +16,7 @@ from fedplug.api import units
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
 from fedplug_lab.leakage import worst_of
-
-VIEWS = {
-    "aggregator": "server", "key_holder": "key holder", "client": "client",
-    "client_and_aggregator": "client + server", "released_model": "model",
-}  # fmt: skip
-"""The views of the ledger, in the words of a narrow column."""
+from fedplug_lab.words import VIEWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +159,10 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
                 units.number, "its task has no such figure")
         for title in titles
     ]  # fmt: skip
+    grouped: Read = lambda run: run.result.group_accuracy.mean if run.result.group_accuracy else None  # noqa: E731
+    if any(grouped(run) is not None for each in everyone for run in each.runs):
+        of_task.append(_column(everyone, "group_accuracy", "accuracy in groups", grouped, units.number,
+                               "its clients share one model"))  # fmt: skip
     personal: Read = lambda run: run.result.personal_accuracy.mean if run.result.personal_accuracy else None  # noqa: E731
     if any(personal(run) is not None for each in everyone for run in each.runs):
         of_task.append(_column(everyone, "personal_accuracy", "personal models", personal, units.number,

@@ -20,6 +20,7 @@ from fedplug.runs.summary import Summary
 from fedplug_lab.grid import SEED, Combination, short_names
 from fedplug_lab.records import Line, Result, result_of, resumable
 from fedplug_lab.sections import sections_of_plugins
+from fedplug_lab.zones import as_sent
 
 _APART = ("name", "description", SEED)  # of runs that differ in nothing else, the protocol is the same
 _DIFFERENCES = 3  # so many are in a name
@@ -84,7 +85,7 @@ def open_run(folder: Path) -> OneRun:
     summary = read_summary(folder)
     if not {SEED, "rounds", "data"} <= summary.recipe.keys():
         raise CheckpointError(f"{folder / 'summary.json'} holds no whole recipe; put it back as the run wrote it")
-    return OneRun(folder, rows, read_ledger(folder), summary, result_of(folder))
+    return OneRun(folder, as_sent(rows, summary.recipe), read_ledger(folder), summary, result_of(folder))
 
 
 def of_folders(folders: Sequence[Path]) -> list[Compared]:

@@ -1,19 +1,49 @@
 """A figure: panels in rows and columns, what is written around them, and the way into the page as inline SVG.
 
-The SVG carries no XML declaration, no metadata and no namespace address, so the page names no address at all.
+Each figure is drawn twice: for a page with room, and for a narrow one, where its panels lie below each other and its
+letters are larger beside them. The page's style shows one of the two. The SVG carries no XML declaration, no metadata
+and no namespace address, so the page names no address at all.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import math
 from collections.abc import Iterator, Sequence
 
-from fedplug_lab.panel import FONT, MUTED, Box, Panel, width_of, words
+from fedplug_lab.axis import Tick
+from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
+from fedplug_lab.panel import MUTED, Box, Panel
 
-_LINE = 13.0  # a line of text with room around it
 _GAP = 12.0  # between panels, and at the right edge, where the last number of an axis may stand out
-_TICK_ROOM = 26.0  # height that a number beside a y axis wants for itself
+_TICK_ROOM = 2.9  # height that a number beside a y axis wants for itself, in letters
+_SLIM_WIDTH, _SLIM_FONT = 342.0, 11.0  # points; on the narrowest telephones a point is about a pixel
+_FEW = 6  # of more panels two stand side by side, in a narrow picture too
+_ROW_LIMITS = 150.0, 230.0  # height of a row of a narrow picture
+
+
+@dataclasses.dataclass(frozen=True)
+class Sheet:
+    """What a figure is drawn on, in points.
+
+    Attributes:
+        kind: `broad` or `slim`, the class of the SVG.
+        width, height: of all of it.
+        columns: of the grid that panels fill row by row.
+        font: size of the letters.
+    """
+
+    kind: str
+    width: float
+    height: float
+    columns: int
+    font: float
+
+    @property
+    def line(self) -> float:
+        """Height of a line of text with room around it."""
+        return 1.45 * self.font
 
 
 class Drawing:
@@ -23,7 +53,8 @@ class Drawing:
         width, height: of the picture.
         panels: how many.
         columns: of the grid that they fill row by row; None: all in one row.
-        ratios: widths of the columns, relative to each other; None: all alike.
+        ratios: widths of the columns, relative to each other; None: all alike. Such panels belong together, and stay
+            side by side in a narrow picture too.
         shared: whether the panels of a row share one y axis, which has its numbers on the left of the first.
 
     Attributes:
@@ -43,64 +74,89 @@ class Drawing:
         self.panels = [Panel() for _ in range(panels)]
         self.x_label = self.y_label = ""
         self._width, self._height = 72 * width, 72 * height
-        self._columns, self._shared = columns or panels, shared
-        self._ratios = list(ratios or [1.0] * self._columns)
+        self._columns, self._shared, self._ratios = columns or panels, shared, ratios
         for panel in self.panels[1:] if shared else ():
             panel.y = self.panels[0].y
 
     def svg(self, key: str, alt: str) -> str:
-        """The picture as an element of the page, with a text alternative.
+        """The picture as elements of the page, each with a text alternative: the broad one, then the slim one.
 
         Args:
             key: of this picture alone: ids in it begin with it, since what one picture of a page defines, no other may
                 refer to.
             alt: what a person who sees it would take from it.
         """
-        parts = [f'<svg viewBox="0 0 {self._width:g} {self._height:g}" role="img" aria-label="{html.escape(alt)}">',
-                 f'<g style="font-size: {FONT:g}px; fill: {MUTED}">']  # fmt: skip
-        for number, (panel, box) in enumerate(zip(self.panels, self._boxes(), strict=True)):
-            left = number % self._columns
-            parts.append(panel.draw(box, f"{key}-{number}", beside=not (self._shared and left)))
+        return "".join(self._on(sheet, key, alt) for sheet in self.sheets())
+
+    def sheets(self) -> tuple[Sheet, Sheet]:
+        """The broad one and the slim one."""
+        count = len(self.panels)
+        broad = Sheet("broad", self._width, self._height, self._columns, FONT)
+        columns = self._columns if self._ratios else 1 if count <= _FEW else 2
+        low, high = _ROW_LIMITS
+        row = self._height / math.ceil(count / self._columns)
+        if not self._ratios:
+            row = min(max(row, low), high)
+        slim = Sheet("slim", _SLIM_WIDTH, row * math.ceil(count / columns), columns, _SLIM_FONT)
+        return broad, slim
+
+    def _on(self, sheet: Sheet, key: str, alt: str) -> str:
+        key = key if sheet.kind == "broad" else f"{key}-{sheet.kind}"
+        seen = f'class="{sheet.kind}" viewBox="0 0 {sheet.width:g} {sheet.height:g}"'
+        parts = [f'<svg {seen} role="img" aria-label="{html.escape(alt)}">',
+                 f'<g style="font-size: {sheet.font:g}px; fill: {MUTED}">']  # fmt: skip
+        side, low = 0.8 * sheet.font, 0.5 * sheet.line
+        for number, (panel, (box, shown)) in enumerate(zip(self.panels, self.places(sheet), strict=True)):
+            parts.append(panel.draw(box, f"{key}-{number}", shown))
             middle = box.y + box.height / 2
             if panel.y_label:
-                parts.append(words(panel.y_label, 7, middle, "", "middle", -90))
+                parts.append(words(panel.y_label, side, middle, "", "middle", -90))
             if panel.x_label:
-                bottom = box.y + box.height + self._below(panel) - _LINE / 2
+                bottom = box.y + box.height + self._below(panel, shown, sheet) - low
                 parts.append(words(panel.x_label, box.x + box.width / 2, bottom, "", "middle"))
         if self.x_label:
-            parts.append(words(self.x_label, self._width / 2, self._height - _LINE / 2, "", "middle"))
+            parts.append(words(self.x_label, sheet.width / 2, sheet.height - low, "", "middle"))
         if self.y_label:
-            parts.append(words(self.y_label, 7, self._height / 2, "", "middle", -90))
+            parts.append(words(self.y_label, side, sheet.height / 2, "", "middle", -90))
         return "".join([*parts, "</g></svg>\n"])
 
-    def _boxes(self) -> Iterator[Box]:
-        """Where each panel lies, between its axes."""
-        rows = math.ceil(len(self.panels) / self._columns)
-        bottom = self._height - (_LINE if self.x_label else 0)
+    def places(self, sheet: Sheet) -> Iterator[tuple[Box, Lettering]]:
+        """Where each panel lies, between its axes, and what is written beside them."""
+        rows = math.ceil(len(self.panels) / sheet.columns)
+        bottom = sheet.height - (sheet.line if self.x_label else 0)
         each = bottom / rows
-        above = _LINE + 3 if any(panel.title for panel in self.panels) else 6.0
-        height = max(10.0, each - above - max(map(self._below, self.panels)))
-        for panel in self.panels:
-            panel.y.most = panel.y.most or max(2, int(height / _TICK_ROOM))
-        start = _LINE + 2 if self.y_label or any(panel.y_label for panel in self.panels) else 0.0
-        beside = [self._beside(column) for column in range(self._columns)]
-        room = self._width - start - sum(beside) - _GAP * self._columns
-        for number in range(len(self.panels)):
-            row, column = divmod(number, self._columns)
-            shares = [room * ratio / sum(self._ratios) for ratio in self._ratios]
-            x = start + sum(beside[: column + 1]) + sum(shares[:column]) + _GAP * column
-            yield Box(x, row * each + above, max(10.0, shares[column]), height)
+        above = sheet.line + 3 if any(panel.title for panel in self.panels) else 6.0
+        # How many numbers stand beside a y axis follows from its height, in which the x axis has a say: a first guess.
+        least = max(2, int((each - above - 2 * sheet.line) / (_TICK_ROOM * sheet.font)))
+        upward = [panel.y.marks(panel.y.most or least) for panel in self.panels]
+        start = sheet.line + 2 if self.y_label or any(panel.y_label for panel in self.panels) else 0.0
+        beside = [self._beside(column, upward, sheet) for column in range(sheet.columns)]
+        room = sheet.width - start - sum(beside) - _GAP * sheet.columns
+        ratios = list(self._ratios or [1.0] * sheet.columns)
+        widths = [max(10.0, room * ratio / sum(ratios)) for ratio in ratios]
+        letterings = []
+        for number, panel in enumerate(self.panels):
+            column = number % sheet.columns
+            shown = upward[number] if not (self._shared and column) else ()
+            letterings.append(lettering(panel.x, panel.y, widths[column], sheet.font, shown))
+        deepest = max(self._below(panel, found, sheet) for panel, found in zip(self.panels, letterings, strict=True))
+        height = max(10.0, each - above - deepest)
+        for number, written in enumerate(letterings):
+            row, column = divmod(number, sheet.columns)
+            x = start + sum(beside[: column + 1]) + sum(widths[:column]) + _GAP * column
+            yield Box(x, row * each + above, widths[column], height, sheet.font), written
 
-    def _beside(self, column: int) -> float:
-        """Room on the left of a column for the numbers of its y axes."""
+    def _beside(self, column: int, upward: Sequence[Sequence[Tick]], sheet: Sheet) -> float:
+        """Room on the left of a column for the numbers of its y axes, and for the first of slanted names below it."""
         if self._shared and column:
             return 0.0
-        numbers = [width_of(text) for panel in self.panels[column :: self._columns] for _, text in panel.y.marks()]
-        slanted = [width_of(text) * 0.71 - 20 for panel in self.panels[column :: self._columns] if panel.x.turned
-                   for _, text in panel.x.marks()[:2]]  # fmt: skip
+        own = range(column, len(self.panels), sheet.columns)
+        numbers = [width_of(text, sheet.font) for number in own for _, text in upward[number]]
+        slanted = [width_of(text, sheet.font) * 0.71 - 20 for number in own if self.panels[number].x.turned
+                   for _, text in self.panels[number].x.marks()[:2]]  # fmt: skip
         return max([*numbers, *slanted, 0.0]) + 6
 
-    def _below(self, panel: Panel) -> float:
+    def _below(self, panel: Panel, written: Lettering, sheet: Sheet) -> float:
         """Room below a panel for the numbers of its x axis, and for its label."""
-        slanted = [0.71 * (width_of(text) + FONT) for _, text in panel.x.marks()] if panel.x.turned else []
-        return max([_LINE + 2, *slanted]) + (_LINE if panel.x_label else 0)
+        slanted = [0.71 * (width_of(text, sheet.font) + sheet.font) for _, text in written.across if written.turned]
+        return max([sheet.line + 2, *slanted]) + (sheet.line if panel.x_label else 0)

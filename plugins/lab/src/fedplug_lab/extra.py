@@ -163,18 +163,23 @@ def groups_table(rows: Rows) -> str:
     if not known:
         return ""
     row, body = known[-1], []
+    own = row.group_accuracy
     for group, ids in row.group_members.items():
         measured = [each.groups[group].accuracy for each in rows if group in each.groups]
         result = row.groups.get(group)
         body.append([
-            text(group), str(len(ids)), text(", ".join(map(str, ids))),
+            text(group), str(len(ids)), text(", ".join(map(str, ids))), units.number(own.get(group)),
             *(units.number(value) for value in ((result.accuracy, result.loss) if result else (None, None))),
             units.number(max(units.finite(measured), default=None)),
         ])  # fmt: skip
     changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
-    caption = f"Groups of clients with a model each, as in round {row.round}. "
+    caption = (
+        f"Groups of clients with a model each, as in round {row.round}. What counts is how a model does on test data "
+        "like its own clients'; the public test set has classes that these may never have seen. "
+    )
     caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
-    return table(caption.rstrip(), ["group", "size", "clients", "accuracy", "loss", "best accuracy"], body, numeric=3)
+    header = ["group", "size", "clients", "accuracy", "on the public test set", "loss there", "best there"]
+    return table(caption.rstrip(), header, body, numeric=3)
 
 
 def assessments_table(assessments: Mapping[str, Mapping[str, float]]) -> str:

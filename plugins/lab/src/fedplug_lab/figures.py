@@ -80,7 +80,8 @@ def _loss(rows: Rows) -> Chart | None:
     draw_groups(panel, rows, lambda result: result.loss)
     draw_line(panel, rounds, test, GLOBAL_COLOUR)
     draw_line(panel, rounds, train, TRAIN_COLOUR, dashed=True)
-    legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
+    whose = "mean over groups" if any(len(row.groups) > 1 for row in rows) else "global model"
+    legend = [(f"{whose}, public test set", GLOBAL_COLOUR, "line")]
     legend.append(("training, mean over clients", TRAIN_COLOUR, "dash"))
     note = ""
     if finite.min() > 0 and finite.max() > 50 * finite.min():
@@ -195,7 +196,7 @@ def _epsilon(rows: Rows) -> Chart | None:
 
 def _churn(rows: Rows) -> Chart | None:
     churn = curve_of(rows, lambda row: row.mask_churn)
-    if not np.isfinite(churn).any():
+    if not np.isfinite(churn).any() or not any(row.zones.get("encrypted") for row in rows):  # else it is 0 of nothing
         return None
     return _single(rows, 100 * churn, "churn", "Mask churn", "share of the mask (%)", ZONE_COLOURS["encrypted"],
                    "Share of the encrypted zone that changed since the round before.",
@@ -226,9 +227,7 @@ def _partition(distribution: Distribution, wide: bool) -> Chart:
     red, green, blue = (int(GLOBAL_COLOUR[i : i + 2], 16) for i in (1, 3, 5))
     grid.cells(0.85 * np.sqrt(counts / max(counts.max(), 1)), (red, green, blue))
     if counts.size <= 260:
-        for (i, j), count in np.ndenumerate(counts):
-            if count:
-                grid.note(j, i, f"{count:.0f}")
+        grid.notes([(j, i, f"{count:.0f}") for (i, j), count in np.ndenumerate(counts) if count])
     step, every = math.ceil(len(clients) / 30), math.ceil(width / (40 if wide else 20))
     grid.y.ticks = [(place, str(name)) for place, name in enumerate(clients)][::step]
     shown = [name[:18] for name in classes[::every]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedplug_lab.compare_table import VIEWS, Column, columns
+from fedplug_lab.compare_table import Column, columns
 from fedplug_lab.compared import Compared
+from fedplug_lab.words import VIEWS
 
 BYTES = ("bytes_up", "bytes_down", "bytes_key_server")
 """What `bytes` is the sum of: all messages, all ways."""

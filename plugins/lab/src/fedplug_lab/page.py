@@ -9,7 +9,8 @@ from pathlib import Path
 from fedplug.runs.folder import write_text
 
 from fedplug_lab.canvas import Chart
-from fedplug_lab.tables import text
+from fedplug_lab.tables import sentence, text
+from fedplug_lab.words import GLOSSARY
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -48,6 +49,12 @@ def write_page(
     return path
 
 
+def glossary() -> str:
+    """What the words of verdicts and ledgers mean, folded away."""
+    words = "".join(f"<dt>{text(word)}</dt><dd>{text(meaning)}</dd>" for word, meaning in GLOSSARY.items())
+    return f'<details class="glossary"><summary>What these words mean</summary><dl class="facts">{words}</dl></details>'
+
+
 def figures(drawn: Sequence[Chart]) -> str:
     """The figures, two in a row."""
     return f'<div class="figures">{"".join(map(_figure, drawn))}</div>' if drawn else ""
@@ -60,4 +67,4 @@ def _figure(chart: Chart) -> str:
     )
     return (f'<figure id="figure-{chart.key}"{" class=wide" if chart.wide else ""}><h3>{text(chart.title)}</h3>'
             f'<ul class="legend">{keys}</ul>{chart.svg}'
-            f"<figcaption>{text(chart.alt)} {text(chart.note)}</figcaption></figure>\n")  # fmt: skip
+            f"<figcaption>{sentence(chart.alt)} {sentence(chart.note)}</figcaption></figure>\n")  # fmt: skip

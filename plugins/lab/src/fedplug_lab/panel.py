@@ -7,41 +7,29 @@ than a short run with everything else in it. Colours may be variables of the pag
 from __future__ import annotations
 
 import base64
-import html
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedplug_lab.axis import Axis, Values
+from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
+from fedplug_lab.lettering import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
-FONT = 9.0
-"""Size of the letters, in points like everything here."""
+_EDGE = 10.0  # how far the last number below an axis may stand out at the right
 
 
 class Box(NamedTuple):
-    """A rectangle, its corner the upper left one."""
+    """A rectangle, its corner the upper left one, and the size of the letters in it and beside it."""
 
     x: float
     y: float
     width: float
     height: float
-
-
-def width_of(text: str, size: float = FONT) -> float:
-    """About how wide a text is: which font the page has, nobody knows here."""
-    return 0.62 * size * len(text)
-
-
-def words(text: str, x: float, y: float, style: str = "", anchor: str = "start", turned: float = 0.0) -> str:
-    """A line of text whose middle is at the height `y`."""
-    turn = f' transform="rotate({turned:g} {_n(x)} {_n(y)})"' if turned else ""
-    look = f' style="{style}"' if style else ""
-    place = f'x="{_n(x)}" y="{_n(y)}" dy=".35em" text-anchor="{anchor}"'
-    return f"<text {place}{look}{turn}>{html.escape(text, quote=False)}</text>"
+    font: float = FONT
 
 
 class Panel:
@@ -143,27 +131,40 @@ class Panel:
 
         self._marks.append(draw)
 
-    def note(self, x: float, y: float, text: str) -> None:
-        """A small text around a point."""
+    def notes(self, written: Sequence[tuple[float, float, str]]) -> None:
+        """Small texts around points, one unit of the x axis wide at most.
+
+        In a narrow picture they are as large as all letters, or left out: where one did not fit, all of them, since
+        nothing must not look like zero.
+        """
 
         def draw(box: Box) -> str:
-            (across,), (down,) = self._points(box, [x], [y])
-            return words(text, across, down, f"font-size: 7px; fill: {INK}", "middle")
+            broad = box.font == FONT
+            size = 0.8 * box.font if broad else box.font
+            room = abs(self._x(box, 1.0) - self._x(box, 0.0))
+            if not broad and any(width_of(text, size) > room + 1 for _, _, text in written):
+                return ""
+            across, down = self._points(box, [x for x, _, _ in written], [y for _, y, _ in written])
+            look = f"font-size: {size:g}px; fill: {INK}"
+            return "".join(words(text, a, b, look, "middle")
+                           for a, b, (_, _, text) in zip(across, down, written, strict=True))  # fmt: skip
 
         self._marks.append(draw)
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
-    def draw(self, box: Box, clip: str, beside: bool = True) -> str:
+    def draw(self, box: Box, clip: str, shown: Lettering | None = None) -> str:
         """The panel in its place.
 
         Args:
             box: the rectangle between the axes.
             clip: an id of its own in the page.
-            beside: whether numbers stand beside the y axis.
+            shown: what is written beside the axes; None: all that there is room for.
         """
+        beside = shown or lettering(self.x, self.y, box.width, box.font)
         across = "".join(
-            f"M{_n(box.x)} {_n(box.y + box.height * (1 - place))}h{_n(box.width)}" for place, _ in self.y.marks()
+            f"M{_n(box.x)} {_n(box.y + box.height * (1 - place))}h{_n(box.width)}"
+            for place, _ in beside.upward or self.y.marks()
         )
         parts = [_path(across, f"stroke: {GRID}; stroke-width: .8")] if self.framed else []
         frame = f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"/>'
@@ -173,14 +174,16 @@ class Panel:
             corner = f"M{_n(box.x)} {_n(box.y)}v{_n(box.height)}h{_n(box.width)}"
             parts.append(_path(corner, f"fill: none; stroke: {MUTED}; stroke-width: .8"))
         bottom = box.y + box.height
-        for place, text in self.x.marks():
-            at = box.x + place * box.width
-            parts.append(words(text, at + 3, bottom + 7, "", "end", -45) if self.x.turned else
-                         words(text, at, bottom + 8.5, "", "middle"))  # fmt: skip
-        for place, text in self.y.marks() if beside else ():
+        for place, text in beside.across:
+            # The first and the last may stand out a little; more would be beyond the picture.
+            half = 0.0 if beside.turned else width_of(text, box.font) / 2
+            at = min(box.x + place * box.width, max(box.x, box.x + box.width + _EDGE - half))
+            parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if beside.turned else
+                         words(text, at, bottom + 0.95 * box.font, "", "middle"))  # fmt: skip
+        for place, text in beside.upward:
             parts.append(words(text, box.x - 4, bottom - place * box.height, "", "end"))
         if self.title:
-            parts.append(words(self.title, box.x, box.y - 8, f"fill: {INK}"))
+            parts.append(words(self.title, box.x, box.y - 0.9 * box.font, f"fill: {INK}"))
         return "".join(parts)
 
     def _see(self, x: Any, y: Any) -> tuple[Values, Values]:
@@ -199,11 +202,6 @@ class Panel:
         known = np.isfinite(x0 + y0 + x1 + y1) & (y0 != y1) & (x0 != x1)
         corners = zip(x0[known], y0[known], x1[known], y1[known], strict=True)
         return "".join(f"M{_n(a)} {_n(b)}H{_n(c)}V{_n(d)}H{_n(a)}z" for a, b, c, d in corners)
-
-
-def _n(value: float) -> str:
-    """A coordinate, to a hundredth of a point."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _path(shape: str, look: str) -> str:

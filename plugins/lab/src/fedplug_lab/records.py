@@ -19,6 +19,7 @@ from fedplug.runs.folder import write_text
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins
+from fedplug_lab.zones import as_sent
 
 
 @dataclasses.dataclass
@@ -47,6 +48,7 @@ class Result(Record):
         rounds: how many have their numbers.
         accuracy, loss, figures, zones, log, epsilon, level_epsilons: of the last round.
         best_accuracy: of any round.
+        group_accuracy: of the last round, over groups, each on test data like its clients'; None without groups.
         personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
         seconds: by phase, over the run.
         wall_seconds, simulated_seconds: of the run; the latter is None where the recipe describes no devices.
@@ -68,6 +70,7 @@ class Result(Record):
     epsilon: Number | None
     verdict: Text
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    group_accuracy: Spread | None = None
     personal_accuracy: Spread | None = None
     personal_public_accuracy: Spread | None = None
     simulated_seconds: Number | None = None
@@ -182,7 +185,8 @@ def resumable(folders: Sequence[Path], catalog: Catalog) -> dict[str, Path]:
 
 def result_of(run_dir: Path) -> Result:
     """What a sweep records of a run that ended: read from its folder."""
-    rows, ledger, summary = read_rows(run_dir), read_ledger(run_dir), read_summary(run_dir)
+    ledger, summary = read_ledger(run_dir), read_summary(run_dir)
+    rows = as_sent(read_rows(run_dir), summary.recipe)
     last = rows[-1] if rows else None
     simulated = [row.simulated.seconds for row in rows if row.simulated]
     phases = dict.fromkeys(phase for row in rows for phase in row.seconds)
@@ -192,6 +196,7 @@ def result_of(run_dir: Path) -> Result:
         best_accuracy=max(units.finite(row.accuracy for row in rows), default=None),
         loss=last.loss if last else None,
         figures=last.figures if last else {},
+        group_accuracy=_spread(dict(enumerate(last.group_accuracy.values()))) if last else None,
         personal_accuracy=_spread(last.personal_accuracy) if last else None,
         personal_public_accuracy=_spread(last.personal_public_accuracy) if last else None,
         zones={zone: share for zone, share in last.zones.items() if share is not None} if last else {},

@@ -14,16 +14,18 @@ from typing import Any
 import yaml
 from fedplug.api import units
 from fedplug.api.rows import Row
+from fedplug.api.types import CLEAR, ENCRYPTED, NOISED
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
 from fedplug.runs.summary import Summary
 
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug_lab.figures import charts
-from fedplug_lab.page import figures, write_page
+from fedplug_lab.page import figures, glossary, write_page
 from fedplug_lab.rounds import rounds_tables
 from fedplug_lab.sections import sections_of_plugins
-from fedplug_lab.tables import render, table, text, title_of
+from fedplug_lab.tables import render, sentence, table, text, title_of
+from fedplug_lab.zones import as_sent, bare
 
 # In this order; what the ledger holds besides follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
@@ -36,6 +38,11 @@ _LEDGER_CAPTIONS = {
     "reveals": "What else depends on the data and is visible to somebody.",
 }
 _LOG = "log"
+_SHARES = {ENCRYPTED: "HE share", NOISED: "Noised share", CLEAR: "Clear share"}
+_BARE = (
+    '<p class="note">The recipe adds nothing to the zone that it calls noised: in the figures and tables of rounds it '
+    "counts as clear. The ledger keeps the recipe's name.</p>"
+)
 
 
 def write_report(
@@ -57,7 +64,7 @@ def write_report(
     Returns:
         The path of the report.
     """
-    planned = int(summary.recipe["rounds"])
+    rows, planned = as_sent(rows, summary.recipe), int(summary.recipe["rounds"])
     added = [(section.key, section.title, section.html(Path(run_dir))) for section in sections_of_plugins()]
     headlines = [found for section in sections_of_plugins() if (found := section.headline(Path(run_dir)))]
     sections = [
@@ -74,9 +81,9 @@ def write_report(
     top = [
         _banner(rows, planned),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
-        f"<p>{text(ledger.verdict or 'No verdict: the ledger of this run holds none.')}</p>",
-        *(f"<p><strong>{text(label)}:</strong> {text(sentence)}</p>" for label, sentence in headlines),
-        "</section>",
+        f"<p>{sentence(ledger.verdict or 'No verdict: the ledger of this run holds none.')}</p>",
+        *(f"<p><strong>{text(label)}:</strong> {sentence(said)}</p>" for label, said in headlines),
+        f"{_BARE if bare(summary.recipe) else ''}{glossary()}</section>",
         _key_numbers(rows, planned, summary.resumed),
     ]
     return write_page(Path(run_dir) / "report.html", "report", summary.name, _byline(summary, rows), top, sections)
@@ -119,19 +126,26 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
         return ""
     measured = [(row.accuracy, row.round) for row in rows if row.accuracy is not None and math.isfinite(row.accuracy)]
     best, when = max(measured, key=lambda pair: pair[0], default=(math.nan, None))
+    grouped = next((row for row in reversed(rows) if row.group_accuracy), None)
     work = sum(units.total(row.seconds.values()) for row in rows)
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
     asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
-    first = units.percent(rows[0].zones.get("encrypted"))
-    encrypted = units.percent(units.last(row.zones.get("encrypted") for row in rows))
+    zone = next((zone for zone in (ENCRYPTED, NOISED) if any(row.zones.get(zone) for row in rows)), CLEAR)
+    first = units.percent(rows[0].zones.get(zone))
+    share = units.percent(units.last(row.zones.get(zone) for row in rows))
     personal = [found for row in rows if (found := units.spread(row.personal_accuracy))]
     models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
     part = rows[-1].epsilon_prices
     prices = f"of the {part} zone alone; see the verdict" if part else "see the verdict and the ledger"
+    final = units.number(measured[-1][0]) if measured else units.NOTHING
+    accuracy = ("Accuracy", final, (f"best {units.number(best)} after round {when}" if measured else "not measured"))
+    if grouped is not None:
+        low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.group_accuracy.values()))) or ())
+        each = f"{len(grouped.group_accuracy)} models, {low} to {high}, each on test data like its clients'"
+        accuracy = ("Accuracy in groups", mean, f"{each}; on all classes {final}")
     items = [
-        ("Accuracy", units.number(measured[-1][0]) if measured else units.NOTHING,
-         (f"best {units.number(best)} after round {when}" if measured else "not measured") + models),
-        ("HE share", encrypted, f"of the model in the last round; {first} in the first"),
+        (*accuracy[:2], accuracy[2] + models),
+        (_SHARES[zone], share, f"of the model in the last round; {first} in the first"),
         ("Epsilon so far", units.number(units.last(row.epsilon for row in rows)), prices),
         ("Sent by clients", units.size(sum(row.bytes.up.total for row in rows)), "all clients, all rounds"),
         ("Sent to clients", units.size(sum(row.bytes.down.total for row in rows)), "all clients, all rounds"),
@@ -142,7 +156,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
          f"{asked - answered} missed" if asked > answered else "no client dropped out"),
     ]  # fmt: skip
     cells = "".join(
-        f"<div><dt>{text(label)}</dt><dd>{text(value)}<small>{text(note)}</small></dd></div>"
+        f"<div><dt>{text(label)}</dt><dd>{text(value)}<small>{sentence(note)}</small></dd></div>"
         for label, value, note in items
     )
     return f'<dl class="numbers">{cells}</dl>'

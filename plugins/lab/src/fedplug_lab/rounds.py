@@ -39,9 +39,11 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     """Every round as a row of a table, and what the rounds add up to, as HTML."""
     if not rows:
         return "<p>No round is complete.</p>"
-    number, figures = units.number, dict.fromkeys(title for row in rows for title in row.figures)
+    number, grouped = units.number, any(row.group_accuracy for row in rows)
+    figures = dict.fromkeys(title for row in rows for title in row.figures)
     columns: list[tuple[str, Callable[[Row], str]]] = [
-        ("accuracy", lambda row: number(row.accuracy)),
+        ("accuracy in groups", lambda row: number(_mean(row.group_accuracy))),
+        ("accuracy on all classes" if grouped else "accuracy", lambda row: number(row.accuracy)),
         ("loss", lambda row: number(row.loss)),
         ("train loss", lambda row: number(row.train_loss)),
         ("client accuracy", lambda row: _spread(row.client_accuracy)),
@@ -69,6 +71,8 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     body = [[str(rows[i].round), *(text(cells[i]) for cells in filled.values())] for i in _shown(rows)]
     caption = f"Of {len(rows)} rounds some; metrics.jsonl has all. " if len(body) < len(rows) else ""
     caption += "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
+    if grouped:
+        caption += " Accuracy in groups: mean over the groups' models, each on test data like its clients'."
     if "personal models" in filled or "personal, public set" in filled:
         caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
     parts = [table(caption, ["round", *filled], body, numeric=True)]
@@ -93,6 +97,10 @@ _STATISTICS: dict[str, Callable[[list[float]], str]] = {
     "lowest": lambda values: units.number(min(values, default=None), 4),
     "highest": lambda values: units.number(max(values, default=None), 4),
 }
+
+
+def _mean(by_group: Mapping[str, float]) -> float | None:
+    return math.fsum(by_group.values()) / len(by_group) if by_group else None
 
 
 def _spread(by_client: Mapping[int, float]) -> str:

@@ -124,8 +124,9 @@ class Runner:
         if (found := line.result) is None:
             watch.result(f"failed: {line.error}", always=True)
             return
+        of_groups = f", in groups {units.number(found.group_accuracy.mean)}" if found.group_accuracy else ""
         of_personal = f", personal {units.number(found.personal_accuracy.mean)}" if found.personal_accuracy else ""
         watch.result(
-            f"accuracy {units.number(found.accuracy)}{of_personal}, epsilon {units.number(found.epsilon)}, "
+            f"accuracy {units.number(found.accuracy)}{of_groups}{of_personal}, epsilon {units.number(found.epsilon)}, "
             f"{units.duration(seconds)}"
         )

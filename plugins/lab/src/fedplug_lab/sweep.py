@@ -1,8 +1,8 @@
 """`fedplug sweep`: runs every combination of a grid, one after the other, and keeps a line for each.
 
-The folder of a sweep holds a run folder for each combination and `sweep.jsonl`, one line a run. The same command goes
-on where the last one stopped: what has its line is skipped, a run that was cut off is resumed from its checkpoint, a
-run that failed is tried again.
+The folder of a sweep holds a run folder for each combination, `sweep.jsonl`, one line a run, and a page, `sweep.html`.
+The same command goes on where the last one stopped: what has its line is skipped, a run that was cut off is resumed
+from its checkpoint, a run that failed is tried again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.plugin_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
-from fedplug.runs.machine import resolve_device
+from fedplug.runs.machine import command_line, resolve_device
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.grid import combinations, read_grid
 from fedplug_lab.records import Records, at_work
 from fedplug_lab.runner import Runner
+from fedplug_lab.sweep_page import write_sweep_page
 from fedplug_lab.sweep_table import print_table, to_csv
 
 
@@ -65,20 +66,22 @@ def sweep(
         if not runner.run():
             return _interrupted(runner)
         print_table(runner.lines())
-        _write_csv(runner)
+        _write_files(runner)
         return runner.tell_failures()
 
 
 def _interrupted(runner: Runner) -> int:
-    _write_csv(runner)
+    _write_files(runner)
     print(f"Interrupted; {len(runner.lines())} of {len(runner.runs)} runs are recorded in {runner.store.folder}. "
           "The same command goes on.")  # fmt: skip
     return INTERRUPTED
 
 
-def _write_csv(runner: Runner) -> None:
+def _write_files(runner: Runner) -> None:
     if lines := runner.lines():
         file = runner.store.folder / "sweep.csv"
         write_text(file, to_csv(lines))
+        page = write_sweep_page(runner.store.folder, lines, len(runner.runs), command_line())
         if not runner.settings.quiet:
             print(f"table: {file}")
+            print(f"page: {page}")

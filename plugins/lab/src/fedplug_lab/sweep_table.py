@@ -65,6 +65,12 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
     return [column for column in columns if {*column.cells} != {units.NOTHING}]
 
 
+def parameter_words(line: Line) -> str:
+    """What a run sets otherwise than its recipe: `epsilon 8, norm 0.5`."""
+    names = short_names(_paths([line]))
+    return ", ".join(f"{name} {_as_text(line.parameters[path])}" for path, name in names.items())
+
+
 def _measured(results: Sequence[Result]) -> list[sections.Column]:
     """The columns of numbers."""
     figures = dict.fromkeys(title for result in results for title in result.figures)
@@ -75,6 +81,7 @@ def _measured(results: Sequence[Result]) -> list[sections.Column]:
     return [
         ("accuracy", lambda result: result.accuracy, units.number),
         ("best", lambda result: result.best_accuracy, units.number),
+        ("in groups", lambda result: g.mean if (g := result.group_accuracy) else None, units.number),
         *((title, lambda result, title=title: result.figures.get(title), units.number) for title in figures),
         ("personal mean", lambda result: p.mean if (p := result.personal_accuracy) else None, units.number),
         ("lowest", lambda result: p.min if (p := result.personal_accuracy) else None, units.number),

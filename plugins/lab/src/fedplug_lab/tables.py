@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedplug.api import units
 
 from fedplug_lab.canvas import ZONE_COLOURS
+from fedplug_lab.words import in_words, is_name, pieces
 
+_TAG = re.compile("<[^>]*>")
+_LONG = 40
 _INLINE = 12  # a longer list of plain values is folded away
 
 
@@ -19,13 +23,15 @@ def text(value: Any) -> str:
     return html.escape(str(value))
 
 
-def _words(key: Any) -> str:
-    return str(key).replace("_", " ")
+def sentence(words: str) -> str:
+    """A sentence as HTML in which no line ends inside a number."""
+    found = [(text(piece), whole) for piece, whole in pieces(words)]
+    return "".join(f'<span class="whole">{piece}</span>' if whole else piece for piece, whole in found)
 
 
 def title_of(key: Any) -> str:
     """A heading for a key: `never_covered` is `Never covered`, `he` is `HE`."""
-    words = _words(key)
+    words = in_words(key)
     return words.upper() if len(words) <= 2 else words[:1].upper() + words[1:]
 
 
@@ -42,7 +48,7 @@ def render(value: Any, caption: str = "") -> str:
     Tables do not nest: what is deeper than one becomes lists in its cells.
     """
     if isinstance(value, Mapping) and value and all(isinstance(inner, Mapping) for inner in value.values()):
-        return _records([{"": _words(key), **inner} for key, inner in value.items()], caption)
+        return _records([{"": in_words(key), **inner} for key, inner in value.items()], caption)
     if isinstance(value, list | tuple) and value and all(isinstance(inner, Mapping) for inner in value):
         return _records(value, caption)
     return _cell(value)
@@ -52,11 +58,11 @@ def _records(records: Sequence[Mapping[str, Any]], caption: str) -> str:
     """Records as one table with the union of their keys: a row a record, or a row a key where those are many."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     body = [[_cell(record[key]) if key in record else units.NOTHING for key in keys] for record in records]
-    header = [_words(key) for key in keys]
+    header = [in_words(key) for key in keys]
     if len(keys) > 8 and len(records) <= 4:
         columns = list(zip(*body, strict=True))
         body = [[text(title), *cells] for title, cells in zip(header[1:], columns[1:], strict=True)]
-        return table(caption or header[0], ["", *(_words(next(iter(record.values()))) for record in records)], body)
+        return table(caption or header[0], ["", *(in_words(next(iter(record.values()))) for record in records)], body)
     count = f"{len(records)} {'entry' if len(records) == 1 else 'entries'}"
     return table(caption or count, header, body)
 
@@ -69,11 +75,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, int | float):
         return _number(value)
     if isinstance(value, Mapping):
-        items = "".join(f"<dt>{text(_words(key))}</dt><dd>{_cell(inner)}</dd>" for key, inner in value.items())
+        items = "".join(f"<dt>{text(in_words(key))}</dt><dd>{_cell(inner)}</dd>" for key, inner in value.items())
         return f'<dl class="facts">{items}</dl>' if items else units.NOTHING
     if isinstance(value, list | tuple):
         return _list(value)
-    return "∞" if value == "inf" else zone_label(str(value))
+    return "∞" if value == "inf" else text(in_words(value)) if is_name(str(value)) else zone_label(str(value))
 
 
 def _number(value: float) -> str:
@@ -95,6 +101,11 @@ def _list(values: Sequence[Any]) -> str:
     return f"<details><summary>{len(values)} values</summary>{joined}</details>"
 
 
+def _length(cell: str) -> str:
+    """Marks a cell that holds sentences, for which a column must not become too narrow."""
+    return ' class="long"' if len(_TAG.sub("", cell)) > _LONG else ""
+
+
 def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False) -> str:
     """A table with caption and header cells; nothing for an empty body. Cells are HTML already, header is text.
 
@@ -108,8 +119,9 @@ def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *,
     wide = ' class="wide"' if len(header) > 9 else ""
     rows = []
     for cells in body:
-        inner = "".join(f"<td{kind[i]}>{cell}</td>" for i, cell in enumerate(cells) if i)
+        inner = "".join(f"<td{kind[i] or _length(cell)}>{cell}</td>" for i, cell in enumerate(cells) if i)
         rows.append(f'<tr><th scope="row">{cells[0]}</th>{inner}</tr>')
-    # The box can be scrolled with the keyboard, hence its place in the tab order.
-    return (f'<div class="scroll" tabindex="0"><table{wide}><caption>{text(caption)}</caption>'
+    # The box can be scrolled with the keyboard, hence its place in the tab order. Of a table that is wider, the caption
+    # stays in sight.
+    return (f'<div class="scroll" tabindex="0"><table{wide}><caption><span>{text(caption)}</span></caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n")  # fmt: skip

@@ -96,7 +96,7 @@ class LiteralNoise(fedplug.Protector):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
         note = "sent once, in the clear, for the ledger"
-        return [Reveals("num_examples", ("aggregator",), asked=("count",), note=note)]
+        return [Reveals("number of examples", ("aggregator",), asked=("count",), note=note)]
 
     def describe(self) -> str:
         return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal, reproducible from the seed)"

@@ -66,7 +66,7 @@ class Answer:
             return "No trial meets all constraints."
         if (met := self.counts[MET]) == 1:
             return f"1 of {len(self.told)} trials meets all constraints."
-        return f"{met} of {len(self.told)} trials meet all constraints, and no other trial beats {many} of them."
+        return f"{met} of {len(self.told)} trials meet all constraints, and {many} of them are on the Pareto front."
 
     def shortfall(self) -> list[str]:
         """Where nothing meets the constraints: what is closest, and which constraint is missed most narrowly."""

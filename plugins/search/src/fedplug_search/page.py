@@ -38,7 +38,7 @@ def write_search_page(answer: Answer) -> Path:
     seeds = ", ".join(map(str, question.seeds))
     byline = f'<p class="byline">{len(answer.told)} trials · {text(how)} · seeds {seeds}</p>'
     sections = [
-        ("front", "What no other beats", _front(answer)),
+        ("front", "Pareto front", _front(answer)),
         ("figures", "Figures", figures([chart] if (chart := _chart(answer)) else [])),
         ("privacy", "Privacy, word for word", _verdicts(answer)),
         ("trials", "Trials", _trials(answer)),
@@ -145,7 +145,7 @@ def _chart(answer: Answer) -> Chart | None:
             for panel in drawing.panels:
                 panel.line([*panel.x.ends()], [constraint.bound] * 2, MUTED, 1.4, True)
     legend = [
-        ("nobody beats it", _FRONT, "area"),
+        ("on the front", _FRONT, "area"),
         ("meets the constraints", _MET, "area"),
         ("misses one", _MISSED, "area"),
         ("pruned, as far as it came", MUTED, "cross"),

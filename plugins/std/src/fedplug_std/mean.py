@@ -49,7 +49,7 @@ class Mean(fedplug.Aggregator):
             "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
             "divisor where they open it; weighting: uniform avoids it"
         )
-        return [Reveals("num_examples", ("aggregator", "client"), note=note)]
+        return [Reveals("number of examples", ("aggregator", "client"), note=note)]
 
     def describe(self) -> str:
         return f"weighted mean, weights: {self.options.weighting}"

@@ -70,7 +70,9 @@ class Mlflow(Tracker):
             return _Run(client, id)
         experiment = client.get_experiment_by_name(self.options.experiment)
         if experiment is None:
-            artifacts = _beside(begun.folder, "mlflow-artifacts").as_uri() if not self._named() else None
+            # A server knows where files go; with a database alone MLflow puts them where the command was typed.
+            local = self._uri(begun.folder).startswith("sqlite:")
+            artifacts = _beside(begun.folder, "mlflow-artifacts").as_uri() if local else None
             made = client.create_experiment(self.options.experiment, artifact_location=artifacts)
         else:
             made = experiment.experiment_id

@@ -308,7 +308,8 @@ def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) ->
     wide = " class=wide" if width > _WIDE else ""
     encoded = base64.b64encode(data).decode("ascii")
     return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
-            f'<img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" alt="{text(words)}">'
+            f'<div class="pan" tabindex="0"><img src="data:image/png;base64,{encoded}" width="{width}" '
+            f'height="{height}" alt="{text(words)}"></div>'
             f"<figcaption>{text(words)}</figcaption></figure>")  # fmt: skip
 
 

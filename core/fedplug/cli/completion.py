@@ -1,0 +1,149 @@
+"""What a shell completes: recipe files, run folders, names of components, keys of a recipe behind `--set`.
+
+A shell asks by starting the program anew at every press of the key, so nothing heavy is imported here, nor by what is
+called. Whatever goes wrong completes nothing: a person is in the middle of a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Found = Iterator[str | tuple[str, str]]
+"""What may stand there, each perhaps with a word of help."""
+
+_SUFFIXES = (".yaml", ".yml")
+_HELP = 70  # longer help would be broken into lines, of which each would be taken for an answer
+_MOST = 500  # of one folder; nobody reads more
+
+
+def recipes(incomplete: str) -> Found:
+    """Files that may be recipes, and folders on the way to them."""
+    yield from _paths(incomplete, lambda path: path.suffix in _SUFFIXES and path.is_file())
+
+
+def runs(incomplete: str) -> Found:
+    """Folders of runs, and folders on the way to them."""
+    yield from _paths(incomplete, lambda path: (path / "recipe.yaml").is_file())
+
+
+def runs_and_recipes(incomplete: str) -> Found:
+    """What can be compared."""
+    yield from dict.fromkeys([*recipes(incomplete), *runs(incomplete)])
+
+
+def components(incomplete: str) -> Found:
+    """Names of installed components, with what each is."""
+    yield from _named(None, incomplete)
+
+
+def engines(incomplete: str) -> Found:
+    """Names of engines."""
+    yield from _named("engine", incomplete)
+
+
+def extensions(incomplete: str) -> Found:
+    """Names of extensions."""
+    yield from _named("extension", incomplete)
+
+
+def words(incomplete: str) -> Found:
+    """What `fedplug list` can be narrowed by: hooks, plugins, components."""
+    from fedplug.recipe.catalog import Catalog
+
+    catalog = Catalog.discover()
+    yield from ((group, "hook") for group, entries in catalog.groups.items() if entries)
+    yield from ((name, "plugin") for name in dict.fromkeys(entry.distribution for entry in catalog))
+    yield from _named(None, incomplete)
+
+
+def hooks() -> Found:
+    """Groups of components."""
+    from fedplug.recipe.catalog import GROUPS
+
+    yield from GROUPS
+
+
+def devices() -> Found:
+    """What a device may be called."""
+    yield from ("auto", "cpu", "cuda")
+
+
+def values(incomplete: str) -> Found:
+    """Paths in the recipe on the line, with the values that they have; those of options left out are defaults."""
+    with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
+        # Of a line that ends in an option without its value, click knows no arguments.
+        line = shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
+        file = next(Path(word) for word in line if word.endswith(_SUFFIXES))
+        from fedplug.recipe.recipe import load_recipe
+
+        yield from _keys(load_recipe(file).to_plain(), incomplete)
+
+
+# ---- parts
+
+
+def _named(group: str | None, incomplete: str) -> Found:
+    from fedplug.recipe.catalog import Catalog
+
+    entries = {entry.name: entry for entry in Catalog.discover() if group in (None, entry.group)}
+    for name, entry in sorted(entries.items()):
+        if name.startswith(incomplete):
+            yield name, textwrap.shorten(entry.summary, _HELP, placeholder=" ...")
+
+
+def _paths(incomplete: str, wanted: Callable[[Path], bool]) -> Iterator[str]:
+    """Paths that begin so and are wanted, and the folders that do.
+
+    A shell takes a single answer for the end of the word, so instead of one folder alone stands what is in it.
+    """
+    while True:
+        folder, _, start = incomplete.rpartition("/")
+        before = incomplete[: len(incomplete) - len(start)]
+        try:
+            names = sorted(os.listdir(Path(folder or ("/" if before else ".")).expanduser()))[:_MOST]
+        except OSError:
+            return
+        inside = Path(before).expanduser()
+        hidden = start.startswith(".")
+        names = [name for name in names if name.startswith(start) and name.startswith(".") <= hidden]
+        found = [f"{before}{name}" for name in names if wanted(inside / name)]
+        folders = [f"{before}{name}/" for name in names if f"{before}{name}" not in found and (inside / name).is_dir()]
+        if found or len(folders) != 1:
+            yield from [*found, *folders]
+            return
+        (incomplete,) = folders
+
+
+def _keys(data: Any, incomplete: str) -> Iterator[str]:
+    """Dotted paths that begin so, one part further than what is written; a single one is followed."""
+    while True:
+        head, _, start = incomplete.rpartition(".")
+        here = data
+        for part in head.split(".") if head else ():
+            here = dict(_items(here)).get(part)
+        before = f"{head}." if head else ""
+        found = [(f"{before}{key}", value) for key, value in _items(here) if key.startswith(start)]
+        if len(found) != 1 or not _items(found[0][1]):
+            yield from (f"{path}." if _items(value) else f"{path}={_text(value)}" for path, value in found)
+            return
+        incomplete = f"{found[0][0]}."
+
+
+def _items(data: Any) -> list[tuple[str, Any]]:
+    """The parts of a mapping, or of a list of mappings; of anything else none."""
+    if isinstance(data, Mapping):
+        return [(str(key), value) for key, value in data.items()]
+    if isinstance(data, list | tuple) and any(isinstance(value, Mapping) for value in data):
+        return [(str(number), value) for number, value in enumerate(data)]
+    return []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)

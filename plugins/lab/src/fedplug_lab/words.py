@@ -1,0 +1,63 @@
+"""What names of the ledger and of recipes are called where people read them, and a glossary of the words that stay."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+VIEWS = {
+    "aggregator": "server", "key_holder": "key holder", "client": "client",
+    "client_and_aggregator": "client + server", "released_model": "model",
+}  # fmt: skip
+"""The views of the ledger, in the words of a narrow column."""
+
+_PEOPLE = {
+    "aggregator": "server", "client_and_aggregator": "a client with the server", "released_model": "released model",
+    "zero_out": "zero-out", "replace_one": "replace-one", "epsilon_exact": "exact",
+    "epsilon_without_sampling": "without credit for sampling", "epsilon_rdp": "by Rényi DP",
+    "epsilon_pld": "by loss distributions", "std": "standard deviation",
+    "HE": "HE",
+}  # fmt: skip
+
+GLOSSARY = {
+    "zone": "A part of the model's numbers that is protected in one way. Encrypted (HE, homomorphic encryption): the "
+    "server adds up ciphertexts that it cannot read. Noised: random noise is added. Retained: it never leaves the "
+    "client. Clear: it is sent as it is.",
+    "epsilon, ε": "How much more likely one client's data can make anything that is seen: at most e^ε times. 0 gives "
+    "nothing away, 1 is strict, above 20 nothing useful is promised.",
+    "delta, δ": "The probability with which the promise of epsilon may fail. It should be far below 1 / clients.",
+    "DP": "Differential privacy: an epsilon and a delta hold, whatever else anybody knows.",
+    "un-noised": "Sent, or seen as a sum, without noise. For such values there is no epsilon.",
+    "unit": "Whose data epsilon is about: a client with all its data, unless another level is named, such as a record.",
+    "adjacency": "Between which two worlds nobody may tell. Zero-out: with a client's contribution, or with zeros in "
+    "its place. Replace-one: with it, or with any other in its place; this costs more.",
+    "local, central, distributed": "Who adds the noise: each client before it sends; the server, which is trusted "
+    "then; all clients together, so that only their sum has enough.",
+    "view": "What one adversary gets to see. The server (aggregator) reads uploads, the key holder can decrypt, a "
+    "client sees the sums, and everybody may see the released model.",
+    "unaccounted": "It depends on clients' data and somebody sees it, but epsilon does not cover it.",
+}
+"""Each word that the verdict and the ledger use, in plain English."""
+
+_UNBROKEN = re.compile(
+    r"\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S+|\S*=\S*\d\S*"
+)
+
+
+def in_words(name: Any) -> str:
+    """A name as people read it: `client_and_aggregator` is `a client with the server`, `key_server` is `key server`."""
+    return _PEOPLE.get(str(name), str(name).replace("_", " "))
+
+
+def is_name(value: str) -> bool:
+    """Whether a text is such a name, and no sentence or path."""
+    return value in _PEOPLE or value in VIEWS
+
+
+def pieces(sentence: str) -> list[tuple[str, bool]]:
+    """A sentence in pieces, each with whether no line may end inside it: a browser breaks `1e-05` and `4 s`."""
+    found, end = [], 0
+    for match in _UNBROKEN.finditer(sentence):
+        found += [(sentence[end : match.start()], False), (match[0], True)]
+        end = match.end()
+    return [(text, whole) for text, whole in [*found, (sentence[end:], False)] if text]

@@ -1,0 +1,65 @@
+"""The pages in a real browser: on a telephone, a tablet and a desk, in light and dark, and read by axe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import WIDTHS, browser, faults
+
+__all__ = ["browser"]
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+RUNS = {
+    "classification": ("leakage.yaml", ["rounds=1", "attack.targets=[0]", "attack.adversaries=[server]"]),
+    "noise": ("dp-fedavg.yaml", ["rounds=2"]),
+    "segmentation": ("fedre.yaml", ["rounds=1", "data.clients=3", "train.epochs=1"]),
+    "groups": ("sensecrypt.yaml", ["rounds=2", "train.epochs=1"]),
+}
+"""Of each kind of run a short one: attacks and own models; an epsilon; figures of a task; groups and two clocks."""
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The pages by name; made only where a browser can look at them."""
+    import fedplug
+    from fedplug.runs.settings import Settings
+    from fedplug_lab import compare, sweep
+
+    folder = tmp_path_factory.mktemp("pages")
+    found, runs = {}, []
+    for name, (recipe, sets) in RUNS.items():
+        run = fedplug.run(RECIPES / recipe, sets, output=folder / "runs", quiet=True)
+        found[name] = run.folder / "report.html"
+        runs.append(run.folder)
+    settings = Settings(output=folder / "made", quiet=True)
+    compare.compare(runs, settings, compare.Asked("", (), (), 1, False, ""))
+    grid = folder / "grid.yaml"
+    grid.write_text("cases:\n  - {name: noise}\n  - {name: none, set: {protect.noised: []}}\n")
+    sweep.sweep(RECIPES / "dp-fedavg.yaml", grid, Settings(output=folder / "sweep", quiet=True), ["rounds=1"], [1, 2])
+    (found["comparison"],) = (folder / "made").glob("*/compare.html")
+    return {**found, "sweep": folder / "sweep" / "sweep.html"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_can_be_read_everywhere(browser: Any, pages: dict[str, Path], width: int, scheme: str) -> None:
+    found = [fault for page in pages.values() for fault in faults(browser, page, width, scheme)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+def test_a_page_that_is_too_wide_or_too_pale_is_noticed(browser: Any, tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    words = '<text x="990" y="50" style="font-size:9px">outside</text>'
+    svg = f'<svg viewBox="0 0 1000 100" style="width:100%">{words}</svg>'
+    page.write_text(
+        '<!doctype html><html lang="en"><head><title>bad</title></head><body><main><h1>bad</h1>'
+        '<p style="color:#ccc;background:#fff">pale</p><div style="width:2000px">wide</div>'
+        f"<figure>{svg}<figcaption>x</figcaption></figure></main></body></html>"
+    )
+    found = "\n".join(faults(browser, page, 390, "light"))
+    for fault in ("the page is", "px: outside", "outside its figure", "axe color-contrast"):
+        assert fault in found, found
