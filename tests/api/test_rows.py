@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.api.reports import Evaluated, Reports
-from fedplug.api.rows import GroupResult, Row, Sent, SimulatedTime, Traffic, Unopened
+from fedplug.api.rows import GroupResult, LeftOut, Row, Sent, SimulatedTime, Traffic, Unopened
 from fedplug.runs.files import read_rows
 from row_toys import a_row
 
@@ -22,7 +22,8 @@ def test_every_field_comes_back() -> None:
         view_epsilons={"client": 1.5},
         groups={"a": GroupResult(0.5, 1.0)}, group_members={"a": [0, 1]}, personal_accuracy={0: 0.25, 11: 0.75},
         personal_public_accuracy={0: 1.0}, unopened=[Unopened("noised", "why", [1])], added={"x": {"y": [1]}},
-        simulated=SimulatedTime(1.0, 2, 0.5, 0.5, 0.0, 0.0, {2: 1.0}), skipped="why",
+        simulated=SimulatedTime(1.0, 2, 0.5, 0.5, 0.0, 0.0, {2: 1.0}, 0.25), skipped="why",
+        left_out={"encrypted": LeftOut(1, 4, {2: 0.25}, "toy.seal")},
     )  # fmt: skip
     row.clients.dropped[11] = "late"
     empty = [field.name for field in dataclasses.fields(row) if not getattr(row, field.name)]

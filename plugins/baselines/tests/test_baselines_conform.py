@@ -17,6 +17,11 @@ SEALED: dict[str, Any] = {
 FEW = {"model": {"use": "kit.two_layers", "hidden": 8}}  # Paillier takes milliseconds a hundred scalars
 
 CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "adaptive_clip": [
+        ({"noise_multiplier": 1.0, "source": "reproducible"}, {}),
+        ({"noise_multiplier": 1.0, "estimate": "exact", "source": "reproducible"}, {}),
+        ({"noise_multiplier": 1.0}, {}),
+    ],
     "batchcrypt": [({"clip": "range"}, FEW), ({"clip": "range", "rounding": "nearest"}, FEW), ({}, FEW)],
     "blur": [({"penalty": 1.0, "norm": 0.1}, {})],
     "ckks": [({"like": "plato"}, {}), ({"like": "nvflare", "key_holder": "clients"}, {})],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,30 @@ def uploads(outcome: Outcome, round: int = 0) -> dict[int, dict[str, Any]]:
         if isinstance(value, dict) and "blocks" in value:
             found[int(message.sender.partition(":")[2])] = value["blocks"]
     return found
+
+
+def test_rows_say_what_no_sum_holds_and_what_it_takes() -> None:
+    """Counted anew from the uploads; priced by the slowest client's encryptions."""
+    outcome = run_protocol(sensecrypt(select=FEW, groups=None, rounds=1))
+    found, row = uploads(outcome), outcome.rows[0]
+    covers: Counter[int] = Counter()
+    for blocks in found.values():
+        covers.update(blocks["encrypted"].positions.tolist())
+    alone = {position for position, clients in covers.items() if clients < 3}
+    said = row.left_out["encrypted"]
+    assert said.encrypted == sum(covers.values())
+    assert said.values == sum(covers[position] for position in alone) > 0
+    assert said.sealer == "sensecrypt.paillier"
+    for client_id, blocks in found.items():
+        positions = blocks["encrypted"].positions.tolist()
+        in_vain = sum(position in alone for position in positions) / len(positions)
+        assert said.ciphertexts[client_id] == pytest.approx(in_vain)
+    assert row.simulated is not None
+    assert 0 < row.simulated.left_out < row.simulated.seconds
+    union = run_protocol(sensecrypt(select=FEW, groups=None, rounds=1, min_clients=1)).rows[0]
+    assert union.left_out["encrypted"].values == 0
+    assert union.simulated is not None
+    assert union.simulated.left_out == 0
 
 
 def test_four_categories_are_found() -> None:

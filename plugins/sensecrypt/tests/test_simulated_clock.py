@@ -17,7 +17,7 @@ from fedplug.api import codec
 from fedplug.api.context import Client
 from fedplug.api.errors import RecipeError
 from fedplug.api.reports import Reports
-from fedplug.api.rows import Row, SimulatedTime
+from fedplug.api.rows import LeftOut, Row, SimulatedTime
 from fedplug.console.display import PlainDisplay, totals
 from fedplug.console.live import rounds_table
 from fedplug.recipe.recipe import Recipe, load_recipe
@@ -35,6 +35,7 @@ from fedplug_sensecrypt.simulated_clock import (
     round_seconds,
     samples_of,
     unit_costs,
+    without_left_out,
     work_of,
 )
 from hypothesis import given
@@ -481,3 +482,15 @@ def test_every_toy_row_is_plain_data(sealed: Outcome) -> None:
         assert Work.of(again) == Work.of(row)
         assert Row.from_plain(codec.decode(codec.encode(row.to_plain()))) == row
     assert Recipe.from_plain(sealed.protocol.recipe.to_plain(), toy_catalog()) == sealed.protocol.recipe
+
+
+def test_what_no_sum_holds_is_priced_by_its_encryptions() -> None:
+    """4 and 10 ciphertexts of 0.5 s on one CPU; half of all are in vain: 2.5 s of the slower one's 7."""
+    seal = "toy.seal.encrypt"
+    operations: dict[Party, dict[str, float]] = {0: {seal: 4.0}, 1: {seal: 10.0, OTHER: 1.0}}
+    useful = without_left_out(operations, [LeftOut(7, 14, {0: 0.5, 1: 0.5, 9: 1.0}, "toy.seal")])
+    assert useful == {0: {seal: 2.0}, 1: {seal: 5.0, OTHER: 1.0}}
+    assert operations[1][seal] == 10.0
+    costs, devices = {seal: 0.5, OTHER: 2.0}, profiles({0: device(1), 1: device(1)})
+    seconds = [round_seconds(each, {}, devices, costs).seconds for each in (operations, useful)]
+    assert seconds == pytest.approx([7.0, 4.5])

@@ -23,7 +23,7 @@ from typing import Self
 
 import numpy as np
 from fedplug.api.record import Amount, Count, Record, Text
-from fedplug.api.rows import Row, SimulatedTime
+from fedplug.api.rows import LeftOut, Row, SimulatedTime
 from fedplug.wire.record import KEY_SERVER, SERVER
 from numpy.typing import ArrayLike, NDArray
 
@@ -184,6 +184,19 @@ def round_seconds(
 
     clients = sorted(party for party in {*operations, *traffic} if isinstance(party, int))
     return RoundSeconds({client_id: of(client_id) for client_id in clients}, of(SERVER), of(KEY_SERVER))
+
+
+def without_left_out(
+    operations: Mapping[Party, Mapping[str, float]], left_out: Iterable[LeftOut]
+) -> dict[Party, dict[str, float]]:
+    """The operations of a round, less the encryptions that no sum holds."""
+    found = {party: dict(counts) for party, counts in operations.items()}
+    for zone in left_out:
+        name = f"{zone.sealer}.encrypt"
+        for client_id, share in zone.ciphertexts.items():
+            if name in found.get(client_id, {}):
+                found[client_id][name] *= 1 - share
+    return found
 
 
 def samples_of(rows: Iterable[Row]) -> dict[str, list[tuple[float, float]]]:

@@ -23,6 +23,7 @@ from fedplug_sensecrypt.simulated_clock import (
     round_seconds,
     samples_of,
     unit_costs,
+    without_left_out,
     work_of,
 )
 
@@ -85,7 +86,12 @@ class WorkLog:
                 sent = work.client_bytes.setdefault(int(address.partition(":")[2]), ClientBytes())
                 setattr(sent, direction, getattr(sent, direction) + size)
         row.added["work"] = work.to_plain()
-        row.simulated = round_seconds(*work_of(row), self.profiles, unit_costs(self._samples)).to_row()
+        operations, moved = work_of(row)
+        costs = unit_costs(self._samples)
+        row.simulated = round_seconds(operations, moved, self.profiles, costs).to_row()
+        useful = without_left_out(operations, row.left_out.values())
+        least = round_seconds(useful, moved, self.profiles, costs).seconds
+        row.simulated.left_out = max(0.0, row.simulated.seconds - least)
 
     def _by_party(self, reports: Iterable[tuple[int, Reports]], server_seconds: float) -> dict[Party, _Counted]:
         """What each party did since the last call, the rest of its seconds included."""

@@ -1,0 +1,311 @@
+"""DP-FedAvg with a clip that follows the clients' update norms: central noise, clipping at their median.
+
+Geyer, Klein and Nabi, "Differentially Private Federated Learning: A Client Level Perspective" (2017, arXiv:1712.07557),
+Algorithm 1: S is the median of the norms of a round's updates, and noise of std sigma S is added to the clipped sum.
+The median itself is released without noise, which the paper's account leaves out. The default is the estimate of
+Andrew, Thakkar, McMahan and Ramaswamy, "Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021,
+arXiv:1905.03871), Algorithm 1: a noised count of those within the norm moves it towards the quantile, round by round.
+Both from public descriptions; the papers were not at hand in full.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import (
+    Block,
+    Bound,
+    Changes,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Known,
+    Noise,
+    Plan,
+    Plans,
+    Reveals,
+    at_client,
+    hookimpl,
+)  # fmt: skip
+from fedplug.api.effects import Party
+from fedplug.api.errors import ProtectionError
+from fedplug_std.noise_sources import add_noise, default_grid
+
+if TYPE_CHECKING:
+    from fedplug import Recipe
+    from numpy.typing import NDArray
+
+EXACT = (
+    "the clip is the median of the clients' norms, which follows from their data and is released without noise; "
+    "write estimate: noised"
+)
+
+
+class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
+    """Clip each update at the clients' median norm, and add noise to the sum at a trusted server (Geyer et al. 2017).
+
+    `estimate: noised` keeps a norm that everybody knows. In each round every client says whether its update is within
+    it, and the server moves the norm by exp(-rate * (share within - quantile)), after noise on that count (Andrew et
+    al. 2021). `noise_multiplier` is that of a round in all: `count_share` of its cost pays for the count, the rest for
+    the sum. So a run costs what it would with a fixed norm.
+
+    `estimate: exact` is the median of the round's norms as they are (literal). Clients send their norms to the server,
+    and everybody learns the median. It follows from the data, so no guarantee is stated.
+    """
+
+    name: str
+    site = "server"
+
+    class Options(fedplug.Options):
+        """How the norm is found, and how much noise there is."""
+
+        noise_multiplier: float = Field(
+            gt=0, allow_inf_nan=False,
+            description="of a round in all: standard deviation over the norm, if nothing were spent on the count",
+        )  # fmt: skip
+        initial_norm: float = Field(
+            0.1, gt=0, allow_inf_nan=False, description="norm of the first round, in units of the update; public"
+        )
+        estimate: Literal["noised", "exact"] = Field(
+            "noised",
+            description="noised: from a noised count of those within the norm; exact: the median itself (literal), "
+            "which earns no guarantee",
+        )
+        quantile: float = Field(0.5, gt=0, lt=1, description="share of the clients to be within the norm; 0.5: median")
+        rate: float = Field(0.2, gt=0, le=1, description="how fast the norm moves; noised only")
+        count_share: float = Field(
+            0.1, gt=0, lt=1,
+            description="share of a round's 1 / noise_multiplier^2 that pays for the count; noised only",
+        )  # fmt: skip
+        zone: str = Field("noised", description="the zone that holds every scalar")
+        source: Literal["secure", "reproducible"] = Field(
+            "secure",
+            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
+            "nobody",
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options: AdaptiveClip.Options = options
+
+    @property
+    def plans(self) -> Plans:
+        """One zone, whoever takes part and whatever the data is."""
+        return Plans(zones=frozenset({self.options.zone}), public=True)
+
+    @property
+    def is_noised(self) -> bool:
+        """Whether the norm follows from noised counts alone."""
+        return self.options.estimate == "noised"
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """It stands in all three places; whoever takes part answers, so no coins are secret; there is one norm."""
+        zone, found = self.options.zone, []
+        for place, chains in (("protect", recipe.protect), ("postprocess", recipe.postprocess)):
+            if self.name not in [use.name for use in chains.get(zone, ())]:
+                found.append(f"it negotiates, clips and adds the noise; write {self.name} in {place}.{zone} too")
+        if recipe.negotiate_mask.name != self.name:
+            found.append(f"clients learn the norm in the negotiation; write negotiate_mask: {{use: {self.name}, ...}}")
+        if recipe.groups is not None:
+            found.append("it keeps one norm for all clients; take groups out")
+        if recipe.sampling is not None and recipe.sampling.scheme == "poisson":
+            found.append(
+                "who answers the question about the norm shows who takes part, so sampling would earn no credit; take "
+                "sampling out, or clip at a fixed norm: std.clip and std.central_gaussian"
+            )
+        return found
+
+    # -- the norm ------------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """The norm of this round goes to the clients; the count, or the norms, come back."""
+        memory = ctx.party.memory(self)
+        if self.is_noised:
+            norm = float(memory.get("next", self.options.initial_norm))
+            self._keep(ctx, norm)
+            cohort.tell(self.adopt, norm)
+            within = self._answers(cohort, cohort.ask(self.is_within))
+            share = 0.5 + self._noised_count(sum(within) - len(within) / 2, len(within), ctx) / max(1, len(within))
+            # The share of a noised count can be anything; cutting it off costs nothing and keeps one step small.
+            share = min(1.0, max(0.0, share))
+            memory["next"] = norm * math.exp(-self.options.rate * (share - self.options.quantile))
+            ctx.party.log[f"{self.name}.share_within"] = share
+        else:
+            lengths = self._answers(cohort, cohort.ask(self.length))
+            middle = float(np.quantile(lengths, self.options.quantile)) if lengths else 0.0
+            # Where half the clients have nothing to say, the norm stays: there is no clip to 0.
+            norm = middle or self._norm(ctx)
+            self._keep(ctx, norm)
+            cohort.tell(self.adopt, norm)
+        ctx.party.log[f"{self.name}.norm"] = norm
+
+    def _answers(self, cohort: Cohort, replies: dict[int, Any]) -> list[float]:
+        """The replies that can be right; whoever sent another is left out of the round."""
+        found = []
+        for client_id, reply in replies.items():
+            if self.is_noised:
+                fits, rule = isinstance(reply, bool), "true or false"
+            else:
+                fits = isinstance(reply, float) and math.isfinite(reply) and reply >= 0
+                rule = "a finite number >= 0"
+            if fits:
+                found.append(float(reply))
+            else:
+                cohort.drop(client_id, f"its answer about its norm is {reply!r:.40}, which must be {rule}")
+        return found
+
+    def _noised_count(self, centred: float, clients: int, ctx: Context) -> float:
+        """The number within the norm less half of all, with noise: one client moves it by 1/2 against none."""
+        std = self._count_multiplier() / 2
+        stream = ctx.rng(self.name, "count")
+        grid = default_grid(clients / 2, std)
+        return float(add_noise(np.array([centred], np.float32), std, grid, self.options.source, stream)[0])
+
+    def _count_multiplier(self) -> float:
+        return self.options.noise_multiplier / math.sqrt(self.options.count_share)
+
+    def _sum_multiplier(self) -> float:
+        share = self.options.count_share if self.is_noised else 0.0
+        return self.options.noise_multiplier / math.sqrt(1 - share)
+
+    @at_client
+    def adopt(self, client: Client, norm: float) -> None:
+        """Sets this round's plan and norm."""
+        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
+        self._keep(client.ctx, norm)
+
+    @at_client
+    def is_within(self, client: Client) -> bool:
+        """Whether this client's update is within the norm that it was told."""
+        return norm_of(client.update, client) <= self._norm(client.ctx)
+
+    @at_client
+    def length(self, client: Client) -> float:
+        """The norm of this client's update."""
+        return norm_of(client.update, client)
+
+    def _keep(self, ctx: Context, norm: float) -> None:
+        """Remembers the norm of this round, by round: what was stated of a round stays true afterwards."""
+        ctx.party.memory(self).setdefault("norms", {})[ctx.round] = norm
+
+    def _norm(self, ctx: Context) -> float:
+        """The norm of this round at this party; where it is not known yet the last one, before a run the first."""
+        norms = {} if ctx.party is None else ctx.party.memory(self).get("norms", {})
+        return float(norms.get(ctx.round, norms[max(norms)] if norms else self.options.initial_norm))
+
+    # -- the clip ------------------------------------------------------------------------------------------------------
+
+    def effects(self, known: Known, ctx: Context) -> Effects:
+        """A clip to the round's norm; of an exact median no bound is public, so none is stated.
+
+        Raises:
+            Misplaced: noise, a clip or an encryption stands before it.
+        """
+        for what in ("noise", "clip", "encryption"):
+            known.before(what, f"it clips the update as it is; put {self.name} first")
+        return (Bound(self._norm(ctx)),) if self.is_noised else (Changes(why=EXACT),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Clips the block to the norm that the server told.
+
+        Raises:
+            ProtectionError: the update is not finite.
+        """
+        values, limit = block.plain(), self._norm(ctx)
+        norm = norm_of(values, client)
+        client.log[f"{self.name}.clipped"] = float(norm > limit)
+        if norm <= limit:
+            return block
+        # A little less than the norm, so that rounding to float32 does not lift the update over it.
+        clipped: NDArray[np.float32] = (values * np.float64(limit / norm * (1 - 2.0**-23))).astype(np.float32)
+        return block.replace(values=clipped)
+
+    # -- the noise -----------------------------------------------------------------------------------------------------
+
+    def opens(self, known: Known, ctx: Context) -> Effects:
+        """Noise on the sum, scaled to the round's norm."""
+        note = f"literal: {EXACT}" if not self.is_noised else ""
+        std, grid = self._std_and_grid(ctx)
+        return (
+            Noise(mechanism="gaussian", scale=std, grid=grid, trust="central", source=self.options.source,
+                  literal=not self.is_noised, note=note),
+        )  # fmt: skip
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Context) -> Block:
+        """Adds the noise of this round to the weighted sum.
+
+        Raises:
+            ProtectionError: the sum is encrypted.
+        """
+        if block.values is None:
+            raise ProtectionError(
+                f"zone {block.zone} is encrypted at the server, which can add no noise to it; take the encryption out"
+            )
+        std, grid = self._std_and_grid(ctx)
+        noised = add_noise(block.values, std, grid, self.options.source, ctx.rng(self.name, block.zone))
+        return block.replace(values=noised)
+
+    def _std_and_grid(self, ctx: Context) -> tuple[float, float]:
+        norm = self._norm(ctx)
+        std = self._sum_multiplier() * norm
+        return std, default_grid(norm * ctx.num_clients, std)
+
+    # -- what it costs and shows ---------------------------------------------------------------------------------------
+
+    def ballots(self, round: int, ctx: Context) -> Effects:
+        """The noised count: what a client says is half a client from the middle."""
+        if not self.is_noised:
+            return ()
+        note = "noised count of the clients within the norm, by the server, which sees each answer"
+        noise = Noise(
+            mechanism="gaussian", scale=self._count_multiplier() / 2, trust="central", source=self.options.source,
+            note=note,
+        )  # fmt: skip
+        return (Bound(0.5), noise)
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        """What the server reads of each client, and what everybody learns."""
+        everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+        if self.is_noised:
+            asked, told = "by name, without noise; the server is trusted with the updates too", "from noised counts"
+            return [
+                Reveals("whether a client's update is within the norm", ("aggregator",), asked=("is_within",),
+                        note=asked),
+                Reveals("clipping norm", everybody, covered_by="epsilon", note=told),
+            ]  # fmt: skip
+        return [
+            Reveals("norms of the clients' updates", ("aggregator",), asked=("length",), voids=True, note="bare"),
+            Reveals("median of the clients' norms", everybody, voids=True, note=EXACT),
+        ]
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        how = "the clients' median norm, as it is (literal)"
+        if self.is_noised:
+            how = f"a noised quantile {options.quantile:g} of the clients' norms, from {options.initial_norm:g} on"
+        return f"clip to {how}; noise multiplier {options.noise_multiplier:g} at the server, {options.source} source"
+
+
+def norm_of(values: NDArray[np.float32] | None, client: Client) -> float:
+    """L2 norm of a client's values, in float64.
+
+    Raises:
+        ProtectionError: there are none, or they are not finite.
+    """
+    if values is None:
+        raise ProtectionError(f"client {client.client_id} has no update in this round, whose norm could be taken")
+    norm = math.sqrt(float(np.square(values, dtype=np.float64).sum()))
+    if not math.isfinite(norm):
+        raise ProtectionError(
+            f"client {client.client_id}: its update holds NaN or infinite values, which cannot be clipped; its "
+            "training diverged: lower lr in train"
+        )
+    return norm

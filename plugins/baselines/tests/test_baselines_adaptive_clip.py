@@ -1,0 +1,147 @@
+"""Adaptive clipping: the norm follows the clients' median, and the ledger prices what the run releases."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import gaussian_epsilon
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.recipe import Recipe
+from fedplug_baselines.adaptive_clip import AdaptiveClip
+from toy_components import recipe_of, run_protocol
+
+NAME = "baselines.adaptive_clip"
+
+
+def recipe(**options: Any) -> dict[str, Any]:
+    changes = options.pop("changes", {})
+    use = {"use": NAME, "noise_multiplier": 2.0, "source": "reproducible"} | options
+    plain = recipe_of("noised", [NAME], aggregate={"use": "std.mean", "weighting": "uniform"}, negotiate_mask=use)
+    return plain | {"postprocess": {"noised": [NAME]}} | changes
+
+
+class OneRound:
+    """The clients of a round by the norms of their updates, as the negotiation meets them."""
+
+    def __init__(self, part: AdaptiveClip, norms: list[float]) -> None:
+        self.part, self.norms, self.told, self.dropped = part, norms, 0.0, []  # type: ignore[var-annotated]
+
+    def tell(self, method: Any, norm: float) -> None:
+        self.told = norm
+
+    def ask(self, method: Any) -> dict[int, Any]:
+        exact = method.__name__ == "length"
+        return {i: norm if exact else norm <= self.told for i, norm in enumerate(self.norms)}
+
+    def drop(self, client_id: int, reason: str) -> None:
+        self.dropped.append((client_id, reason))
+
+
+def part(**options: Any) -> AdaptiveClip:
+    made = AdaptiveClip(AdaptiveClip.Options(**{"noise_multiplier": 2.0, "source": "reproducible"} | options))
+    made.name = NAME
+    return made
+
+
+def negotiated(made: AdaptiveClip, norms: list[float], rounds: int) -> list[float]:
+    """The norms that clients of these norms are told, round by round."""
+    from fedplug import Context, Layout, Server
+
+    server, told = Server(), []
+    for round in range(rounds):
+        server.ctx = Context(
+            round=round, rounds=rounds, layout=Layout.of([("w", (3,))]), zones=(), num_clients=len(norms),
+            min_clients=2, seed=7, digest="", party=server, components={NAME: made},
+        )  # fmt: skip
+        cohort: Any = OneRound(made, norms)
+        made.negotiate_mask(cohort, server.ctx)
+        told.append(cohort.told)
+    return told
+
+
+def test_the_worked_example() -> None:
+    """Norms 1, 2, 3, 4, 100: Geyer's median is 3. From 1 on, 1 of 5 is within: one step is exp(0.2 * (0.5 - 0.2))."""
+    assert negotiated(part(estimate="exact"), [1.0, 2.0, 3.0, 4.0, 100.0], 2) == [3.0, 3.0]
+    quiet = part(noise_multiplier=1e-6, initial_norm=1.0)
+    told = negotiated(quiet, [1.0, 2.0, 3.0, 4.0, 100.0], 60)
+    assert told[:2] == pytest.approx([1.0, math.exp(0.2 * 0.3)], rel=1e-4)
+    # At the median 3 of 5 are within, just below it 2: the norm stays within a step of it.
+    assert 3 * math.exp(-0.2) < min(told[40:]) <= max(told[40:]) < 3 * math.exp(0.2)
+
+
+def test_the_noise_on_the_count_is_as_stated() -> None:
+    """Far above all norms the share is 1 before noise: what the log of the steps shows is the noise on the count."""
+    made = part(noise_multiplier=1.0, count_share=0.25, initial_norm=1.0, rate=1.0)
+    found = []
+    for round in range(2000):
+        from fedplug import Context, Layout, Server
+
+        server = Server()
+        server.ctx = Context(
+            round=round, rounds=1, layout=Layout.of([("w", (3,))]), zones=(), num_clients=9, min_clients=2, seed=7,
+            digest="", party=server, components={NAME: made},
+        )  # fmt: skip
+        found.append(made._noised_count(1.0, 9, server.ctx))
+    assert np.std(found) == pytest.approx(1.0 / math.sqrt(0.25) / 2, rel=0.08)  # multiplier 2 on a sensitivity of 1/2
+    assert np.mean(found) == pytest.approx(1.0, abs=0.12)
+
+
+def test_a_round_costs_what_its_multiplier_says() -> None:
+    """Count and sum together are one Gaussian release of `noise_multiplier` a round, however the cost is split."""
+    for share in (0.1, 0.6):
+        ledger = run_protocol(recipe(source="secure", count_share=share)).protocol.ledger
+        assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0 / math.sqrt(2), 1e-5), rel=1e-6)
+        report = ledger.report()
+        assert report.verdict.startswith("DP: ")
+        assert report.views["released_model"].epsilon is not None
+        assert report.views["aggregator"].epsilon is None  # it adds the noise itself
+
+
+def test_the_median_as_it_is_earns_no_guarantee() -> None:
+    ledger = run_protocol(recipe(source="secure", estimate="exact")).protocol.ledger
+    report = ledger.report()
+    assert report.verdict.startswith("NO ")
+    assert all(view.epsilon is None for view in report.views.values())
+    assert ledger.epsilon() == math.inf
+    assert "released without noise" in report.verdict
+
+
+def test_nobody_exceeds_the_norm_that_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[float, float]] = []
+    clip = AdaptiveClip.protect
+
+    def watched(self: Any, block: Any, client: Any, ctx: Any) -> Any:
+        out = clip(self, block, client, ctx)
+        sent.append((float(np.linalg.norm(out.plain().astype(np.float64))), self._norm(ctx)))
+        return out
+
+    watched.fedplug_impl = clip.fedplug_impl  # type: ignore[attr-defined]
+    monkeypatch.setattr(AdaptiveClip, "protect", watched)
+    run_protocol(recipe(initial_norm=0.05))
+    assert len(sent) == 8
+    assert all(norm <= limit for norm, limit in sent)
+    assert max(norm for norm, _ in sent) > 0.04
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"postprocess": {}}, "postprocess.noised too"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.5}}, "take sampling out"),
+        ({"protect": {"noised": [{"use": "std.clip", "norm": 1.0}, NAME]}}, "must not come after clip"),
+    ],
+)
+def test_where_it_cannot_stand(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        Recipe.from_plain(recipe(changes=changes))
+
+
+@pytest.mark.parametrize(("estimate", "wrong"), [("noised", 1), ("exact", -1.0), ("exact", math.nan), ("exact", "x")])
+def test_a_wrong_answer_costs_its_client_the_round(estimate: Any, wrong: Any) -> None:
+    made = part(estimate=estimate)
+    cohort: Any = OneRound(made, [1.0])
+    assert made._answers(cohort, {4: wrong}) == []
+    assert cohort.dropped[0][0] == 4
