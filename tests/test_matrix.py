@@ -41,6 +41,7 @@ NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "baselines.maskcrypt": ({"ratio": 0.3}, [{"use": "baselines.maskcrypt_priority"}]),
     "baselines.fedml_he": ({"ratio": 0.3}, [{"use": "baselines.fedml_he_sensitivity"}]),
     "baselines.batchcrypt": ({}, []),
+    "baselines.adaptive_clip": ({"noise_multiplier": 1.0}, []),
     "baselines.feddpa": ({}, []),
     "baselines.ldp_fed_cycle": ({}, []),
 }
@@ -90,7 +91,7 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     ("it follows what it scores, and scores nothing here", {
         "plain": ("baselines.maskcrypt_priority",),
         "negotiation": (*(n for n in PARTIAL if n != "baselines.maskcrypt"), "baselines.feddpa", "sensecrypt.select",
-                        "baselines.ldp_fed_cycle", "std.single_zone"),
+                        "baselines.adaptive_clip", "baselines.ldp_fed_cycle", "std.single_zone"),
     }),
     ("what is encrypted exposes nothing; leave it out of this chain", {
         "negotiation": ("baselines.maskcrypt",), "plain": ("fas.scramble",),
@@ -118,6 +119,15 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
         "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", "baselines.lwe"),
     }),
+    ("fedre.layer_budgets clips each layer itself", {
+        "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),
+    }),
+    ("it clips the weights itself; take the clip of the update out", {
+        "negotiation": ("baselines.adaptive_clip",), "plain": ("baselines.nbafl",),
+    }),
+    ("cannot work on the noised sum, which fas.scramble has closed", {
+        "negotiation": ("baselines.adaptive_clip",), "plain": ("fas.scramble",),
+    }),
     ("clipping_norm=0.5 of R2 must be the norm=0.1", {
         "negotiation": ("baselines.feddpa",),
         "plain": ("std.gaussian", "paraaegis.literal_noise", "selectiveshield.noise", "selectiveshield.hide_support",
@@ -134,7 +144,7 @@ is not named is any. All other combinations must run."""
 def test_every_component_is_in_the_matrix() -> None:
     catalog = Catalog.discover()
     protectors = {use["use"] for chain in [*PLAIN.values(), *SEALED.values()] for use in chain}
-    protectors.add("baselines.feddpa")  # a link that only notes what its own negotiation sends
+    protectors |= {"baselines.feddpa", "baselines.adaptive_clip"}  # which stand where their own negotiation is
     assert {name.partition("@")[0] for name in NEGOTIATIONS} == set(catalog.groups["negotiate_mask"])
     assert set(AGGREGATORS) == set(catalog.groups["aggregate"])
     assert protectors == set(catalog.groups["protect"])
@@ -156,11 +166,15 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
         chains[noisy] = [*(use for use in PLAIN[plain] if use not in scorers), *(use["use"] for use in scorers)]
     if negotiation == "baselines.batchcrypt":  # one component, agreed on in the negotiation
         chains[ENCRYPTED] = ["baselines.batchcrypt"] if sealed == "baselines.batchcrypt" else SEALED[sealed]
+    if negotiation == "baselines.adaptive_clip":  # one component, which negotiates, clips and adds the noise
+        chains[NOISED] = [negotiation, *PLAIN[plain]]
     if negotiation == "baselines.fedml_he":
         options = options | {"cipher": SEALED[sealed][-1]["use"]}
     wanted = [*scorers, *SCORED.get(plain if noisy else "", [])]
     named = {zone: [use if isinstance(use, str) else use["use"] for use in chain] for zone, chain in chains.items()}
     undone = {zone: [name for name in chain if must_undo(name)][::-1] for zone, chain in named.items()}
+    if negotiation == "baselines.adaptive_clip":
+        undone[NOISED].insert(0, negotiation)
     return {
         "name": "matrix", "seed": 7, "rounds": 1, "min_clients": 3,
         "data": {

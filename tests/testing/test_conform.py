@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "epsilon": 8, "delta": 1e-5, "norm": 0.5, "source": "reproducible", "by": "kit.layer_scores",
     },
     "fedre.documents": {"train_count": 60, "test_count": 20},
+    "fedre.pixel_noise": {"std": 0.5, "lr": 0.1, "source": "reproducible"},
     "fedre.psi": {"source": "calibration"},
     "fedre.receipts": {"train_count": 60, "test_count": 20},
     "fedre.sensitive_layers": {"layers": 1, "by": "kit.layer_scores"},
@@ -52,6 +53,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         },
         "postprocess": {"encrypted": ["std.bfv"]},
     },
+    "fedre.pixel_noise": {"model": "std.mlp"},
     "sensecrypt.paillier": {"model": {"use": "kit.two_layers", "hidden": 1}},  # milliseconds a scalar
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip
