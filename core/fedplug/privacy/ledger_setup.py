@@ -64,7 +64,9 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
-        found.append(Reveals("batch-norm statistics", ("aggregator", "client", "released_model"), note=note))
+        everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+        # Images come back from them however much noise the update has (docs/edges/attacks.md).
+        found.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
     return found
 
 
