@@ -3,7 +3,7 @@
     python benchmarks/fuzz.py [--messages 100000] [--seconds 3600] [--only fas,lwe] [--seed 1]
 
 Each recipe is cut down to the bundled digits, a small model and five clients, run once, and then lied to: one answer of
-one party, altered anywhere, is played to the server (`fedplug.testing.lies`). Prints a line a recipe, and the first
+one party, altered anywhere, is played to the server (`fedplug_kit.lies`). Prints a line a recipe, and the first
 lies that had another consequence than their sender's exclusion, with the seed that repeats them; exit code 1 then.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.testing.lies import Lies, altered
+from fedplug_kit.lies import Lies, altered
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("recipes", "recipes/baselines", "recipes/hybrids", "plugins-contrib/*/recipes")

@@ -61,11 +61,11 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
 from fedplug.round.world import World
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.testing.world import Notes
 from fedplug.wire.record import Message, Wire
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import View
+from fedplug_kit.world import Notes
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits

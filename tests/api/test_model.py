@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from fedplug import ClientData, Evaluation, Examples, Model
-from fedplug.testing.parts import CLASSES, SHAPE, TwoLayers
+from fedplug_kit.parts import CLASSES, SHAPE, TwoLayers
 
 
 def test_a_model_is_a_vector_buffers_and_an_evaluation() -> None:

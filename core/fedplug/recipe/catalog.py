@@ -34,9 +34,6 @@ COMMAND = "command"
 """The entry-point group of commands."""
 REPORT = "report"
 """The entry-point group of what draws the report of a run: a function from the run folder to the path of the report."""
-KIT = "kit"
-"""The entry-point group of further checks of the kit: a group of components, and a function that takes one and says in
-sentences what is wrong with it."""
 ADAPTER = "adapter"
 """The entry-point group of what makes components out of a user's own classes and functions (`recipe.own_files`)."""
 SECTION = "section"
@@ -227,7 +224,7 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
         if not point.group.startswith(_PREFIX):
             continue
         group = point.group.removeprefix(_PREFIX)
-        if group in (COMMAND, REPORT, KIT, ADAPTER):  # whoever uses those reads them
+        if group in (COMMAND, REPORT, ADAPTER):  # whoever uses those reads them
             continue
         distribution, version = _named(point.dist)
         if group not in (*GROUPS, SECTION):

@@ -16,8 +16,8 @@ from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.files import read_rows
 from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
-from fedplug.testing.static import check_component
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
+from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ import fedplug
 import fedplug_rowlog.table
 import pytest
 from fedplug.cli.main import main
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 
 RECIPE: dict[str, Any] = {
     "name": "logged",

@@ -14,13 +14,13 @@ import torch
 from fedplug import Context, Examples
 from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, seeded, to_tensor
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
+from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits, Mnist
 from fedplug_std.models import LeNet5, Mlp
 from numpy.typing import NDArray

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.errors import MetricError
-from fedplug.testing.static import check_component
 from fedplug_attacks import _images
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.image_metrics import Mse, MsSsim, Psnr, Ssim, Vifp
+from fedplug_kit.static import check_component
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

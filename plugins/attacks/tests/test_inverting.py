@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.testing.static import check_component
 from fedplug_attacks._descent import adam, descend, total_variation
 from fedplug_attacks._matching import Matcher, Record
 from fedplug_attacks.gradinversion import GradInversion
 from fedplug_attacks.inverting import InvertingGradients
+from fedplug_kit.static import check_component
 from gradient_toys import attacker, digits, error, gradient, relu_net, run, top, view
 from pydantic import ValidationError
 

@@ -7,11 +7,11 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug import Finds, Measures
-from fedplug.testing.conform import conformance
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
+from fedplug_kit.conform import conformance
 
 
 class Wrong(fedplug.Metric):

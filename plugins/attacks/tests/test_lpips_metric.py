@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.errors import MetricError
-from fedplug.testing.static import check_component
 from fedplug_attacks import _images
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.lpips_metric import Lpips
+from fedplug_kit.static import check_component
 from fedplug_std.torchvision_import import torchvision
 from numpy.typing import NDArray
 from pydantic import ValidationError

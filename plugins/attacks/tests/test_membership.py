@@ -13,13 +13,13 @@ from fedplug import Context, Examples
 from fedplug.api.data import PublicData
 from fedplug.api.torch_model import TorchModel, seeded, to_tensor
 from fedplug.api.types import BASE_ZONES
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.membership import Membership, above_non_members, local_model
 from fedplug_attacks.membership_metrics import MembershipRoc
+from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from numpy.typing import NDArray
 from pydantic import ValidationError

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import MetricError
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.membership_metrics import MembershipRoc
+from fedplug_kit.static import check_component
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

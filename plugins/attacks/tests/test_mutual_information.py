@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from fedplug import MetricError
 from fedplug.api.types import Layout
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.mutual_information import MutualInformation, information
+from fedplug_kit.static import check_component
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

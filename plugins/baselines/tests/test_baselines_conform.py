@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fedplug.recipe.catalog import Catalog
-from fedplug.testing.conform import conformance
+from fedplug_kit.conform import conformance
 
 CLIP = {"use": "std.clip", "norm": 0.5}
 UPLINK = {"use": "baselines.nbafl", "norm": 1.0, "epsilon": 50.0, "min_examples": 1, "exposures": 1}

@@ -16,10 +16,10 @@ from fedplug import Block, Bound, Known, Misplaced
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.view import View
 from fedplug_fas.scramble import Scramble
 from fedplug_fas.words import Scrambler, permutation, permute_bits, to_values, to_words
+from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

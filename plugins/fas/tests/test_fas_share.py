@@ -12,9 +12,9 @@ from fedplug import Plans
 from fedplug.api.errors import RecipeError
 from fedplug.api.types import BASE_ZONES, ENCRYPTED
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.view import View
 from fedplug_fas.share import Share, count_of
+from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError

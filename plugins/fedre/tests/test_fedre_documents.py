@@ -7,8 +7,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from fedplug import Dataset, Examples, stream
-from fedplug.testing.static import check_component
 from fedplug_fedre.documents import DOCUMENT_FIELDS, FORMATS, Documents, document
+from fedplug_kit.static import check_component
 
 
 def load(**options: object) -> Dataset:

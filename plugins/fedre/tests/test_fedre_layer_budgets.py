@@ -35,10 +35,10 @@ from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
 from fedplug_fedre.budgets import budgets, floored, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
+from fedplug_kit.static import check_component
 from fedplug_std.gaussian import CentralGaussian
 from toy_components import TOYS, recipe_of, run_protocol
 

@@ -27,9 +27,9 @@ from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.pda_pam import PdaPam, layer_weights
+from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

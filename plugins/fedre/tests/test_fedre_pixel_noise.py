@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing import conformance
 from fedplug_fedre.pixel_noise import PixelNoise, unit_range
+from fedplug_kit import conformance
 from toy_components import recipe_of, run_protocol
 
 NAME = "fedre.pixel_noise"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fedplug import Dataset
 from fedplug.api.errors import DataError, SetupError
-from fedplug.testing.static import check_component
 from fedplug_fedre.published import DocTamper, TSroie
+from fedplug_kit.static import check_component
 from numpy.typing import NDArray
 from PIL import Image
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from fedplug import stream
 from fedplug.api.errors import DataError
-from fedplug.testing.static import check_component
 from fedplug_fedre.receipts import FORMATS, Receipt, Receipts, crop, read_receipts, split_receipts
 from fedplug_fedre.tampering import FIELDS
+from fedplug_kit.static import check_component
 from PIL import Image
 
 LINE = {"box": [6.4, 8.2, 60.0, 20.9], "text": "SHOP 12", "field": "company"}

@@ -11,9 +11,9 @@ from fedplug import Client, Context, Layout
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
 from fedplug_attacks.api.view import View
 from fedplug_fedre.sensitive_layers import SensitiveLayers, ballot_problem, choose, layer_sizes, mean_scores
+from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import recipe_of, run_protocol

@@ -15,9 +15,9 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
-from fedplug.testing.static import check_component
 from fedplug_fedre import foreground
 from fedplug_fedre.unet import UNet
+from fedplug_kit.static import check_component
 
 
 def build(shape: tuple[int, ...] = (1, 32, 32), seed: int = 0, **options: Any) -> TorchModel:

@@ -15,7 +15,7 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
-from fedplug.testing import conformance
+from fedplug_kit import conformance
 from fedplug_lab.new import files, group_of, roles, write
 
 

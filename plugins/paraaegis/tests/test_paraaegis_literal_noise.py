@@ -14,7 +14,7 @@ from fedplug.api.context import Server
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.releases import Release
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_paraaegis.literal_noise import LiteralNoise
 from toy_components import paraaegis, run_protocol, toy_catalog
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, Context, Layout
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_paraaegis.magnitude import Magnitude
 
 LAYOUT = Layout.of([("fc1.weight", (2, 2)), ("fc1.bias", (2,)), ("fc2.weight", (3,))])

@@ -13,7 +13,7 @@ import pytest
 from fedplug import Layout, Plan
 from fedplug.api.errors import ProtectionError
 from fedplug.api.types import BASE_ZONES
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
 from fedplug_paraaegis.vote import Vote
 from fedplug_std.scores import highest

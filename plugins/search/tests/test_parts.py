@@ -11,7 +11,7 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug.recipe import yaml_source
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough
 from fedplug_lab.compare_table import VIEWS
 from fedplug_search.limits import Limits, hopeless, so_far

@@ -16,7 +16,7 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import load_recipe
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_selectiveshield.consensus import Consensus, ballot_problem, votes_needed
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_std.clip import Clip

@@ -14,7 +14,7 @@ from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.torch_model import TorchModel
 from fedplug.api.types import BASE_ZONES
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_selectiveshield.consensus import Consensus
 from fedplug_selectiveshield.fisher import Fisher, normalised
 from hypothesis import given, settings

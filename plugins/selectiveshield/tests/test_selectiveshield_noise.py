@@ -16,7 +16,7 @@ from fedplug.privacy.accounting import effective_multiplier
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier
 from fedplug_std.gaussian import Gaussian
 from pydantic import ValidationError

@@ -15,7 +15,7 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.state_files import read_file
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_selectiveshield.merge import Merge
 from fedplug_selectiveshield.two_server import TwoServer

@@ -14,7 +14,7 @@ from fedplug import GroundTruth, Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.party_memory import ServerMemory
 from fedplug.privacy.charging import releases_of
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_sensecrypt import affinity
 from fedplug_sensecrypt.affinity import cluster, distances, merge_small, silhouette
 from fedplug_sensecrypt.clusters import Clusters, clip

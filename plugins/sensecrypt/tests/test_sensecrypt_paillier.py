@@ -14,7 +14,7 @@ from fedplug.api import codec
 from fedplug.api.context import Client, Context, KeyServer, Party, Server
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import Block, Layout
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_sensecrypt._phe import COUNT_BITS, Phe
 from fedplug_sensecrypt.paillier import SCALE, Paillier, SignedFixedPoint
 from hypothesis import given, settings

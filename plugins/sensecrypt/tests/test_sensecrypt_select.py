@@ -14,7 +14,7 @@ import pytest
 from fedplug import Layout, Plan, Plans, Reads, Server
 from fedplug.api.errors import ProtectionError
 from fedplug.api.types import BASE_ZONES
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_sensecrypt.profiles import Profile, ProfileSection
 from fedplug_sensecrypt.select import Select, device_problem
 from pydantic import ValidationError

@@ -15,7 +15,7 @@ from fedplug.api.errors import DataError, RecipeError, SetupError
 from fedplug.recipe import own_files
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.parts import Use
-from fedplug.testing import conformance
+from fedplug_kit import conformance
 from fedplug_std import own
 
 FILE = '''\

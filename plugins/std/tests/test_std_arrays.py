@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug import Dataset
 from fedplug.api.errors import DataError
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_std.arrays import Arrays
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from fedplug.api.context import Client, Context, KeyServer, Party, Server
 from fedplug.api.effects import Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.types import Block, Layout
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_std import he_keys
 from fedplug_std.bfv import COEFF_BITS, DEGREE, SCALE_BITS, Bfv
 from fedplug_std.ckks import Ckks

@@ -16,7 +16,7 @@ from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_epsilons import zone_epsilons
 from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_std.accountants import Pld
 from fedplug_std.clip import ClipL1
 from fedplug_std.laplace import Laplace

@@ -13,7 +13,7 @@ from fedplug.api import codec
 from fedplug.api.context import Client, Context, KeyServer, Party, Server
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import CLEAR, ENCRYPTED, Layout
-from fedplug.testing.static import check_component
+from fedplug_kit.static import check_component
 from fedplug_std import paillier_scheme
 from fedplug_std._fixed_base import fixed_base
 from fedplug_std.paillier import PackedPaillier, Paillier

@@ -12,7 +12,7 @@ import fedplug
 import pytest
 from fedplug import FedplugError, Settings
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.testing import check_component
+from fedplug_kit import check_component
 from fedplug_trackers.memory import Memory
 from fedplug_trackers.said import flat
 from fedplug_trackers.to_mlflow import Mlflow

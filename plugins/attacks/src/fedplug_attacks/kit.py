@@ -1,4 +1,7 @@
-"""What `fedplug.testing.conformance` asks of attacks and metrics; found through the entry points `fedplug.kit`."""
+"""What `fedplug_kit.conformance` asks of attacks and metrics; imported by the kit alone, which finds it.
+
+Its entry points are of the group `fedplug_kit.check`, so that this plugin needs no kit.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 from fedplug.api.context import Context
 from fedplug.api.data import ClientData, PublicData
 from fedplug.api.errors import MetricError, SetupError
-from fedplug.testing.parts import CLASSES, SHAPE, Images, TwoLayers
+from fedplug_kit.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 
 from fedplug_attacks.api.observation import Meaning, all_clear

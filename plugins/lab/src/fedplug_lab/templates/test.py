@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fedplug
-from fedplug.testing import conformance
+from fedplug_kit import conformance
 
 RECIPE = Path(__file__).parents[1] / "recipes/sketch.yaml"
 

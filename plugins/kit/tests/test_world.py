@@ -10,9 +10,9 @@ import pytest
 from fedplug import Plan, Plans, at_client, hookimpl
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.testing import conformance, deeds
-from fedplug.testing.parts import PARTS, Clip, Sum
-from fedplug.testing.world import CLIENTS, ROUNDS, World, catalog_with, recipe_around, run
+from fedplug_kit import conformance, deeds
+from fedplug_kit.parts import PARTS, Clip, Sum
+from fedplug_kit.world import CLIENTS, ROUNDS, World, catalog_with, recipe_around, run
 
 
 def around(norm: float) -> tuple[World, Catalog]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
 from fedplug.api.outer_roles import Extension, ModelSource
@@ -27,8 +26,9 @@ from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.testing.parts import PARTS, Seen, Spy
 from fedplug.wire.record import Wire
+
+from fedplug_kit.parts import PARTS, Seen, Spy
 
 if TYPE_CHECKING:
     from fedplug.api.base import Component

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from fedplug.api.data import ClientData, Dataset, Examples
 from fedplug.api.errors import DataError, SetupError
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
-
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, MessageError, PluginError, TooFewClients
 from fedplug.api.rows import Row
@@ -27,9 +26,10 @@ from fedplug.privacy.ledger_log import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.testing.world import build
 from fedplug.wire.post_office import Transport
 from fedplug.wire.record import KEY_SERVER
+
+from fedplug_kit.world import build
 
 _ARRAYS, _BLOCKS = 1, 3
 _State = tuple[bytes, list[RoundEntry]]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fedplug.testing.law import Draws
-from fedplug.testing.sharing import (
+from fedplug_kit.law import Draws
+from fedplug_kit.sharing import (
     copied_problems,
     follows_problems,
     missing_problems,

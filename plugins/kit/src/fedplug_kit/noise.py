@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.testing.law import Draws, below, odds
-from fedplug.testing.sharing import (
+from fedplug_kit.law import Draws, below, odds
+from fedplug_kit.sharing import (
     copied_problems,
     missing_problems,
     rank_problems,

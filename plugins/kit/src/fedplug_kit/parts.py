@@ -7,7 +7,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-
 from fedplug.api.blocks import add_blocks
 from fedplug.api.component import Options, at_client, hookimpl
 from fedplug.api.data import Dataset, Examples
@@ -19,12 +18,11 @@ from fedplug.api.roles import Aggregator, Negotiation, Protector, Scorer, Traine
 from fedplug.api.types import Block, Plan
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fedplug.api.context import Client, Context
     from fedplug.api.model import Model
     from fedplug.api.types import Scores
     from fedplug.wire.cohort import Cohort
+    from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -67,7 +65,6 @@ class TwoLayers(ModelSource):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """With so many hidden units."""
         import torch
-
         from fedplug.api.torch_model import TorchModel, seeded
 
         inputs = int(np.prod(shape))

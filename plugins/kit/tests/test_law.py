@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from fedplug.testing.law import Draws, below, odds
+from fedplug_kit.law import Draws, below, odds
 from scipy import stats
 
 VALUES = np.array([-30.0, -9.0, -2.5, -0.1, 0.0, 0.1, 2.5, 6.0])

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from fedplug.api.effects import Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError, ProtectionError
-from fedplug.testing.deeds import protected, steps_of, within
-from fedplug.testing.law import KNOWN, Draws
-from fedplug.testing.noise import CHANCE, law_problems, noise_problems
-from fedplug.testing.sharing import follows_problems
+
+from fedplug_kit.deeds import protected, steps_of, within
+from fedplug_kit.law import KNOWN, Draws
+from fedplug_kit.noise import CHANCE, law_problems, noise_problems
+from fedplug_kit.sharing import follows_problems
 
 if TYPE_CHECKING:
+    from fedplug.api.links import Link, Step
     from numpy.typing import NDArray
 
-    from fedplug.api.links import Link, Step
-    from fedplug.testing.parts import Seen
-    from fedplug.testing.world import World
+    from fedplug_kit.parts import Seen
+    from fedplug_kit.world import World
 
 _ROUNDS = 2
 

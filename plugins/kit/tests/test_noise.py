@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fedplug.testing.law import Draws
-from fedplug.testing.noise import law_problems, noise_problems, scale_problems, shape_problems
+from fedplug_kit.law import Draws
+from fedplug_kit.noise import law_problems, noise_problems, scale_problems, shape_problems
 from scipy import stats
 
 RNG = np.random.default_rng(11)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cli_calls import python
-from fedplug.testing.static import check_component, import_problems
+from fedplug_kit.static import check_component, import_problems
 
 PLUGIN = '''
 """A plugin with one good component and several faults."""
@@ -121,4 +121,4 @@ def test_the_kit_knows_installed_components_by_name() -> None:
 
 
 def test_the_kit_needs_no_pytest() -> None:
-    assert python("import sys, fedplug.testing; assert 'pytest' not in sys.modules").returncode == 0
+    assert python("import sys, fedplug_kit; assert 'pytest' not in sys.modules").returncode == 0

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from importlib_metadata import entry_points
-
 from fedplug.api.errors import FedplugError
 from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
-from fedplug.recipe.catalog import KIT, Catalog
+from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.own_files import is_own, parts
 from fedplug.recipe.parts import Use
-from fedplug.testing import deeds, drawn, outcomes, single
-from fedplug.testing.static import check_component, own_members
-from fedplug.testing.world import World, catalog_with, recipe_around, run
+from importlib_metadata import entry_points
+
+from fedplug_kit import deeds, drawn, outcomes, single
+from fedplug_kit.static import check_component, own_members
+from fedplug_kit.world import World, catalog_with, recipe_around, run
 
 if TYPE_CHECKING:
     from fedplug.api.base import Component
     from fedplug.recipe.recipe import Recipe
+
+CHECK = "fedplug_kit.check"
+"""The entry-point group of further checks: a group of components, and a function that takes one and says in sentences
+what is wrong with it."""
 
 _IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
 
@@ -111,7 +115,7 @@ def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> It
         yield from single.model_problems(made, shape)
     if isinstance(made, Accountant):
         yield from single.accountant_problems(made)
-    for point in entry_points(group=f"fedplug.{KIT}"):
+    for point in entry_points(group=CHECK):
         if isinstance(made, ROLES[point.name]):
             yield from point.load()(made)
 

@@ -8,7 +8,7 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Bound, hookimpl
-from fedplug.testing import conformance
+from fedplug_kit import conformance
 
 
 class Shortens(fedplug.Protector):

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from fedplug.api.effects import Scramble, Seal
-from fedplug.testing.deeds import steps_of
+
+from fedplug_kit.deeds import steps_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fedplug.api.context import Client
     from fedplug.api.roles import Trainer
-    from fedplug.testing.world import World
+    from numpy.typing import NDArray
+
+    from fedplug_kit.world import World
 
 
 def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
@@ -50,7 +50,6 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
 def _mean_gradient(client: Client) -> NDArray[np.float32]:
     """The gradient of the mean cross entropy over all examples at `client.start`, in evaluation mode, (P,)."""
     import torch
-
     from fedplug.api.torch_model import as_tensor, to_tensor
 
     model: Any = client.model

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fedplug.testing.parts import PARTS
-from fedplug.testing.static import check_component
+from fedplug_kit.parts import PARTS
+from fedplug_kit.static import check_component
 
 ALL = [(group, found) for group, parts in PARTS.items() for found in parts.values()]
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from fedplug.api.effects import Adds, Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError
 from fedplug.api.folded import closers
@@ -16,10 +15,10 @@ from fedplug.api.types import Block, Plan
 from fedplug.round import borders
 
 if TYPE_CHECKING:
+    from fedplug.api.links import Link, Step
     from numpy.typing import NDArray
 
-    from fedplug.api.links import Link, Step
-    from fedplug.testing.world import World
+    from fedplug_kit.world import World
 
 
 def steps_of(world: World, name: str, hook: str, round: int = 0) -> list[Step]:

@@ -10,8 +10,8 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Noise, hookimpl
-from fedplug.testing import conformance, drawn, noise, sharing
-from fedplug.testing.drawn import _pairings
+from fedplug_kit import conformance, drawn, noise, sharing
+from fedplug_kit.drawn import _pairings
 
 
 class Honest(fedplug.Protector):

@@ -1,6 +1,6 @@
 """The kit for plugin authors: what a component must be, and whether it does what it says.
 
-    from fedplug.testing import check_component, conformance
+    from fedplug_kit import check_component, conformance
 
     @pytest.mark.parametrize("name", ["acme.vote", "acme.noise"])
     def test_conforms(name):
@@ -10,7 +10,7 @@
 and compares what it states with what it does.
 """
 
-from fedplug.testing.conform import conformance as conformance
-from fedplug.testing.static import HEAVY as HEAVY
-from fedplug.testing.static import check_component as check_component
-from fedplug.testing.static import import_problems as import_problems
+from fedplug_kit.conform import conformance as conformance
+from fedplug_kit.static import HEAVY as HEAVY
+from fedplug_kit.static import check_component as check_component
+from fedplug_kit.static import import_problems as import_problems

@@ -1,4 +1,4 @@
-"""What noise at scalars, clients, rounds and runs must not share, tested of its scores (`fedplug.testing.law`)."""
+"""What noise at scalars, clients, rounds and runs must not share, tested of its scores (`fedplug_kit.law`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedplug.testing.law import Draws, below, odds
+from fedplug_kit.law import Draws, below, odds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

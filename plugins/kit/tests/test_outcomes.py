@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from fedplug.testing import outcomes
-from fedplug.testing.parts import Sum
-from fedplug.testing.world import World, catalog_with, recipe_around, run
+from fedplug_kit import outcomes
+from fedplug_kit.parts import Sum
+from fedplug_kit.world import World, catalog_with, recipe_around, run
 
 
 def world_of(draw: int = 0) -> World:

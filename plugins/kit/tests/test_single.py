@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from fedplug.api.data import Dataset, Examples
-from fedplug.testing.parts import Images, InOrder, TwoLayers
-from fedplug.testing.single import accountant_problems, data_problems, model_problems, partition_problems
+from fedplug_kit.parts import Images, InOrder, TwoLayers
+from fedplug_kit.single import accountant_problems, data_problems, model_problems, partition_problems
 
 
 def test_the_kits_own_parts_are_right() -> None:

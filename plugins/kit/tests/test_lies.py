@@ -11,9 +11,9 @@ from account_toys import Labels
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
 from fedplug.recipe.recipe import Recipe
-from fedplug.testing.lies import Lies, altered
 from fedplug.wire.calls import read_reply
 from fedplug.wire.record import KEY_SERVER
+from fedplug_kit.lies import Lies, altered
 from toy_components import TOYS, UNANIMOUS, paraaegis, recipe_of, toy_catalog
 
 WITH_A_KEY_SERVER = paraaegis(

@@ -11,7 +11,7 @@ import pytest
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Noise, hookimpl
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
-from fedplug.testing.conform import conformance
+from fedplug_kit.conform import conformance
 from own_file_toys import HALVE
 
 OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",
