@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from fedplug import Context, Examples, stream
 from fedplug.api.data import PublicData
-from fedplug.api.torch_model import TorchModel, to_tensor
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -33,6 +32,7 @@ from fedplug_attacks.label_metrics import LabelAccuracy
 from fedplug_attacks.workshop.scorer import Scorer
 from fedplug_std.datasets import FashionMnist, Mnist
 from fedplug_std.models import ResNet50
+from fedplug_std.torch_model import TorchModel, to_tensor
 from numpy.typing import NDArray
 
 CLASSES, BATCH, PUBLIC = 100, 200, 200

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from fedplug.api.torch_model import to_tensor
 from fedplug_attacks._last_layer import single_label
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_fedre.budgets import budgets
 from fedplug_fedre.documents import Documents
 from fedplug_std.models import LeNet5
+from fedplug_std.torch_model import to_tensor
 
 LR = 0.1
 # What eq. 6 gives the four layers, up to a factor: benchmarks/fedre_regions.py.

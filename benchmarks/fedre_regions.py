@@ -14,12 +14,12 @@ import json
 from typing import Any
 
 import numpy as np
-from fedplug.api.torch_model import use_one_thread
 from fedplug_fedre.budgets import shares
 from fedplug_fedre.documents import DOCUMENT_FIELDS, Documents
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.unet import UNet
 from fedplug_std.models import LeNet5, Mlp
+from fedplug_std.torch_model import use_one_thread
 from numpy.typing import NDArray
 
 MODELS: dict[str, tuple[Any, str]] = {

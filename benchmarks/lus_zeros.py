@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from fedplug import stream
-from fedplug.api.torch_model import to_tensor, use_one_thread
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
@@ -29,6 +28,7 @@ from fedplug_attacks.region_metrics import Regions
 from fedplug_baselines.lus import kept, tensors
 from fedplug_fedre.documents import Documents
 from fedplug_std.models import LeNet5
+from fedplug_std.torch_model import to_tensor, use_one_thread
 
 NORM, DELTA, LR = 12.0, 1e-5, 0.1
 """Of `recipes/paper/fedre/attacks.grid.yaml`; the norm is above that of every gradient."""

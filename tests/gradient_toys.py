@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from fedplug import Context, Dataset, Layout
-from fedplug.api.torch_model import TorchModel, seeded, to_tensor
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import nn

@@ -483,7 +483,7 @@ class Pixelwise(Toy, fedplug.ModelSource):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """A 1x1 convolution."""
         import torch
-        from fedplug.api.torch_model import TorchModel, seeded
+        from fedplug_std.torch_model import TorchModel, seeded
 
         with seeded(seed):
             module = torch.nn.Sequential(torch.nn.Conv2d(shape[0], num_classes, 1))

@@ -11,10 +11,10 @@ from fedplug.api.errors import CheckpointError
 
 
 def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedplug.Run) -> None:
-    from fedplug.api.torch_model import to_tensor
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.composition import Composition
     from fedplug.round.client_data import load_data
+    from fedplug_std.torch_model import to_tensor
 
     data, _ = load_data(done.recipe, Composition(done.recipe, Catalog.discover()).components, None)
     model = done.model

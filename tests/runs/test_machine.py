@@ -81,6 +81,19 @@ def test_termination_is_an_interruption_inside_and_as_before_outside() -> None:
     assert found == [before]
 
 
+def test_devices() -> None:
+    import torch
+
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    missing = f"cuda:{torch.cuda.device_count() if torch.cuda.is_available() else 0}"
+    with pytest.raises(SetupError, match="auto or cpu"):
+        resolve_device(missing)
+    for bad in ("gpu", "cuda:", "cuda:x", "cudax", ""):
+        with pytest.raises(SetupError, match="must be auto, cpu"):
+            resolve_device(bad)
+
+
 @pytest.mark.parametrize("searching", [True, False])
 def test_garbage_is_looked_for_as_before_once_the_device_is_known(searching: bool) -> None:
     before = gc.isenabled()

@@ -1,6 +1,6 @@
 """What the core needs of a model: a flat vector in, a flat vector out, buffers apart, and an evaluation.
 
-The core never imports torch; `fedplug.api.torch_model.TorchModel` implements this for any `torch.nn.Module`.
+`TorchModel` of the plugin `fedplug-std` implements this for any `torch.nn.Module`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _LEAST = 600.0
 """Seconds that a worker has at least for what it does for all of its parties together: start, save, load."""
 _FAILED = b"failed "
 """What an answer to a message begins with that is not a party's reply; replies are framed, and begin otherwise."""
-_LIBRARIES = ("fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets")
+_LIBRARIES = ("fedplug.round.parties", "torch", "tenseal", "sklearn.datasets")
 """What workers take seconds to import; those that this process needed, they will."""
 
 

@@ -68,11 +68,34 @@ class PeakMemory:
 
 
 def resolve_device(device: str) -> str:
-    """`auto` becomes `cuda` where there is one; the rest is checked by the model's own library."""
-    with _imports_that_stay():
-        from fedplug.api.torch_model import resolve_device as resolve
+    """Turns the device a user asked for into one that torch finds here.
 
-    return resolve(device)
+    Args:
+        device: `auto` (a CUDA device if there is one), `cpu`, `cuda` or `cuda:<index>`.
+
+    Returns:
+        `cpu`, `cuda` or `cuda:<index>`.
+
+    Raises:
+        SetupError: the name is unknown, or this machine has no such device.
+    """
+    with _imports_that_stay():
+        import torch
+
+    if device == "cpu":
+        return device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or (":" in device and not index.isdecimal()):
+        raise SetupError(f"device={device} must be auto, cpu, cuda or cuda:<index>, for instance cuda:0")
+    if int(index or 0) >= count:
+        raise SetupError(
+            f"device={device} needs a CUDA device that torch {torch.__version__} can use, and it finds {count}; "
+            "to use what there is, write device auto or cpu"
+        )
+    return device
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.api.torch_model import to_tensor
 from fedplug.api.types import Layout
 from fedplug_attacks._last_layer import batch_labels, distinct_labels, single_label
 from fedplug_attacks._matching import Matcher, thinned
@@ -16,6 +15,7 @@ from fedplug_attacks.api.observation import Meaning, Seen, all_clear
 from fedplug_attacks.api.view import View
 from fedplug_attacks.dlg import Dlg, Idlg
 from fedplug_kit.static import check_component
+from fedplug_std.torch_model import to_tensor
 from gradient_toys import DIGITS, attacker, digits, error, gradient, relu_net, run, sigmoid_lenet, top, view
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -13,7 +13,6 @@ import pytest
 import torch
 from fedplug import Context, Examples
 from fedplug.api.data import PublicData
-from fedplug.api.torch_model import TorchModel, seeded, to_tensor
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -23,6 +22,7 @@ from fedplug_attacks.label_metrics import LabelAccuracy
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits, Mnist
 from fedplug_std.models import LeNet5, Mlp
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import nn

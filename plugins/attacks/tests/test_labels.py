@@ -11,7 +11,6 @@ import pytest
 import torch
 from fedplug import Context, Examples
 from fedplug.api.data import PublicData
-from fedplug.api.torch_model import TorchModel, to_tensor
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -19,6 +18,7 @@ from fedplug_attacks.labels import Labels, largest_remainder
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5
+from fedplug_std.torch_model import TorchModel, to_tensor
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

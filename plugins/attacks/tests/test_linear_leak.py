@@ -10,7 +10,6 @@ import pytest
 import torch
 from fedplug import Context, Examples
 from fedplug.api.data import PublicData
-from fedplug.api.torch_model import TorchModel, seeded, to_tensor
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -18,6 +17,7 @@ from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5, Mlp
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

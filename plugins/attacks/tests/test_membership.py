@@ -11,7 +11,6 @@ import pytest
 import torch
 from fedplug import Context, Examples
 from fedplug.api.data import PublicData
-from fedplug.api.torch_model import TorchModel, seeded, to_tensor
 from fedplug.api.types import BASE_ZONES
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
@@ -21,6 +20,7 @@ from fedplug_attacks.membership import Membership, above_non_members, local_mode
 from fedplug_attacks.membership_metrics import MembershipRoc
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import nn

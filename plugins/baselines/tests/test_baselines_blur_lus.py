@@ -23,11 +23,11 @@ from fedplug import (
     Seal,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.torch_model import TorchModel
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.blur import excess_penalty
 from fedplug_baselines.lus import Lus, kept, tensors
+from fedplug_std.torch_model import TorchModel
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import initial_vector, recipe_of, run_protocol

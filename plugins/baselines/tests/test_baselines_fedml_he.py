@@ -42,7 +42,7 @@ def recipe(ratio: float = 0.2, holder: str = "key_server", **changes: Any) -> di
 def case() -> Any:
     """A small network with two hidden units, six examples of three classes, and a point to differentiate at."""
     import torch
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
 
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2), torch.nn.Tanh(), torch.nn.Linear(2, 3))
@@ -57,7 +57,7 @@ def case() -> Any:
 def jacobians(case: Any) -> Any:
     """d/dy (dl/dw), (n, C, P), as the authors' code has it: each element of the gradient derived by the label."""
     import torch
-    from fedplug.api.torch_model import to_tensor
+    from fedplug_std.torch_model import to_tensor
 
     inputs = to_tensor(case.examples.inputs, case.data.mean, case.data.std)
     found = []
@@ -80,7 +80,7 @@ def test_the_label_derivative_is_minus_the_gradient_of_log_p(case: Any, jacobian
 def test_at_the_true_label_it_is_the_per_sample_gradient(case: Any, jacobians: Any) -> None:
     """The fact that makes FedML-HE's map one backward pass an example."""
     import torch
-    from fedplug.api.torch_model import to_tensor
+    from fedplug_std.torch_model import to_tensor
 
     inputs = to_tensor(case.examples.inputs, case.data.mean, case.data.std)
     for example, label, jacobian in zip(inputs, case.examples.labels, jacobians, strict=True):

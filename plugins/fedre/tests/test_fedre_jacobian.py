@@ -12,11 +12,11 @@ import pytest
 import torch
 from fedplug import Examples
 from fedplug.api.errors import DataError, SetupError
-from fedplug.api.torch_model import TorchModel
 from fedplug_fedre import jacobian
 from fedplug_fedre.jacobian import jackknife, psi_scores
 from fedplug_kit.static import import_problems
 from fedplug_std.models import Cnn, LeNet5
+from fedplug_std.torch_model import TorchModel
 from numpy.typing import NDArray
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -14,13 +14,13 @@ import torch
 from fedplug import Client, ClientData, Context, Examples, Scoring
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
-from fedplug.api.torch_model import TorchModel
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.psi import Psi
 from fedplug_fedre.samples import calibration_data, with_regions
 from fedplug_kit.static import check_component
+from fedplug_std.torch_model import TorchModel
 from numpy.typing import NDArray
 from torch import nn
 from toy_components import recipe_of, run_protocol, toy_catalog

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.errors import DataError
-from fedplug.api.torch_model import TorchModel
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import run as run_command
@@ -18,6 +17,7 @@ from fedplug.runs.settings import Settings
 from fedplug_fedre import foreground
 from fedplug_fedre.unet import UNet
 from fedplug_kit.static import check_component
+from fedplug_std.torch_model import TorchModel
 
 
 def build(shape: tuple[int, ...] = (1, 32, 32), seed: int = 0, **options: Any) -> TorchModel:

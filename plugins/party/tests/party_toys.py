@@ -27,7 +27,7 @@ from fedplug_party.transport import SocketTransport
 from run_toys import start
 from toy_components import toy_catalog
 
-_LIBRARIES = ["fedplug.round.parties", "fedplug.api.torch_model", "torch", "tenseal", "sklearn.datasets", __name__]
+_LIBRARIES = ["fedplug.round.parties", "fedplug_std.torch_model", "torch", "tenseal", "sklearn.datasets", __name__]
 
 
 SECONDS = 120.0

@@ -12,11 +12,11 @@ from fedplug import Client, Context, Layout
 from fedplug.api import pictures
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError
-from fedplug.api.torch_model import TorchModel
 from fedplug.api.types import BASE_ZONES
 from fedplug_kit.static import check_component
 from fedplug_selectiveshield.consensus import Consensus
 from fedplug_selectiveshield.fisher import Fisher, normalised
+from fedplug_std.torch_model import TorchModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -16,7 +16,7 @@ CLASSES, PIXELS = 3, 4
 def trained_client(seed: int = 0, count: int = 30) -> Any:
     """A client with a linear model, trained as if by a random step."""
     import torch
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
 
     rng = np.random.default_rng(seed)
     inputs = rng.random((count, 1, 2, 2)).astype(np.float32)

@@ -12,10 +12,10 @@ import pytest
 import torch
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
-from fedplug.api.torch_model import TorchModel, as_tensor, to_tensor
 from fedplug.recipe.catalog import Catalog
 from fedplug_std import per_sample
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients, per_sample_gradients
+from fedplug_std.torch_model import TorchModel, as_tensor, to_tensor
 from torch import nn
 from torch.nn.functional import cross_entropy
 

@@ -12,11 +12,11 @@ import torch
 from fedplug.api.context import Client, Context
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
-from fedplug.api.torch_model import TorchModel
 from fedplug.api.types import Layout
 from fedplug_std import _networks, models, training
 from fedplug_std._perceptron import Perceptron
 from fedplug_std.datasets import Digits
+from fedplug_std.torch_model import TorchModel
 from fedplug_std.training import Sgd, batch_slices
 from hypothesis import given
 from hypothesis import strategies as st

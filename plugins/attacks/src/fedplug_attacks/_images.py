@@ -88,7 +88,7 @@ def torchmetrics_image() -> Any:
     Raises:
         MetricError: it cannot be imported on this machine.
     """
-    from fedplug.api.torch_model import use_one_thread
+    from fedplug_std.torch_model import use_one_thread
 
     use_one_thread()
     try:

@@ -151,7 +151,7 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     """
     import torch
     from fedplug import stream
-    from fedplug.api.torch_model import seeded, to_tensor, use_one_thread
+    from fedplug_std.torch_model import seeded, to_tensor, use_one_thread
 
     use_one_thread()
     assert view.update is not None

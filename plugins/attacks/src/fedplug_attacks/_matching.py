@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from fedplug import stream
-from fedplug.api.torch_model import to_tensor, use_one_thread
+from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 

@@ -97,7 +97,7 @@ def _network(net: str, path: Path) -> Any:
     lpips = _images.torchmetrics_image().lpips
 
     import torch
-    from fedplug.api.torch_model import seeded
+    from fedplug_std.torch_model import seeded
 
     with seeded(0):  # it draws weights first, all of which are replaced
         network = lpips._NoTrainLpips(net=net, pnet_rand=True)

@@ -218,7 +218,7 @@ def _confidence(
     Calls `progress(examples done, mean loss of the last batch)`.
     """
     import torch
-    from fedplug.api.torch_model import as_tensor, to_tensor, use_one_thread
+    from fedplug_std.torch_model import as_tensor, to_tensor, use_one_thread
 
     use_one_thread()
     model, module = view.model, view.model.module

@@ -29,7 +29,7 @@ from fedplug_baselines.dp_sgd_accounting import (
 if TYPE_CHECKING:
     import torch
     from fedplug import Client, Context, Examples
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
 _GRADIENT_BYTES = 32 << 20
@@ -129,7 +129,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             ProtectionError: training diverged, or there is no noise for the epsilon.
         """
         import torch
-        from fedplug.api.torch_model import TorchModel, seeded, use_one_thread
+        from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
         from torch.optim.sgd import sgd
 
         options, model = self.options, client.model
@@ -161,7 +161,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     def _clipped_sum(self, client: Client, model: TorchModel, batch: Examples) -> tuple[NDArray[np.float32], float]:
         """Sum over the batch of g / max(1, |g| / C), (P,), and the sum of its losses."""
         import torch
-        from fedplug.api.torch_model import as_tensor, to_tensor
+        from fedplug_std.torch_model import as_tensor, to_tensor
 
         data, bound = client.data, self.options.clipping_norm
         total = torch.zeros(model.layout.size, dtype=torch.float32, device=model.device)
@@ -313,7 +313,7 @@ def _taken(parameter: Any, count: int) -> torch.Tensor:
 
 def _like(vector: NDArray[np.float32], model: TorchModel) -> list[torch.Tensor]:
     """The vector cut into tensors of the parameters' shapes."""
-    from fedplug.api.torch_model import as_tensor
+    from fedplug_std.torch_model import as_tensor
 
     flat = as_tensor(vector).to(model.device)
     return [flat[place.slice].view(place.shape) for place in model.layout.parameters]

@@ -35,7 +35,7 @@ from fedplug_baselines.feddpa_adam import MaskedAdam
 if TYPE_CHECKING:
     import torch
     from fedplug import Recipe
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
 
@@ -117,7 +117,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
             SetupError: the model is not a torch model.
             ProtectionError: training diverged.
         """
-        from fedplug.api.torch_model import TorchModel, as_tensor, seeded, use_one_thread
+        from fedplug_std.torch_model import TorchModel, as_tensor, seeded, use_one_thread
 
         model, memory = client.model, client.memory(self)
         if not isinstance(model, TorchModel):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
 
 _BETA_1, _BETA_2, _TINY = 0.9, 0.999, 1e-8
 

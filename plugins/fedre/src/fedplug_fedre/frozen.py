@@ -12,7 +12,7 @@ from fedplug.api.errors import DataError
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
 
 
 def statistics_of(model: TorchModel, inputs: torch.Tensor, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

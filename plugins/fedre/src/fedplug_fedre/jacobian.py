@@ -31,7 +31,7 @@ from fedplug_fedre.frozen import activations, statistics_of
 if TYPE_CHECKING:
     import torch
     from fedplug import Examples
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
 Method = Literal["auto", "exact", "projections"]
@@ -107,7 +107,7 @@ def psi_scores(
         ValueError: fewer than 2 projections, or a vector that is not float32 (P,).
     """
     import torch
-    from fedplug.api.torch_model import as_tensor, to_tensor
+    from fedplug_std.torch_model import as_tensor, to_tensor
 
     checked = checked_model(model, "PSI scores")
     if projections < 2:

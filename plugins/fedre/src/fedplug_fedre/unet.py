@@ -11,7 +11,7 @@ from fedplug import Field
 from fedplug_fedre import foreground
 
 if TYPE_CHECKING:
-    from fedplug.api.torch_model import TorchModel
+    from fedplug_std.torch_model import TorchModel
 
 
 class UNet(fedplug.ModelSource):
@@ -46,7 +46,7 @@ class UNet(fedplug.ModelSource):
         """
         import torch
         from fedplug.api.errors import DataError
-        from fedplug.api.torch_model import TorchModel, seeded
+        from fedplug_std.torch_model import TorchModel, seeded
 
         from fedplug_fedre._unet_network import UNetModule
 

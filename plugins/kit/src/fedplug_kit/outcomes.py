@@ -50,7 +50,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
 def _mean_gradient(client: Client) -> NDArray[np.float32]:
     """The gradient of the mean cross entropy over all examples at `client.start`, in evaluation mode, (P,)."""
     import torch
-    from fedplug.api.torch_model import as_tensor, to_tensor
+    from fedplug_std.torch_model import as_tensor, to_tensor
 
     model: Any = client.model
     model.set_vector(client.start)

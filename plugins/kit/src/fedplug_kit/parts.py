@@ -65,7 +65,7 @@ class TwoLayers(ModelSource):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """With so many hidden units."""
         import torch
-        from fedplug.api.torch_model import TorchModel, seeded
+        from fedplug_std.torch_model import TorchModel, seeded
 
         inputs = int(np.prod(shape))
         with seeded(seed):

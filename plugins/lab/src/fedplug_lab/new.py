@@ -53,7 +53,8 @@ def files(name: str, group: str) -> dict[str, str]:
         group: of the component.
     """
     package = f"src/fedplug_{name}"
-    needs = ['"fedplug>=0.1,<0.2"', *(['"fedplug-attacks>=0.1,<0.2"'] if group == "attack" else []), '"numpy>=1.26"']
+    beside = {"attack": ['"fedplug-attacks>=0.1,<0.2"'], "model": ['"fedplug-std>=0.1,<0.2"']}.get(group, [])
+    needs = ['"fedplug>=0.1,<0.2"', *beside, '"numpy>=1.26"']
     made = {
         "pyproject.toml": "pyproject.toml.txt", "README.md": "README.md", f"{package}/thing.py": f"{group}.py",
         f"recipes/{name}.yaml": f"{group}.yaml", f"tests/test_{name}.py": "test.py",

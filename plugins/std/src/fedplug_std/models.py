@@ -15,7 +15,8 @@ from fedplug import Field
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.api.torch_model import TorchModel
+
+    from fedplug_std.torch_model import TorchModel
 
 Width = Annotated[int, Field(ge=1)]
 
@@ -224,7 +225,8 @@ def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int
     """
     import torch
     from fedplug.api.errors import DataError, SetupError
-    from fedplug.api.torch_model import TorchModel, seeded
+
+    from fedplug_std.torch_model import TorchModel, seeded
 
     with seeded(seed):
         try:

@@ -28,7 +28,8 @@ from fedplug_std.training import Sgd
 if TYPE_CHECKING:
     import torch
     from fedplug import Context
-    from fedplug.api.torch_model import TorchModel
+
+    from fedplug_std.torch_model import TorchModel
 
 _OF_THE_DATA = ("shape", "num_classes")
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")

@@ -19,8 +19,9 @@ from fedplug.api.errors import SetupError
 if TYPE_CHECKING:
     import torch
     from fedplug.api.data import ClientData, Examples
-    from fedplug.api.torch_model import TorchModel
     from numpy.typing import NDArray
+
+    from fedplug_std.torch_model import TorchModel
 
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of one chunk may take; the backward pass needs two to three times as much in all. Larger chunks
@@ -256,8 +257,9 @@ def checked_model(model: Any, purpose: str = "gradients of single examples") -> 
     Raises:
         SetupError: it is not a torch model, or batch norm mixes its examples even in evaluation mode.
     """
-    from fedplug.api.torch_model import TorchModel, use_one_thread
     from torch.nn.modules.batchnorm import _BatchNorm
+
+    from fedplug_std.torch_model import TorchModel, use_one_thread
 
     if not isinstance(model, TorchModel):
         raise SetupError(f"{purpose} need a torch model, not {type(model).__name__}")
@@ -280,7 +282,7 @@ def parameters_at(
     model: TorchModel, vector: NDArray[np.float32] | None, requires_grad: bool = False
 ) -> dict[str, torch.Tensor]:
     """The trainable parameters by name, in the order of the layout, at the given point; not the module's own."""
-    from fedplug.api.torch_model import as_tensor
+    from fedplug_std.torch_model import as_tensor
 
     vector = model.get_vector() if vector is None else vector
     if vector.shape != (model.layout.size,) or vector.dtype != np.float32:
@@ -294,7 +296,7 @@ def _batches(
     model: TorchModel, examples: Examples, data: ClientData, chunk: int | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Standardised inputs and labels on the model's device, in order."""
-    from fedplug.api.torch_model import as_tensor, to_tensor
+    from fedplug_std.torch_model import as_tensor, to_tensor
 
     values = max(1, int(np.prod(examples.inputs.shape[1:])))
     most = max(1, min(_MOST_EXAMPLES, _INPUT_VALUES // values))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from fedplug import Client, Context
-    from fedplug.api.torch_model import TorchModel
+
+    from fedplug_std.torch_model import TorchModel
 
     Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     """Takes a batch, moves the model, and gives the summed loss of the batch."""
@@ -107,7 +108,8 @@ class Sgd(fedplug.Trainer):
             SetupError: the model is not a torch model.
         """
         import torch
-        from fedplug.api.torch_model import TorchModel, seeded, use_one_thread
+
+        from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
 
         options, model = self.options, client.model
         if not isinstance(model, TorchModel):
@@ -189,7 +191,8 @@ class Sgd(fedplug.Trainer):
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """One epoch: standardised inputs and their labels, or targets, in a new order, on the model's device."""
         import torch
-        from fedplug.api.torch_model import as_tensor, to_tensor
+
+        from fedplug_std.torch_model import as_tensor, to_tensor
 
         train, data = client.data.train, client.data
         order = rng.permutation(len(train))

@@ -80,8 +80,7 @@ def execute(
         command: how to go on after an interruption.
         world: of the run, where this process has it already.
     """
-    from fedplug.api.torch_model import resolve_device
-    from fedplug.runs.machine import terminated_like_interrupted
+    from fedplug.runs.machine import resolve_device, terminated_like_interrupted
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)

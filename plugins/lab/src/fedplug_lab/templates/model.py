@@ -16,7 +16,7 @@ class Thing(fedplug.ModelSource):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """The weights depend on the seed alone. torch is imported here, so that `fedplug check` is quick."""
         import torch
-        from fedplug.api.torch_model import TorchModel, seeded
+        from fedplug_std.torch_model import TorchModel, seeded
 
         with seeded(seed):
             module = torch.nn.Sequential(

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.data import ClientData, Examples
-from fedplug.api.errors import SetupError
-from fedplug.api.torch_model import TorchModel, as_tensor, resolve_device, seeded, to_tensor, use_one_thread
+from fedplug_std.torch_model import TorchModel, as_tensor, seeded, to_tensor, use_one_thread
 from torch import nn
 
 
@@ -145,22 +144,11 @@ def test_seeded_repeats_and_restores() -> None:
         assert not torch.equal(torch.rand(3), first)
 
 
-def test_devices() -> None:
-    assert resolve_device("cpu") == "cpu"
-    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
-    missing = f"cuda:{torch.cuda.device_count() if torch.cuda.is_available() else 0}"
-    with pytest.raises(SetupError, match="auto or cpu"):
-        resolve_device(missing)
-    for bad in ("gpu", "cuda:", "cuda:x", "cudax", ""):
-        with pytest.raises(SetupError, match="must be auto, cpu"):
-            resolve_device(bad)
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_agrees_with_the_cpu() -> None:
     part = examples(100)
-    on_cpu, on_cuda = TorchModel(small()), TorchModel(small(), resolve_device("cuda"))
+    on_cpu, on_cuda = TorchModel(small()), TorchModel(small(), "cuda")
     np.testing.assert_array_equal(on_cpu.get_vector(), on_cuda.get_vector())
     expected, got = (model.evaluate(part, client_data(part)) for model in (on_cpu, on_cuda))
     assert got.loss == pytest.approx(expected.loss, rel=1e-3)

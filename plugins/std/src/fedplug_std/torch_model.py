@@ -1,6 +1,7 @@
 """A `torch.nn.Module` as the core handles it, and the helpers that trainers and attacks need to work with one.
 
-The only module of the core that imports torch; nothing on the path of `fedplug list`, `show` and `check` imports it.
+It imports torch, so components import it inside their methods: nothing on the path of `fedplug list`, `show` and
+`check` does.
 
 Engines must agree bit for bit, so everything runs with one torch thread (parallelism comes from processes), and
 random numbers inside torch come from a generator that is seeded on entry and restored on exit.
@@ -14,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-
 from fedplug.api.data import ClientData, Examples
-from fedplug.api.errors import SetupError
 from fedplug.api.model import Evaluation
 from fedplug.api.types import Layout
 
@@ -37,34 +36,6 @@ def use_one_thread() -> None:
     """Makes torch compute with one thread in this process, so that results do not depend on the machine."""
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
-
-
-def resolve_device(device: str) -> str:
-    """Turns the device a user asked for into one that exists.
-
-    Args:
-        device: `auto` (a CUDA device if there is one), `cpu`, `cuda` or `cuda:<index>`.
-
-    Returns:
-        `cpu`, `cuda` or `cuda:<index>`.
-
-    Raises:
-        SetupError: the name is unknown, or this machine has no such device.
-    """
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu":
-        return device
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or (":" in device and not index.isdecimal()):
-        raise SetupError(f"device={device} must be auto, cpu, cuda or cuda:<index>, for instance cuda:0")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(index or 0) >= count:
-        raise SetupError(
-            f"device={device} needs a CUDA device that torch {torch.__version__} can use, and it finds {count}; "
-            "to use what there is, write device auto or cpu"
-        )
-    return device
 
 
 @contextlib.contextmanager
@@ -126,7 +97,7 @@ class TorchModel:
 
     Args:
         module: takes float32 (n, C, ...) and gives logits (n, classes, ...); moved to `device`.
-        device: as `resolve_device` gives it.
+        device: as `fedplug.runs.machine.resolve_device` gives it.
         count: of predicted classes and answers of a batch, int64 alike in shape, the counts by which the task is judged
             beside accuracy, by name; summed into `Evaluation.task`.
 
