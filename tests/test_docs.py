@@ -35,7 +35,7 @@ import fedplug
 import pytest
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.cli import main as cli
-from fedplug.recipe.catalog import ADAPTER, COMMAND, REPORT, SECTION, Catalog
+from fedplug.recipe.catalog import ADAPTER, COMMAND, DISPLAY, REPORT, SECTION, Catalog
 from fedplug.recipe.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -391,7 +391,7 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, REPORT, SECTION):
+    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, REPORT, SECTION):
         return True
     try:
         importlib.import_module(dotted)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.console.display import PlainDisplay, folded, resume_command, thin_out
-from fedplug.console.live import rounds_table
+from fedplug_lab.live import rounds_table
 from rich.console import Console
 from shown_toys import FACTS, PLAN, a_row
 

@@ -163,18 +163,3 @@ def check(
     from fedplug.cli.checking import check_recipes
 
     raise typer.Exit(check_recipes(recipes, sets, plugins or ()))
-
-
-@app.command(epilog="Example: fedplug schema > recipe.schema.json")
-def schema() -> None:
-    """Print the JSON schema of recipes, with the options of all installed components."""
-    import json
-
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.recipe.schema import recipe_schema
-
-    result, failures = recipe_schema(Catalog.discover())
-    typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
-    for failure in failures:
-        typer.echo(f"left out: {failure}", err=True)
-    raise typer.Exit(1 if failures else 0)

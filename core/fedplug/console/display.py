@@ -1,7 +1,6 @@
-"""What a person sees while a run goes on: a live picture in a terminal, plain lines everywhere else.
+"""What a person sees while a run goes on: plain lines, and what every display says of a row.
 
-A `Display` hears the events of a run. This module holds the one for logs and pipes, and what both say of a row; the
-live one is in `fedplug.console.live`.
+A `Display` hears the events of a run. One that draws in a terminal comes from a plugin (`fedplug.runs.shown`).
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ def folded(text: str, stream: TextIO) -> str:
     return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
-# ---- rows as text, for both displays
+# ---- rows as text, for all displays
 
 def columns(row: Row) -> dict[str, str]:
     """Title and text of each column of a row; a dash where the row has no number."""

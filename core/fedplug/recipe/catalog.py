@@ -34,6 +34,8 @@ COMMAND = "command"
 """The entry-point group of commands."""
 REPORT = "report"
 """The entry-point group of what draws the report of a run: a function from the run folder to the path of the report."""
+DISPLAY = "display"
+"""The entry-point group of what draws runs in a terminal: a function that gives a display, or None where it cannot."""
 ADAPTER = "adapter"
 """The entry-point group of what makes components out of a user's own classes and functions (`recipe.own_files`)."""
 SECTION = "section"
@@ -224,7 +226,7 @@ def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[
         if not point.group.startswith(_PREFIX):
             continue
         group = point.group.removeprefix(_PREFIX)
-        if group in (COMMAND, REPORT, ADAPTER):  # whoever uses those reads them
+        if group in (COMMAND, REPORT, DISPLAY, ADAPTER):  # whoever uses those reads them
             continue
         distribution, version = _named(point.dist)
         if group not in (*GROUPS, SECTION):

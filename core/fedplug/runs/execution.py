@@ -22,7 +22,6 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.outer_roles import Extension
 from fedplug.api.types import Layout
-from fedplug.console.choice import make_display
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
@@ -43,6 +42,7 @@ from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
+from fedplug.runs.shown import make_display
 from fedplug.runs.summary import Summary
 from fedplug.wire.record import Wire
 

@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, SetupError
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
     from fedplug.runs.result import Run
     from fedplug.runs.settings import Settings
+    from fedplug.runs.shown import Shown
 
 Sets = Iterable[str] | Mapping[str, Any]
 """Changes of a recipe: texts such as `protect.noised.0.norm=0.5`, or such paths with their values."""
 Listener = str | Mapping[str, Any]
 """An extension that hears a run: its name, or `{"use": NAME, "option": value}`."""
-Shown = Literal["lines", "terminal"]
 
 
 def run(
@@ -75,10 +75,11 @@ def run(
         settings, engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output,
         data=data, record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
     )  # fmt: skip
+    from fedplug.runs import shown
     from fedplug.runs.run import start
 
     checked = check(recipe, sets, plugins=chosen.plugins, **values)
-    code, folder = start(checked, chosen, watch=_watch(display, chosen))
+    code, folder = start(checked, chosen, watch=shown.chosen(display, chosen.quiet))
     return _ended(code, folder, chosen)
 
 
@@ -118,9 +119,10 @@ def resume(
         record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
     )  # fmt: skip
     from fedplug.runs import run as run_command
+    from fedplug.runs import shown
 
     path = Path(folder) if isinstance(folder, Path | str) else folder.folder
-    code = run_command.resume(path, chosen, round, watch=_watch(display, chosen))
+    code = run_command.resume(path, chosen, round, watch=shown.chosen(display, chosen.quiet))
     return _ended(code, path, chosen)
 
 
@@ -273,22 +275,7 @@ SETTINGS = (
 """The settings that `run` takes as keywords."""
 
 
-# ---- how a run is shown, and how it ends
-
-
-def _watch(display: Shown | Display, settings: Settings) -> Display | None:
-    """What hears of progress; None: what suits this process's standard output, as at the command line."""
-    if display == "terminal":
-        return None
-    if display == "lines":
-        import sys
-
-        from fedplug.console.lines import LinesDisplay
-
-        return LinesDisplay(sys.stdout, settings.quiet)
-    if isinstance(display, str):
-        raise SetupError(f"display={display!r} must be 'lines', 'terminal', or a display of your own")
-    return display
+# ---- how a run ends
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:

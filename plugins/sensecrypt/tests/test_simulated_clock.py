@@ -19,10 +19,10 @@ from fedplug.api.errors import RecipeError
 from fedplug.api.reports import Reports
 from fedplug.api.rows import LeftOut, Row, SimulatedTime
 from fedplug.console.display import PlainDisplay, totals
-from fedplug.console.live import rounds_table
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.runs.summary import Distribution, Summary
 from fedplug_lab.figures import charts
+from fedplug_lab.live import rounds_table
 from fedplug_lab.report import write_report
 from fedplug_sensecrypt.profiles import UNLIMITED, Profile, by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import (

@@ -1,4 +1,4 @@
-"""The commands `fedplug sweep`, `compare`, `new`, `report` and `sites`. Everything heavy is imported inside them."""
+"""The commands of the lab: `fedplug sweep`, `compare`, `new`, `report`, `schema`, `sites`. Heavy imports are inside."""
 
 from __future__ import annotations
 
@@ -106,6 +106,22 @@ def compare(
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")
     raise typer.Exit(comparing.compare(what, settings, asked))
+
+
+@command(epilog="Example: fedplug schema > recipe.schema.json")
+def schema() -> None:
+    """Print the JSON schema of recipes, with the options of all installed components."""
+    import json
+
+    from fedplug.recipe.catalog import Catalog
+
+    from fedplug_lab.schema import recipe_schema
+
+    result, failures = recipe_schema(Catalog.discover())
+    typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    for failure in failures:
+        typer.echo(f"left out: {failure}", err=True)
+    raise typer.Exit(1 if failures else 0)
 
 
 @command(epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")

@@ -58,14 +58,14 @@ def make_attack_display(quiet: bool) -> AttackDisplay:
     Args:
         quiet: show warnings and the end only.
     """
-    from fedplug.console.choice import terminal
+    if not quiet and sys.stdout.isatty():  # logs and pipes do without rich, which takes a while to import
+        from fedplug_lab.live import terminal
 
-    console = terminal(quiet)
-    if console is None:
-        return PlainAttackDisplay(sys.stdout, quiet=quiet)
-    from fedplug_attacks.workshop.display_live import LiveAttackDisplay
+        from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 
-    return LiveAttackDisplay(console)
+        if (console := terminal()) is not None:
+            return LiveAttackDisplay(console)
+    return PlainAttackDisplay(sys.stdout, quiet=quiet)
 
 
 class PlainAttackDisplay:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
-from fedplug.console.live import Picture, add_bar, clock_time, known_facts
+from fedplug_lab.live import Picture, add_bar, clock_time, known_facts
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table

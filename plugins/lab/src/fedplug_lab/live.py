@@ -13,20 +13,20 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedplug.api import units
+from fedplug.api.rows import Row
+from fedplug.console.display import GROUPED, OPTIONAL, best_of, cells, interruption, resume_command, thin_out, totals
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-
-from fedplug.api import units
-from fedplug.api.rows import Row
-from fedplug.console.display import GROUPED, OPTIONAL, best_of, cells, interruption, resume_command, thin_out, totals
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
@@ -46,6 +46,21 @@ class _Now:
     phase: str = "starting"
     done: int = 0
     total: int = 0
+
+
+def terminal() -> Console | None:
+    """Where to draw a picture that moves: this process's terminal; None where there is none."""
+    # Not `console.is_terminal`: FORCE_COLOR, as continuous integration sets it, would turn a log file into a terminal.
+    if not sys.stdout.isatty():
+        return None
+    console = Console()
+    return None if console.is_dumb_terminal else console
+
+
+def make_display() -> LiveDisplay | None:
+    """The live picture, where this process's standard output is a terminal that can draw it."""
+    console = terminal()
+    return None if console is None else LiveDisplay(console)
 
 
 class Picture(abc.ABC):

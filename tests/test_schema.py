@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.schema import recipe_schema
+from fedplug_lab.schema import recipe_schema
 
 
 def errors(schema: dict[str, Any], recipe: Any) -> list[str]:

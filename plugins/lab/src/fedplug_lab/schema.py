@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pydantic import BaseModel
-
 from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, General, Split
 from fedplug.recipe.sections import Section, list_model, load
+from pydantic import BaseModel
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from display_toys import Clock, picture, without_codes
-from fedplug.console.live import LiveDisplay, clock_time, rounds_table
+from fedplug_lab.live import LiveDisplay, clock_time, rounds_table
 from rich.console import Console
 from shown_toys import FACTS, PLAN, a_row
 
