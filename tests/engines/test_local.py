@@ -18,7 +18,7 @@ def engine(key_server: bool = True) -> LocalEngine:
 
 def test_every_address_answers_in_the_order_of_the_messages() -> None:
     running = engine()
-    steps, digest = running.clients.steps, running.clients.recipe.digest
+    steps, digest = running.clients.components["fedplug"], running.clients.recipe.digest
     data, _ = request(digest, [Call.of(steps.ready, (), "client", -1)])
     addresses = [f"client:{k}" for k in (2, 0, 3, 1)]
     replies = list(running.exchange(dict.fromkeys(addresses, data)))

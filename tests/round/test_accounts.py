@@ -71,7 +71,7 @@ def test_a_client_that_was_not_asked_before_round_1_does_not_train(monkeypatch: 
     (client,) = host.clients.values()
     client.ctx = dataclasses.replace(client.ctx, round=0)
     with pytest.raises(ProtectionError, match=r"was not asked before round 1 what toy\.labels releases"):
-        host.steps.train(client)
+        host.components["fedplug"].train(client)
 
 
 def test_a_level_has_one_keeper(monkeypatch: pytest.MonkeyPatch) -> None:

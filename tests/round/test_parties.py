@@ -50,7 +50,7 @@ def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: P
 
 def test_a_message_is_run_at_its_receiver_in_its_round() -> None:
     parties = host()
-    steps, recipe = parties.steps, parties.recipe
+    steps, recipe = parties.components["fedplug"], parties.recipe
     data, _ = request(recipe.digest, [Call.of(steps.take_weight, (10**6,), "client", 1)])
     reply, _ = read_reply(parties.deliver("client:1", data))
     assert reply.error is None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.probe import OneBatch
 
 NAME = "fedplug"
 """Under which the protocol's own steps are called, as a component is under its own."""
@@ -20,5 +19,3 @@ class PartySteps:
 
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         self.recipe, self.composition = recipe, composition
-        self.probe: OneBatch | None = None
-        """Set from outside a run only, on parties that were taken back to a checkpoint; no message can set it."""

@@ -46,6 +46,9 @@ class ClientHost:
         run_dir: the run folder, in which the clients note what they open, or None.
         world: of the recipe, where this process has one already.
         resident: how many of its clients may be in memory; None: all.
+
+    Attributes:
+        components: what messages may call at the clients, by name.
     """
 
     def __init__(
@@ -61,10 +64,10 @@ class ClientHost:
     ) -> None:
         self._residents = None if resident is None else Residents(resident, run_dir)
         self.recipe, self.composition = recipe, composition
-        self.steps = steps = Steps(recipe, composition)
-        components = {**composition.components, steps.name: steps}
+        steps = Steps(recipe, composition)
+        self.components = {**composition.components, steps.name: steps}
         self._own = OwnState(composition.components)
-        self._receiver = Receiver("client", components, recipe.digest, run_dir, self._own.unchanged)
+        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._own.unchanged)
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
         self.model: Model = world.model(device)

@@ -167,7 +167,7 @@ class Protocol:
             self.events.tell(Asking(ctx.round, tuple(asked), "ballots"))
         try:
             with clock("negotiate"):
-                self._negotiate(cohort, ctx)
+                self.negotiate(cohort, ctx)
         finally:
             self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
         self.events.tell(Negotiated(ctx.round, tuple(asked), groups))
@@ -214,7 +214,7 @@ class Protocol:
         self.events.note(f"round {round + 1}: {why}; it is skipped")
         self.events.tell(RoundClosed(round, tuple(asked), (), clock.seconds(), clock.own(), cohort.groups, why))
 
-    def _negotiate(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate(self, cohort: Cohort, ctx: Context) -> None:
         """Forms groups, where the recipe says so, and has each negotiate its plans.
 
         A group that loses too many clients meanwhile is left out of this round; the others go on.
@@ -233,19 +233,6 @@ class Protocol:
                     raise
                 for client_id in part.client_ids:
                     self.office.drop(client_id, f"too few clients of group {name} are left to negotiate")
-
-    def probe(self, round: int) -> dict[int, Any]:
-        """A round as far as its uploads, which nobody sums; for parties that were taken back to a checkpoint.
-
-        Returns:
-            What the server would have received, by client.
-        """
-        self.begin(round, "negotiate")
-        ctx, cohort = self.context(round), self.cohort(self.client_ids)
-        cohort.tell_now(self.steps.train)
-        self._negotiate(cohort, ctx)
-        self.office.phase = "upload"
-        return cohort.ask(self.steps.protect)
 
     # -- after the last round ------------------------------------------------------------------------------------------
 

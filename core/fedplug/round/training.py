@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from fedplug.round.server_model import scores_at_server
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug.api.roles import Trainer
     from fedplug.api.types import Scores
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
@@ -44,30 +44,32 @@ class Training(PartySteps):
             MessageError: it has done so in this round, or the recipe plans no such round.
         """
         memory, round = client.remembered, client.ctx.round
-        if not 0 <= round < client.ctx.rounds + (self.probe is not None):
+        if not 0 <= round < client.ctx.rounds:
             raise MessageError(f"there is no round {round + 1} to train in; the recipe has {client.ctx.rounds}")
         if memory.trained >= round:
             raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
         memory.trained = round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
-        trainer = self.composition.trainer
-        if self.probe is None:
-            require_as_stated(self.composition, client)
+        require_as_stated(self.composition, client)
+        client.update = self._learn(client, self.composition.trainer)
+        self._score(client)
+
+    def _learn(self, client: HostedClient, trainer: Trainer) -> NDArray[np.float32]:
+        """Has a trainer train the global model at this client; gives the update, (P,)."""
         if client.personal is None:
             personalise(self.composition, client)
         model = client.loaded(client.start)
-        learnt = contextlib.nullcontext(trainer) if self.probe is None else self.probe.on_one_batch(client, trainer)
-        with client.timed("train"), client.operation("train", client.num_examples), learnt as solver:
-            with of_component(trainer.name, "train"):
-                numbers = solver.train(client, client.ctx)
-            client.update = model.get_vector() - client.start
+        with client.timed("train"), client.operation("train", client.num_examples):
+            with of_component(self.composition.trainer.name, "train"):
+                numbers = trainer.train(client, client.ctx)
+            update = model.get_vector() - client.start
         client.reports.train = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
         # this process' model in between: otherwise results would depend on who shares a process.
         client.forget_model()
-        self._score(client)
+        return update
 
     def _score(self, client: HostedClient) -> None:
         """Has each scorer of the recipe say how much the scalars or layers of the update matter."""

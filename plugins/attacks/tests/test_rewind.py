@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attack_toys import Runs, attack_catalog, attacked, machinery, observed, seen
+from attack_toys import Runs, attacked, machinery, observed, seen
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe
-from fedplug.round.probe import OneBatch
+from fedplug.round.base import NAME
+from fedplug.round.parties import ClientHost
 from fedplug.round.state_files import read_file
 from fedplug.round.steps import Steps
 from fedplug_attacks.api.observation import Seen
+from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
 from toy_components import paraaegis, recipe_of
 
 FEDAVG = recipe_of(rounds=2)
@@ -159,30 +159,28 @@ def test_momentum_and_epochs_do_not_change_a_probe(runs: Runs) -> None:
 
 
 def test_no_message_can_have_a_party_probed() -> None:
-    """A probe is set on an object that only this process has; nothing that a message may call touches it."""
-    recipe = Recipe.from_plain(FEDAVG, attack_catalog())
-    steps = Steps(recipe, Composition(recipe, attack_catalog()))
-    assert steps.probe is None
+    """A probe takes the place of an object that only this process has; nothing that a message may call touches it."""
     callable_by_message = {
         name: method for name, method in inspect.getmembers(Steps, callable) if hasattr(method, "__fedplug_site__")
     }
     assert "train" in callable_by_message
     for name, method in callable_by_message.items():
         source = inspect.getsource(method)
-        assert "self.probe =" not in source, name
+        assert "components[" not in source, name
         assert "setattr" not in source, name
         assert not {"probe", "batch"} & set(inspect.signature(method).parameters), name
-    assert not hasattr(OneBatch.indices, "__fedplug_site__")
-    assert not hasattr(OneBatch.on_one_batch, "__fedplug_site__")
+    for ours in (OneBatch.indices, OneBatch.on_one_batch, probing, uploads_of, ClientHost.deliver):
+        assert not hasattr(ours, "__fedplug_site__")
 
 
 def test_a_party_that_is_not_probed_refuses_a_round_after_the_last(runs: Runs) -> None:
     with machinery(runs.of(FEDAVG), adversaries=["server"]) as run:
         with pytest.raises(TooFewClients, match="there is no round 3 to train in"):
             run.rewound.update(2, 0)
-        assert run.rewound._engine.clients.steps.probe is None
+        steps = run.rewound._engine.clients.components[NAME]
+        assert type(steps) is Steps
         run.rewound.probe(2, OneBatch(4))
-        assert run.rewound._engine.clients.steps.probe is None
+        assert run.rewound._engine.clients.components[NAME] is steps
 
 
 # -- the truth ---------------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from fedplug.round.state_files import file_name, write_file
 from fedplug.runs.taken_back import deliver, taken_back
 from fedplug.wire.record import SERVER, Message, Wire
 
+from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
+
 if TYPE_CHECKING:
     import numpy as np
     from fedplug.api.context import Client
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from fedplug.api.model import Model
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.probe import OneBatch
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
     from numpy.typing import NDArray
@@ -108,17 +109,14 @@ class Rewound:
             TooFewClients: clients failed.
         """
         protocol, wire = self._restored(round)
-        steps = self._engine.clients.steps
-        steps.probe = batch
         try:
-            uploads = protocol.probe(round)
-            batches = {c: client.data.train.take(batch.indices(client)) for c, client in self._clients().items()}
+            with probing(self._engine.clients, batch) as steps:
+                uploads = uploads_of(protocol, round)
         except TooFewClients as error:
             raise TooFewClients(f"{error}. Dropped out: {protocol.office.reasons()}") from error
-        finally:
-            steps.probe = None
-        updates = {c: client.update for c, client in self._clients().items() if c in uploads}
-        return Moment(self._saved(protocol), wire.take(), batches, {c: u for c, u in updates.items() if u is not None})
+        batches = {c: client.data.train.take(batch.indices(client)) for c, client in self._clients().items()}
+        updates = {c: update for c, update in steps.updates.items() if c in uploads}
+        return Moment(self._saved(protocol), wire.take(), batches, updates)
 
     def update(self, round: int, client_id: int) -> NDArray[np.float32]:
         """The update of a client in a round of the run, trained once more and equal to the last bit.

@@ -31,7 +31,6 @@ from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.contexts import make_context
-from fedplug.round.probe import OneBatch
 from fedplug.round.world import World
 from fedplug.wire.record import SERVER, Message, read_wire
 
@@ -40,6 +39,7 @@ from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.observer import Known, Observer
+from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_attacks.workshop import results as attack_results

@@ -9,7 +9,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost
-from fedplug.round.probe import OneBatch
+from fedplug_attacks.views.probe import OneBatch
 from toy_components import Push, recipe_of, toy_catalog
 
 

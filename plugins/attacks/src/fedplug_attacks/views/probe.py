@@ -1,0 +1,113 @@
+"""A probe: what clients would have sent for one batch, asked of parties that were taken back to a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.component import at_client
+from fedplug.api.errors import ViewError
+from fedplug.api.streams import stream
+from fedplug.round.steps import Steps
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Client
+    from fedplug.api.roles import Trainer
+    from fedplug.round.hosted import HostedClient
+    from fedplug.round.parties import ClientHost
+    from fedplug.round.protocol import Protocol
+    from numpy.typing import NDArray
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBatch:
+    """Lets clients train one step on one batch instead of their data (a probe).
+
+    Attributes:
+        batch_size: examples in it; a client with fewer takes all it has.
+        number: which batch, from 0; each client draws its own.
+        classes: how many classes it is drawn from; None: all.
+    """
+
+    batch_size: int
+    number: int = 0
+    classes: int | None = None
+
+    def indices(self, client: Client) -> NDArray[np.int64]:
+        """Which of the client's training examples are in the batch, ascending."""
+        labels = client.data.train.labels
+        rng = stream(client.ctx.seed, "probe", client.client_id, client.ctx.round, self.number)
+        pool = np.arange(len(labels))
+        if self.classes is not None:
+            there = np.unique(labels)
+            pool = pool[np.isin(labels, rng.permutation(there)[: self.classes])]
+        return np.sort(rng.permutation(pool)[: self.batch_size])
+
+    @contextlib.contextmanager
+    def on_one_batch(self, client: Client, trainer: Trainer) -> Iterator[Trainer]:
+        """Inside, the client has the batch for its data; gives a trainer that makes one step of it."""
+        data = client.data
+        solver = trainer.one_batch(client, client.ctx, self.batch_size)
+        if solver is None:
+            raise ViewError(f"{trainer.name} cannot make one step on a batch: it has no one_batch; nobody can probe it")
+        solver.name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
+        client.data = dataclasses.replace(data, train=data.train.take(self.indices(client)))
+        try:
+            yield solver
+        finally:
+            client.data = data
+            client.cache.pop(solver.name, None)
+
+
+class ProbedSteps(Steps):
+    """The protocol's own steps at clients that train on one batch, once, in whatever round they are asked to.
+
+    They take the place of a host's steps from outside a run, on parties that were taken back to a checkpoint; no
+    message can have them do so.
+
+    Args:
+        host: of the clients.
+        batch: that each of them is to have.
+
+    Attributes:
+        updates: float32 (P,), of each client that was probed, before any protection.
+    """
+
+    def __init__(self, host: ClientHost, batch: OneBatch) -> None:
+        super().__init__(host.recipe, host.composition)
+        self.batch = batch
+        self.updates: dict[int, NDArray[np.float32]] = {}
+
+    @at_client
+    def train(self, client: HostedClient) -> None:
+        """One step on the batch; what the ledger was told of the recipe's own training does not apply to it."""
+        client.remembered.trained = client.ctx.round
+        client.previous_plan, client.plan = client.plan, None
+        client.scores, client.update = {}, None
+        with self.batch.on_one_batch(client, self.composition.trainer) as solver:
+            client.update = self.updates[client.client_id] = self._learn(client, solver)
+        self._score(client)
+
+
+@contextlib.contextmanager
+def probing(host: ClientHost, batch: OneBatch) -> Iterator[ProbedSteps]:
+    """Inside, the clients of a host train on one batch."""
+    steps = ProbedSteps(host, batch)
+    held, host.components[steps.name] = host.components[steps.name], steps
+    try:
+        yield steps
+    finally:
+        host.components[steps.name] = held
+
+
+def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
+    """A round as far as its uploads, which nobody sums: what the server would have received, by client."""
+    protocol.begin(round, "negotiate")
+    ctx, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    cohort.tell_now(protocol.steps.train)
+    protocol.negotiate(cohort, ctx)
+    protocol.office.phase = "upload"
+    return cohort.ask(protocol.steps.protect)
