@@ -44,7 +44,8 @@ from fedplug_attacks.views.observer import Known as KnownOfTarget
 from fedplug_attacks.workshop.command import attack, with_attacks
 from fedplug_attacks.workshop.display import PlainAttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
-from toy_components import Toy, toy_catalog
+from toy_base import Toy
+from toy_components import toy_catalog
 
 Deed = Literal[
     "finish", "raise", "refuse", "diverge", "interrupt", "dictionary", "nan_images", "strange_numbers", "text", "spoil"

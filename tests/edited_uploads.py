@@ -7,7 +7,8 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
-from toy_components import Outcome, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import Outcome, run_protocol
 
 LOCAL = recipe_of(model={"use": "std.cnn", "hidden": 4})
 

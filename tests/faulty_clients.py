@@ -10,11 +10,8 @@ from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std import he_keys
-from toy_components import (
-    Outcome,
-    recipe_of,
-    run_protocol,
-)
+from toy_components import recipe_of
+from toy_protocol import Outcome, run_protocol
 
 PUSH = {"use": "toy.push"}
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from fedplug import Block
 from fedplug.round.checkpoint import Checkpoints
-from toy_components import build, recipe_of
+from toy_components import recipe_of
+from toy_protocol import build
 
 
 def encrypted(scheme: str, key_holder: str, **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, GroundTruth, Plan, Plans, at_client, hookimpl
 from fedplug.api.types import CLEAR, Scores
-from toy_components import Toy
+from toy_base import Toy
 
 
 class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):

@@ -38,7 +38,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_std.gaussian import CentralGaussian, Gaussian
 from fedplug_std.mean import Mean
-from toy_components import recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 PUSH = {"use": "toy.push"}
 CLIP = {"use": "std.clip", "norm": 1.0}

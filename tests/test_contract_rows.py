@@ -17,7 +17,8 @@ from fedplug.privacy.ledger_record import ViewReport
 from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
-from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog
+from toy_components import TOYS, recipe_of, toy_catalog
+from toy_protocol import build, run_protocol
 
 CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}
 ENCRYPTED = "encrypted"

@@ -19,7 +19,8 @@ from fedplug.api.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt._phe import Phe
-from toy_components import initial_vector, run_protocol, toy_catalog
+from toy_components import toy_catalog
+from toy_protocol import initial_vector, run_protocol
 
 EPSILON = {"epsilon": 8, "delta": 1e-5}
 CLIP, CLIP_L1 = {"use": "std.clip", "norm": 0.1}, {"use": "std.clip_l1", "norm": 0.1}

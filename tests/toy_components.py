@@ -1,20 +1,14 @@
-"""Small components that misbehave in known ways, and a way to run a recipe without the command line.
+"""Small components that misbehave in known ways, a catalog that has them, and small recipes.
 
 The classes live in a module of their own, because worker processes import them by name.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import os
 import signal
-import struct
-import tempfile
-from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import fedplug
@@ -22,9 +16,7 @@ import numpy as np
 from fedplug import (
     Adds,
     Block,
-    Bound,
     Client,
-    Cohort,
     Context,
     Dataset,
     Effects,
@@ -33,9 +25,6 @@ from fedplug import (
     Finds,
     Known,
     Model,
-    Noise,
-    Plan,
-    Plans,
     Reveals,
     Server,
     Wants,
@@ -43,40 +32,17 @@ from fedplug import (
     at_client,
     hookimpl,
 )
-from fedplug.api import codec  # fmt: skip
-from fedplug.api.events import Events, RoundClosed
-from fedplug.api.rows import Row
-from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED, Scores
-from fedplug.engines.base import TIMEOUT, Engine, Job
-from fedplug.engines.local import LocalEngine
-from fedplug.engines.processes import ProcessEngine
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_log import RoundEntry
-from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.api.types import CLEAR, Scores
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe
-from fedplug.round.opening import needs_key_server
-from fedplug.round.protocol import Protocol
-from fedplug.round.state_files import read_file
-from fedplug.round.world import World
-from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.wire.record import Message, Wire
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import View
-from fedplug_kit.world import Notes
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits
 from numpy.typing import NDArray
-
-
-class Toy(fedplug.Component):
-    """Keeps its options."""
-
-    class Options(fedplug.Options):
-        """No options."""
+from toy_base import Toy
+from toy_negotiations import WIDTH, Asks, Groups, Halves, Masks, MasksOfTheCohort, Own, Silent
 
 
 class Push(Toy, fedplug.Trainer):
@@ -148,24 +114,6 @@ class Draws(Toy, fedplug.Scorer):
         return np.zeros(ctx.layout.size, np.float32)
 
 
-class Own(Toy, fedplug.Negotiation):
-    """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
-
-    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Tells every client to make its own plan."""
-        cohort.tell(self.choose)
-
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
-        keep = np.arange(size) % client.ctx.num_clients == client.client_id
-        client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: keep})
-
-
 class Keep(Toy, fedplug.Opener):
     """Eq. 27 of SelectiveShield: keep the local values of the retained zone, take the global ones elsewhere."""
 
@@ -183,175 +131,12 @@ class Keep(Toy, fedplug.Opener):
         return block
 
 
-WIDTH = 10
-"""Neighbouring positions that the masks of `toy.masks` and the ciphertexts of `toy.narrow_bfv` take together."""
-
-
 class NarrowBfv(Bfv):
     """BFV with few positions a ciphertext, so that masks are hardly widened."""
 
     name = "toy.narrow_bfv"
     slots = 1 + WIDTH // 2  # two positions a slot, and one slot counts the clients
     position_block = WIDTH
-
-
-class Masks(Toy, fedplug.Negotiation):
-    """Client k encrypts the tens of positions whose number modulo K is k or k+1; the rest is clear."""
-
-    class Options(fedplug.Options):
-        """Where the rest goes."""
-
-        rest: str = Field(CLEAR, description="zone of what a client does not encrypt")
-
-    @property
-    def plans(self) -> Plans:
-        """The zones that its plans can hold."""
-        zones = frozenset({ENCRYPTED, self.options.rest})
-        return Plans(zones=zones, own=zones)
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Tells every client to make its own plan."""
-        cohort.tell(self.choose)
-
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
-        mine = np.isin((np.arange(size) // WIDTH - client.client_id) % count, (0, 1))
-        client.plan = Plan.of(self.options.rest, size, zones, **{ENCRYPTED: mine})
-
-
-class Halves(Toy, fedplug.Groups):
-    """Two groups, of clients with even and with odd numbers, formed once from ballots with noise."""
-
-    class Options(fedplug.Options):
-        """Where the noise comes from."""
-
-        source: Literal["secure", "reproducible"] = Field("secure", description="of the noise")
-
-    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
-        """Asks everyone in round 1."""
-        if ctx.round == 0:
-            parity = cohort.ask(self.parity)
-            cohort.regroup({n: [c for c, odd in parity.items() if odd == (n == "odd")] for n in ("even", "odd")})
-
-    @at_client
-    def parity(self, client: Client) -> bool:
-        """Whether this client's number is odd."""
-        return client.client_id % 2 == 1
-
-    def ballots(self, round: int, ctx: Context) -> Effects:
-        """What the ballots of round 1 cost."""
-        noise = Noise(mechanism="gaussian", scale=2.0, source=self.options.source)
-        return (Bound(1.0), noise) if round == 0 else ()
-
-    def reveals(self, ctx: Context) -> list[Reveals]:
-        """The ballots are paid for."""
-        return [Reveals("ballots", ("aggregator",), covered_by="epsilon", asked=("parity",))]
-
-
-class Silent(Toy, fedplug.Negotiation):
-    """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
-
-    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Tells every client to make its own plan."""
-        cohort.tell(self.choose)
-
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
-        client.plan = Plan.of(RETAINED if client.client_id == 0 else CLEAR, size, zones)
-
-
-class Groups(Toy, fedplug.Negotiation):
-    """Two groups, of clients with even and with odd numbers; everything in one zone."""
-
-    class Options(fedplug.Options):
-        """The zone."""
-
-        zone: str = Field(CLEAR, description="the zone that holds every scalar")
-
-    @property
-    def plans(self) -> Plans:
-        """The zones that its plans can hold."""
-        return Plans(zones=frozenset({self.options.zone}), public=True)
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Regroups once, and tells every client the plan."""
-        if ctx.round == 0:
-            everyone = range(ctx.num_clients)
-            cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
-        cohort.tell(self.choose)
-
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
-
-
-class MasksOfTheCohort(Toy, fedplug.Negotiation):
-    """The zone of every scalar follows from who takes part."""
-
-    plans = Plans(zones=frozenset({CLEAR, NOISED}))
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Tells the sum of the numbers of those who do."""
-        cohort.tell(self.choose, sum(cohort.client_ids) % 7)
-
-    @at_client
-    def choose(self, client: Client, number: int) -> None:
-        """Sets the plan, alike at every client."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
-        client.plan = Plan.of(NOISED, size, zones, shared=zones, **{CLEAR: np.arange(size) % 7 == number})
-
-
-class Asks(Toy, fedplug.Negotiation):
-    """Everything in the clear, after a question that says what a component sees at a client."""
-
-    plans = Plans(zones=frozenset({CLEAR}))
-
-    class Options(fedplug.Options):
-        """The question."""
-
-        question: Literal["model", "first", "unmarked", "nothing"] = Field("nothing", description="what is asked")
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Asks, and keeps the answers in the server's memory."""
-        if self.options.question == "unmarked":
-            cohort.ask(self.unmarked)
-        elif self.options.question == "first":
-            cohort.only(cohort.client_ids[:1]).ask(self.see)
-        elif self.options.question == "model":
-            cohort.ask(self.see)
-            answers = cohort.ask(self.see)  # a message of its own, after the process has served other clients
-            cohort.server.memory(self)[str(ctx.round)] = list(answers.values())
-        if self.options.question != "nothing":
-            cohort.tell(self.choose)
-
-    @at_client
-    def see(self, client: Client) -> str:
-        """A digest of the local model, buffers included."""
-        digest = hashlib.sha256(client.model.get_vector().tobytes())
-        for name, value in sorted(client.model.get_buffers().items()):
-            digest.update(name.encode() + value.tobytes())
-        return digest.hexdigest()
-
-    def unmarked(self, client: Client) -> int:
-        """What a server may not call."""
-        return client.num_examples
-
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
 
 
 class Spy(Toy, fedplug.Attack):
@@ -568,164 +353,3 @@ def paraaegis(
         postprocess={"encrypted": [seal["use"]]} if ratio > 0 else {},
     )
     return plain | changes
-
-
-# -- running -----------------------------------------------------------------------------------------------------------
-
-
-class Watched(Protocol):
-    """A protocol with the books that are kept of it."""
-
-    books: Bookkeeping
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.books.ledger
-
-    @property
-    def rows(self) -> list[Row]:
-        return self.books.rows
-
-    def state(self) -> dict[str, Any]:
-        rows = [row.to_plain() for row in self.rows]
-        log = [entry.to_plain() for entry in self.ledger.log]
-        return {**super().state(), **self.books.state(), "rows": rows, "log": log}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
-        log = [RoundEntry.from_plain(entry) for entry in state["log"]]
-        self.books.restore(state, [Row.from_plain(row) for row in state["rows"]], log)
-
-    def after_each_round(self, call: Callable[[int], None]) -> None:
-        """Calls with how many rounds are done."""
-        self.events.subscribe(RoundClosed, lambda event: call(event.round + 1))
-
-
-@dataclasses.dataclass(eq=False)
-class Outcome:
-    """A finished run: everything that a test may want to look at."""
-
-    protocol: Watched
-    wire: Wire
-    notes: list[str]
-    vectors: dict[int, NDArray[np.float32]]
-    files: dict[str, bytes]
-
-    @property
-    def rows(self) -> list[Row]:
-        """The metrics, one a round."""
-        return self.protocol.rows
-
-    @property
-    def vector(self) -> NDArray[np.float32]:
-        """The final model, on which all clients agree."""
-        vectors = list(self.vectors.values())
-        assert all(np.array_equal(vectors[0], vector) for vector in vectors), "the clients hold different models"
-        return vectors[0]
-
-    def sent(self, receiver: str | None = None, sender: str | None = None, round: int | None = None) -> list[Message]:
-        """The recorded messages to or from somebody, in a round."""
-        return [
-            message
-            for message in self.wire.messages
-            if receiver in (None, message.receiver) and sender in (None, message.sender)
-            and round in (None, message.round)
-        ]  # fmt: skip
-
-
-def build(
-    plain: Mapping[str, Any], engine: str | Callable[[Job], Engine] = "local", *, workers: int = 2,
-    server_plain: Mapping[str, Any] | None = None, timeout: int = TIMEOUT, data_root: str | None = None,
-) -> tuple[Watched, Engine, Notes]:  # fmt: skip
-    """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
-    catalog = toy_catalog()
-    recipe = Recipe.from_plain(server_plain or plain, catalog)
-    composition = Composition(recipe, catalog)
-    parties = Recipe.from_plain(plain, catalog)
-    key_server = needs_key_server(composition)
-    world = World(recipe, composition, data_root)
-    model, public = world.model("cpu"), world.public
-    job = Job(
-        parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout,
-        timeout=timeout, data_root=data_root,
-    )  # fmt: skip
-    engines: dict[str, Callable[[Job], Engine]] = {"local": LocalEngine, "processes": ProcessEngine}
-    running = engines[engine](job) if isinstance(engine, str) else engine(job)
-    ledger = ledger_of(recipe, composition, model.layout)
-    events = Events()
-    watch = Notes(events)
-    protocol = Watched(recipe, composition, running, model.layout, Wire(keep=True), events, model, public)
-    protocol.books = Bookkeeping(protocol, ledger)
-    return protocol, running, watch
-
-
-def run_protocol(
-    plain: Mapping[str, Any],
-    engine: str | Callable[[Job], Engine] = "local",
-    *,
-    workers: int = 2,
-    server_plain: Mapping[str, Any] | None = None,
-    prepare: Callable[[Watched, Engine], None] | None = None,
-    data_root: str | None = None,
-) -> Outcome:
-    """Runs a recipe from set-up to end.
-
-    Args:
-        plain: the recipe.
-        engine: `local`, `processes`, or the class of another.
-        workers: worker processes.
-        server_plain: what the server believes to be the recipe, if that differs.
-        prepare: called before the set-up, for a test to hang something in.
-        data_root: folder of data sets.
-    """
-    protocol, running, watch = build(plain, engine, workers=workers, server_plain=server_plain, data_root=data_root)
-    try:
-        if prepare:
-            prepare(protocol, running)
-        protocol.setup()
-        protocol.run()
-        with tempfile.TemporaryDirectory() as folder:
-            running.save(Path(folder))
-            vectors, files = read_saved(Path(folder))
-    finally:
-        running.close()
-    return Outcome(protocol, protocol.wire, watch.notes, vectors, files)
-
-
-def read_saved(folder: Path) -> tuple[dict[int, NDArray[np.float32]], dict[str, bytes]]:
-    """The clients' models in the files that an engine wrote, and all of those files."""
-    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-    vectors = {}
-    for name in files:
-        if name.startswith("client-") and "array" not in name:
-            saved = codec.decode(read_file(folder / name))
-            vectors[int(name[7:-6])] = codec.decode(read_file(folder / saved["vector"]))
-    return dict(sorted(vectors.items())), files
-
-
-def initial_vector(plain: Mapping[str, Any]) -> NDArray[np.float32]:
-    """The model before round 1."""
-    catalog = toy_catalog()
-    recipe = Recipe.from_plain(plain, catalog)
-    components = Composition(recipe, catalog).components
-    data = components[recipe.data.name].load(None)
-    vector: NDArray[np.float32] = (
-        components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu").get_vector()
-    )
-    return vector
-
-
-def weights_of(outcome: Outcome) -> dict[int, float]:
-    """The aggregator's weight of each client, as the server holds them."""
-    return dict(outcome.protocol.server.weights)
-
-
-def calls_of(message: Message) -> list[str]:
-    """`component.method` of each call in a message to a client or to the key server."""
-    return [f"{component}.{method}" for _, _, component, method, _ in message.decode()["calls"]]
-
-
-def half_an_answer(pipe: Connection, *_: Any) -> None:
-    """What a worker does that is stopped while it sends its answer."""
-    os.write(pipe.fileno(), struct.pack("!i", 100) + b"x")
-    signal.pause()

@@ -16,7 +16,8 @@ from fedplug.api.types import Block
 from fedplug.round.parties import KeyServerHost
 from fedplug.round.state_files import write_file
 from fedplug_attacks.views.adversaries import Adversary, read_client
-from toy_components import build, recipe_of
+from toy_components import recipe_of
+from toy_protocol import build
 
 RETAINED = Block("retained", 2, np.ones(2, np.float32), np.array([1, 4], np.uint32))
 CLIENT = ClientMemory(

@@ -9,7 +9,8 @@ from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug.wire.record import KEY_SERVER
-from toy_components import recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 
 def engine(key_server: bool = True) -> LocalEngine:

@@ -20,7 +20,8 @@ from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.wire.calls import Call, request
-from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
+from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
+from toy_protocol import build, read_saved, run_protocol
 
 
 def pids(engine: Any) -> dict[int, int]:

@@ -21,7 +21,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.steps import Steps
 from fedplug.wire.calls import Call, request
-from toy_components import build, half_an_answer, read_saved, recipe_of, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import build, half_an_answer, read_saved
 
 SECONDS = 2
 """Enough for what a toy does, on a machine that is busy with something else too."""

@@ -11,7 +11,8 @@ from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from toy_components import TOYS, Masks, paraaegis, recipe_of, toy_catalog
+from toy_components import TOYS, paraaegis, recipe_of, toy_catalog
+from toy_negotiations import Masks
 
 
 def ledger(plain: dict[str, Any]) -> Ledger:

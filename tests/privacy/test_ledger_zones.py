@@ -9,7 +9,8 @@ from fedplug.api.releases import Release
 from fedplug.privacy.ledger_views import views
 from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, noised_zones, summed
 from ledger_toys import LOCAL, enter, ledger_of
-from toy_components import build, recipe_of
+from toy_components import recipe_of
+from toy_protocol import build
 
 
 def test_zones_without_noise_are_known_to_components() -> None:

@@ -9,7 +9,8 @@ from fedplug.recipe.chains import amplified
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 
 def test_links_follow_the_recipe_and_retained_has_none(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:

@@ -15,7 +15,8 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.round.uploads import read_hello
-from toy_components import TOYS, Outcome, recipe_of, run_protocol, toy_catalog
+from toy_components import TOYS, recipe_of, toy_catalog
+from toy_protocol import Outcome, run_protocol
 
 
 class Wavering(Labels):

@@ -11,15 +11,8 @@ import pytest
 from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
 from fedplug.api import codec
 from fedplug.api.errors import TooFewClients
-from toy_components import (
-    build,
-    calls_of,
-    initial_vector,
-    pushed,
-    recipe_of,
-    run_protocol,
-    weights_of,
-)
+from toy_components import pushed, recipe_of
+from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 
 
 @pytest.mark.parametrize("plain", [SEALED, SEALED_FOR_KEY_SERVER], ids=["clients", "key_server"])

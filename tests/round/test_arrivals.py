@@ -18,7 +18,8 @@ from fedplug.round import arrivals
 from fedplug.round.arrivals import Arrivals, joins
 from fedplug.round.protocol import Protocol
 from fedplug_std.mean import Mean
-from toy_components import Outcome, build, initial_vector, paraaegis, recipe_of, run_protocol
+from toy_components import paraaegis, recipe_of
+from toy_protocol import Outcome, build, initial_vector, run_protocol
 
 SIZE = 650
 CLIENTS = 7

@@ -39,7 +39,8 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.borders import block_problem, plan_problem, run, scores_problem, sum_problem
 from fedplug.round.contexts import make_context
-from toy_components import Outcome, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import Outcome, run_protocol
 
 LAYOUT = Layout.of([("a.w", (6,)), ("b.w", (4,))])
 VALUES = np.array([3, 0, 4, 0, 0, 0, 0, 0, 0, 0], np.float32)

@@ -10,7 +10,7 @@ from edited_uploads import LOCAL, MEAN, buffers_of, run_edited, with_entry
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
 from fedplug.wire.cohort import Cohort
-from toy_components import run_protocol
+from toy_protocol import run_protocol
 
 
 def changed(name: str, change: Any) -> Any:

@@ -20,7 +20,8 @@ from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import read_file, write_file
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
-from toy_components import UNANIMOUS, Watched, build, paraaegis, read_saved, recipe_of, toy_catalog
+from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
+from toy_protocol import Watched, build, read_saved
 
 
 class Nobody:

@@ -11,7 +11,8 @@ from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.client_data import load_data
-from toy_components import build, recipe_of, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import build
 
 
 def loaded(**changes: Any) -> Any:

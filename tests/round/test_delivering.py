@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from faulty_clients import PUSH
-from toy_components import initial_vector, pushed, recipe_of, run_protocol, weights_of
+from toy_components import pushed, recipe_of
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 
 def test_each_group_adopts_the_mean_of_its_own_and_one_that_is_too_small_keeps_its_model() -> None:

@@ -11,7 +11,8 @@ from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
 from key_story import Story, encrypted
-from toy_components import Outcome, build, paraaegis, recipe_of, run_protocol
+from toy_components import paraaegis, recipe_of
+from toy_protocol import Outcome, build, run_protocol
 
 
 def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -> None:

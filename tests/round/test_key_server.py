@@ -11,7 +11,8 @@ import pytest
 import toy_components
 from fedplug import Block, Bound, Client, Context, Effects, Known, Noise, Opener, Protector, hookimpl
 from fedplug.api import codec
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 
 class Layers(Protector):

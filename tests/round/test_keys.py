@@ -16,7 +16,8 @@ from fedplug.round.protocol import Protocol
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.he_contexts import RingContext
 from key_story import Story, encrypted
-from toy_components import initial_vector, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import initial_vector, run_protocol
 
 SCHEMES = ("std.bfv", "std.ckks")
 HOLDERS = ("clients", "key_server")

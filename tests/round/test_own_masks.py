@@ -21,7 +21,9 @@ from fedplug.runs.settings import Settings
 from fedplug_std.single_zone import SingleZone
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import TOYS, WIDTH, initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+from toy_components import TOYS, pushed, recipe_of, toy_catalog
+from toy_negotiations import WIDTH
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
 PERSONAL = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, postprocess={RETAINED: [{"use": "toy.keep"}]})

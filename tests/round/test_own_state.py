@@ -14,7 +14,8 @@ from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.unchangeable import unchangeable
 from fedplug.round.own_state import OwnState
-from toy_components import TOYS, recipe_of, run_protocol
+from toy_components import TOYS, recipe_of
+from toy_protocol import run_protocol
 
 
 class Feedback(fedplug.Protector):

@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 from faulty_clients import PUSH, sent_again
 from fedplug.api.errors import TooFewClients
-from toy_components import (
-    build,
-    initial_vector,
-    paraaegis,
-    pushed,
-    recipe_of,
-    run_protocol,
-)
+from toy_components import paraaegis, pushed, recipe_of
+from toy_protocol import build, initial_vector, run_protocol
 
 
 def test_noise_cannot_be_averaged_away_by_asking_again() -> None:

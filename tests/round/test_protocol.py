@@ -21,17 +21,8 @@ from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_attacks.api.view import View
-from toy_components import (
-    build,
-    calls_of,
-    initial_vector,
-    paraaegis,
-    pushed,
-    recipe_of,
-    run_protocol,
-    toy_catalog,
-    weights_of,
-)
+from toy_components import paraaegis, pushed, recipe_of, toy_catalog
+from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 
 # -- messages ----------------------------------------------------------------------------------------------------------
 

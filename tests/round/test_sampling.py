@@ -9,16 +9,8 @@ import pytest
 from faulty_clients import PUSH
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.sampling import sample
-from toy_components import (
-    build,
-    initial_vector,
-    paraaegis,
-    pushed,
-    recipe_of,
-    run_protocol,
-    toy_catalog,
-    weights_of,
-)
+from toy_components import paraaegis, pushed, recipe_of, toy_catalog
+from toy_protocol import build, initial_vector, run_protocol, weights_of
 
 
 @pytest.mark.parametrize("scheme", ["poisson", "fixed"])

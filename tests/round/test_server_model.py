@@ -10,7 +10,8 @@ from fedplug.api.types import CLEAR, NOISED
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.run import resume, start
 from fedplug.runs.settings import Settings
-from toy_components import Peek, initial_vector, paraaegis, recipe_of, run_protocol, toy_catalog
+from toy_components import Peek, paraaegis, recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.runs.files import read_rows
 from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
-from toy_components import AskAgain, Peek, initial_vector, recipe_of, run_protocol, toy_catalog
+from toy_components import AskAgain, Peek, recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol
 
 
 @pytest.fixture(autouse=True)

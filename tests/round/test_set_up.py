@@ -11,13 +11,8 @@ import pytest
 from faulty_clients import PUSH, tampered, with_value
 from fedplug.api.errors import ClientError, ProtectionError, TooFewClients
 from fedplug_std.mean import Mean
-from toy_components import (
-    TOYS,
-    build,
-    calls_of,
-    paraaegis,
-    recipe_of,
-)
+from toy_components import TOYS, paraaegis, recipe_of
+from toy_protocol import build, calls_of
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.sites import misfits
 from fedplug.round.world import World
 from site_toys import AGREED, CLASSES, SIZES, Noted, at_sites, write_sites
-from toy_components import run_protocol, toy_catalog
+from toy_components import toy_catalog
+from toy_protocol import run_protocol
 
 
 def world_of(root: Path | None, plain: dict[str, Any] | None = None, site: int | None = None) -> World:

@@ -17,17 +17,8 @@ from fedplug.round.sampling import sample
 from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from run_toys import resume, rows_of, start
-from toy_components import (
-    UNANIMOUS,
-    AskAgain,
-    initial_vector,
-    paraaegis,
-    pushed,
-    recipe_of,
-    run_protocol,
-    toy_catalog,
-    weights_of,
-)
+from toy_components import UNANIMOUS, AskAgain, paraaegis, pushed, recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
 

@@ -19,13 +19,8 @@ from faulty_clients import (
     with_value,
 )
 from fedplug.api.errors import ProtectionError, TooFewClients
-from toy_components import (
-    initial_vector,
-    pushed,
-    recipe_of,
-    run_protocol,
-    weights_of,
-)
+from toy_components import pushed, recipe_of
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "none": (PLAIN, with_value(None), "it is None, not blocks by zone"),

@@ -7,12 +7,8 @@ from fedplug.engines.local import LocalEngine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.wire.calls import read_reply
-from toy_components import (
-    build,
-    paraaegis,
-    recipe_of,
-    toy_catalog,
-)
+from toy_components import paraaegis, recipe_of, toy_catalog
+from toy_protocol import build
 
 
 def test_a_message_of_an_earlier_round_trains_and_votes_no_more() -> None:

@@ -32,7 +32,8 @@ from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.run import resume, start
 from fedplug_std.single_zone import SingleZone
-from toy_components import recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 PUSH = {"use": "toy.push"}
 CLIP = {"use": "std.clip", "norm": 1.0}

@@ -22,7 +22,8 @@ from fedplug.round.uploads import read_hello
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from toy_components import build, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import build, run_protocol
 
 UNIFORM = {"use": "std.mean", "weighting": "uniform"}
 CLIP = {"use": "std.clip", "norm": 1.0}

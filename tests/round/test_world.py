@@ -21,7 +21,8 @@ from fedplug.runs import run as run_command
 from fedplug.runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
-from toy_components import recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "leakage.yaml"
 

@@ -12,7 +12,8 @@ from fedplug.api.rows import Row
 from fedplug.runs.metrics import means_by_name, too_large
 from run_toys import resume, rows_of, start
 from site_toys import at_sites, write_sites
-from toy_components import build, recipe_of, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import build
 
 
 def test_a_loss_of_nan_is_null_in_the_metrics_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
-from toy_components import UNANIMOUS, paraaegis, read_saved, toy_catalog
+from toy_components import UNANIMOUS, paraaegis, toy_catalog
+from toy_protocol import read_saved
 
 ROUNDS = 12
 FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]

@@ -11,7 +11,8 @@ from fedplug import gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.adaptive_clip import AdaptiveClip
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 NAME = "baselines.adaptive_clip"
 

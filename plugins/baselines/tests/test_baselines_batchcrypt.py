@@ -25,7 +25,8 @@ from fedplug_baselines.batches import (
 from fedplug_std.paillier_scheme import SecretKey, _generate
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+from toy_components import pushed, recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
 

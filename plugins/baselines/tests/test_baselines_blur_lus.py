@@ -30,7 +30,8 @@ from fedplug_baselines.lus import Lus, kept, tensors
 from fedplug_std.torch_model import TorchModel
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import initial_vector, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import initial_vector, run_protocol
 
 LAYOUT = Layout.of([("fc.weight", (2, 3)), ("fc.bias", (4,))])
 NOISE = {"use": "std.gaussian", "noise_multiplier": 0.01, "source": "reproducible"}

@@ -10,7 +10,8 @@ from fedplug import Block, Bound, Known, Layout, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorNumbers
-from toy_components import Outcome, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import Outcome, run_protocol
 
 LIKES = ["nvflare", "plato"]
 

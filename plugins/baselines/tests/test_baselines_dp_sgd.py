@@ -33,7 +33,8 @@ from fedplug_std.models import Cnn, LeNet5, Mlp
 from fedplug_std.per_sample import per_sample_gradients
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import TOYS, build, recipe_of, run_protocol
+from toy_components import TOYS, recipe_of
+from toy_protocol import build, run_protocol
 
 RECIPE = Path(__file__).parents[3] / "recipes/baselines/dp-sgd.yaml"
 

@@ -23,7 +23,8 @@ from fedplug_std.models import Mlp
 from fedplug_std.per_sample import mean_squared_gradients
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 NAME = "baselines.feddpa"
 

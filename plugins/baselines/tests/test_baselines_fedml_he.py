@@ -21,7 +21,8 @@ from fedplug_baselines.fedml_he_sensitivity import FedMLHESensitivity, label_der
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from toy_components import Outcome, recipe_of, run_protocol, weights_of
+from toy_components import recipe_of
+from toy_protocol import Outcome, run_protocol, weights_of
 
 SENSITIVITY = "baselines.fedml_he_sensitivity"
 

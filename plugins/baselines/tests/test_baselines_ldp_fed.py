@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 LAYOUT = Layout.of([("fc1.weight", (3, 2)), ("fc1.bias", (2,)), ("fc2.weight", (2, 2)), ("fc3.weight", (5,))])
 

@@ -37,7 +37,8 @@ from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import HALF, Q, centred
 from fedplug_std.noise_sources import exact_slack
 from numpy.typing import NDArray
-from toy_components import calls_of, initial_vector, pushed, recipe_of, run_protocol, toy_catalog
+from toy_components import pushed, recipe_of, toy_catalog
+from toy_protocol import calls_of, initial_vector, run_protocol
 
 CLIENTS, SIZE, NORM = 4, 600, 0.5
 

@@ -14,7 +14,8 @@ from fedplug_baselines.maskcrypt import MaskCrypt, interleave, proposal_problem
 from fedplug_baselines.maskcrypt_priority import MaskCryptPriority
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import initial_vector, recipe_of, run_protocol, weights_of
+from toy_components import recipe_of
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 PRIORITY = "baselines.maskcrypt_priority"
 

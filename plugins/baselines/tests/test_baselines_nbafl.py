@@ -39,7 +39,8 @@ from fedplug_baselines.nbafl import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 LAYOUT = Layout.of([("w", (4000,))])
 ZONE = "noised"

@@ -13,7 +13,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ppsgd import Ppsgd
 from fedplug_std.models import Mlp
 from fedplug_std.per_sample import mean_gradient
-from toy_components import initial_vector, recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol
 
 PPSGD = {"use": "baselines.ppsgd", "lr": 0.5, "local_lr": 0.2, "batch_size": None}
 

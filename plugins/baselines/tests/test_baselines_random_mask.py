@@ -12,7 +12,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.random_mask import RandomMask
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import calls_of, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import calls_of, run_protocol
 
 SEAL = {"use": "std.bfv", "key_holder": "clients"}
 

@@ -23,7 +23,8 @@ from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from toy_components import initial_vector, pushed, recipe_of, run_protocol, toy_catalog, weights_of
+from toy_components import pushed, recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol, weights_of
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 WORDS = arrays(np.uint64, st.integers(0, 40), elements=st.integers(0, 2**64 - 1))

@@ -18,7 +18,8 @@ from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from toy_components import calls_of, recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import calls_of, run_protocol
 
 SIZE = 650  # a linear model on digits
 

@@ -40,7 +40,8 @@ from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
 from fedplug_kit.static import check_component
 from fedplug_std.gaussian import CentralGaussian
-from toy_components import TOYS, recipe_of, run_protocol
+from toy_components import TOYS, recipe_of
+from toy_protocol import run_protocol
 
 DELTA = 1e-5
 LAYOUT = Layout.of([("a.weight", (3000,)), ("b.weight", (2000,)), ("a.bias", (1000,)), ("c.weight", (4000,))])

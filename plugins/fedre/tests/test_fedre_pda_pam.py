@@ -33,7 +33,8 @@ from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from toy_components import initial_vector, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import initial_vector, run_protocol
 
 LAYOUT = Layout.of([("a.weight", (4,)), ("b.weight", (3,)), ("a.bias", (2,)), ("c.weight", (1,))])
 LAYER = np.array([0, 0, 0, 0, 1, 1, 1, 0, 0, 2])

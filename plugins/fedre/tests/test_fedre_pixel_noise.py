@@ -10,7 +10,8 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.pixel_noise import PixelNoise, unit_range
 from fedplug_kit import conformance
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 NAME = "fedre.pixel_noise"
 

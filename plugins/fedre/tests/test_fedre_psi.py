@@ -23,7 +23,8 @@ from fedplug_kit.static import check_component
 from fedplug_std.torch_model import TorchModel
 from numpy.typing import NDArray
 from torch import nn
-from toy_components import recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 SHAPE, CLASSES = (1, 6, 5), 3
 

@@ -16,7 +16,8 @@ from fedplug_fedre.sensitive_layers import SensitiveLayers, ballot_problem, choo
 from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_components import recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 LAYOUT = Layout.of([("a.weight", (4, 5)), ("b.weight", (30,)), ("a.bias", (5,)), ("c.weight", (45,))])
 SIZES = np.array([25, 30, 45])

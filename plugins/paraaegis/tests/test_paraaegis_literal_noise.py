@@ -16,7 +16,8 @@ from fedplug.api.releases import Release
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
 from fedplug_paraaegis.literal_noise import LiteralNoise
-from toy_components import paraaegis, run_protocol, toy_catalog
+from toy_components import paraaegis, toy_catalog
+from toy_protocol import run_protocol
 
 
 def component(**options: Any) -> LiteralNoise:

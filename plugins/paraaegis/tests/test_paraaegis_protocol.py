@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from fedplug.wire.record import Wire
 from fedplug_paraaegis.vote import Vote
-from toy_components import Outcome, build, initial_vector, paraaegis, pushed, recipe_of, run_protocol, weights_of
+from toy_components import paraaegis, pushed, recipe_of
+from toy_protocol import Outcome, build, initial_vector, run_protocol, weights_of
 
 CLIP = {"use": "std.clip", "norm": 1.0}
 NOISE = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}

@@ -12,7 +12,8 @@ from fedplug.privacy.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
 from fedplug_party.program import Site
 from party_toys import Beside
-from toy_components import paraaegis, recipe_of, run_protocol, toy_catalog
+from toy_components import paraaegis, recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 
 def site(plain: dict[str, Any], folder: Path, address: str = "client:0") -> Site:

@@ -29,7 +29,8 @@ from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
 from party_toys import SECONDS, Beside, parties, serve
 from run_toys import TIMES, resume, rows_of, start
-from toy_components import UNANIMOUS, build, paraaegis, recipe_of, run_protocol
+from toy_components import UNANIMOUS, paraaegis, recipe_of
+from toy_protocol import build, run_protocol
 
 
 def encrypted(rounds: int = 2, clients: int = 2, **changes: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from fedplug_party.notes import Notes
 from fedplug_party.party import FAILURES, Party
 from fedplug_std.single_zone import SingleZone
 from party_toys import Beside
-from toy_components import build, recipe_of
+from toy_components import recipe_of
+from toy_protocol import build
 
 
 @pytest.fixture

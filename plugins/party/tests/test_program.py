@@ -12,7 +12,8 @@ from fedplug.api.errors import DataError, SetupError
 from fedplug_party.program import Site, data_digest, write_models
 from party_toys import Beside
 from site_toys import Noted, arrays, at_sites, write_sites
-from toy_components import TOYS, build, recipe_of, run_protocol, toy_catalog
+from toy_components import TOYS, recipe_of, toy_catalog
+from toy_protocol import build, run_protocol
 
 
 def test_with_data_at_sites_each_party_loads_its_own_and_the_server_none(

@@ -37,7 +37,8 @@ from fedplug_ray.cluster import Cluster, room
 from fedplug_ray.engine import RayEngine
 from ray.cluster_utils import Cluster as Nodes
 from ray_actors import Anywhere, actors, pids
-from toy_components import build, read_saved, recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import build, read_saved, run_protocol
 
 pytestmark = pytest.mark.xdist_group("ray")
 SECONDS = 20

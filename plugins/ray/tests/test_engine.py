@@ -31,7 +31,8 @@ from fedplug_ray import members
 from fedplug_ray.cluster import Cluster
 from fedplug_ray.engine import RayEngine
 from ray_actors import actors, fill_disk, kill, pids
-from toy_components import UNANIMOUS, build, paraaegis, read_saved, recipe_of, run_protocol, toy_catalog
+from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
+from toy_protocol import build, read_saved, run_protocol
 
 pytestmark = pytest.mark.xdist_group("ray")
 SECONDS = 4

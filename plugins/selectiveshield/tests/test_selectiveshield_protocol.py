@@ -21,7 +21,8 @@ from fedplug_selectiveshield.merge import Merge
 from fedplug_selectiveshield.two_server import TwoServer
 from fedplug_std.clip import Clip
 from numpy.typing import NDArray
-from toy_components import Outcome, calls_of, initial_vector, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import Outcome, calls_of, initial_vector, run_protocol
 
 CLIP = {"use": "std.clip", "norm": 0.05}
 SEAL = {"use": "std.bfv", "range": 2.0}

@@ -15,7 +15,8 @@ from fedplug import GroundTruth, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
-from toy_components import Outcome, initial_vector, recipe_of, run_protocol
+from toy_components import recipe_of
+from toy_protocol import Outcome, initial_vector, run_protocol
 
 PROFILES = [
     {"of": [0, 3], "cpus": 24, "bandwidth": 50},

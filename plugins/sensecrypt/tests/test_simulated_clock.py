@@ -41,7 +41,8 @@ from fedplug_sensecrypt.simulated_clock import (
 from hypothesis import given
 from hypothesis import strategies as st
 from row_toys import a_ledger
-from toy_components import Outcome, build, recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import Outcome, build, run_protocol
 
 SLOW_AND_FAST = [
     {"of": [0, 1, 3], "cpus": 24, "bandwidth": 50},

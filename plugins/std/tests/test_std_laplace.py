@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
-from toy_components import recipe_of, run_protocol, toy_catalog
+from toy_components import recipe_of, toy_catalog
+from toy_protocol import run_protocol
 
 SIZE = 20_000
 CLIP = {"use": "std.clip_l1", "norm": 0.5}

@@ -23,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from toy_components import Outcome, build, initial_vector, pushed, recipe_of, run_protocol, weights_of
+from toy_components import pushed, recipe_of
+from toy_protocol import Outcome, build, initial_vector, run_protocol, weights_of
 
 SIZE = 300  # four ciphertexts of 2048 bits
 SMALL = paillier_scheme._generate(256)

@@ -12,7 +12,9 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
+import toy_base
 import toy_components
+import toy_protocol
 from fedplug import Block, Plan, at_client, hookimpl
 from fedplug.api import codec
 from fedplug.api.context import Client, Context, KeyServer, Party, Server
@@ -432,7 +434,7 @@ def test_counts_that_are_claimed_wrongly_stay_closed(parties: Parties) -> None:
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
-class Steps5(toy_components.Toy, fedplug.Negotiation):
+class Steps5(toy_base.Toy, fedplug.Negotiation):
     """Client k encrypts the positions whose number modulo 5 is at most k, and keeps the rest to itself."""
 
     plans = fedplug.Plans(zones=frozenset({ENCRYPTED, RETAINED}), own=frozenset({ENCRYPTED}))
@@ -462,9 +464,9 @@ def test_a_run_moves_exactly_the_positions_that_enough_clients_encrypted(
         "encrypted", [seal], train={"use": "toy.push"}, negotiate_mask={"use": "toy.steps5"}, rounds=1,
         min_clients=min_clients,
     )  # fmt: skip
-    outcome = toy_components.run_protocol(plain)
+    outcome = toy_protocol.run_protocol(plain)
     assert outcome.notes == []
-    start, weights = toy_components.initial_vector(plain), toy_components.weights_of(outcome)
+    start, weights = toy_protocol.initial_vector(plain), toy_protocol.weights_of(outcome)
     residue = np.arange(len(start)) % 5
     total, divisor = np.zeros(len(start)), np.zeros(len(start))
     for client_id, weight in weights.items():
@@ -491,7 +493,7 @@ def test_a_run_in_which_no_two_clients_meet_opens_nothing_and_goes_on(monkeypatc
     plain = toy_components.recipe_of(
         "encrypted", [{"use": "std.bfv"}], train={"use": "toy.push"}, negotiate_mask={"use": "toy.apart"}, rounds=2
     )
-    outcome = toy_components.run_protocol(plain)
+    outcome = toy_protocol.run_protocol(plain)
     assert outcome.notes == []
-    assert np.array_equal(outcome.vector, toy_components.initial_vector(plain))
+    assert np.array_equal(outcome.vector, toy_protocol.initial_vector(plain))
     assert len(outcome.rows) == 2

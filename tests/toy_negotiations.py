@@ -1,0 +1,205 @@
+"""Small negotiations and groups that agree on known plans, or misbehave in known ways."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import fedplug
+import numpy as np
+from fedplug import (
+    Bound,
+    Client,
+    Cohort,
+    Context,
+    Effects,
+    Field,
+    Noise,
+    Plan,
+    Plans,
+    Reveals,
+    at_client,
+    hookimpl,
+)
+from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from toy_base import Toy
+
+WIDTH = 10
+"""Neighbouring positions that the masks of `toy.masks` and the ciphertexts of `toy.narrow_bfv` take together."""
+
+
+class Own(Toy, fedplug.Negotiation):
+    """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
+
+    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells every client to make its own plan."""
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        keep = np.arange(size) % client.ctx.num_clients == client.client_id
+        client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: keep})
+
+
+class Masks(Toy, fedplug.Negotiation):
+    """Client k encrypts the tens of positions whose number modulo K is k or k+1; the rest is clear."""
+
+    class Options(fedplug.Options):
+        """Where the rest goes."""
+
+        rest: str = Field(CLEAR, description="zone of what a client does not encrypt")
+
+    @property
+    def plans(self) -> Plans:
+        """The zones that its plans can hold."""
+        zones = frozenset({ENCRYPTED, self.options.rest})
+        return Plans(zones=zones, own=zones)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells every client to make its own plan."""
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
+        mine = np.isin((np.arange(size) // WIDTH - client.client_id) % count, (0, 1))
+        client.plan = Plan.of(self.options.rest, size, zones, **{ENCRYPTED: mine})
+
+
+class Halves(Toy, fedplug.Groups):
+    """Two groups, of clients with even and with odd numbers, formed once from ballots with noise."""
+
+    class Options(fedplug.Options):
+        """Where the noise comes from."""
+
+        source: Literal["secure", "reproducible"] = Field("secure", description="of the noise")
+
+    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+        """Asks everyone in round 1."""
+        if ctx.round == 0:
+            parity = cohort.ask(self.parity)
+            cohort.regroup({n: [c for c, odd in parity.items() if odd == (n == "odd")] for n in ("even", "odd")})
+
+    @at_client
+    def parity(self, client: Client) -> bool:
+        """Whether this client's number is odd."""
+        return client.client_id % 2 == 1
+
+    def ballots(self, round: int, ctx: Context) -> Effects:
+        """What the ballots of round 1 cost."""
+        noise = Noise(mechanism="gaussian", scale=2.0, source=self.options.source)
+        return (Bound(1.0), noise) if round == 0 else ()
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        """The ballots are paid for."""
+        return [Reveals("ballots", ("aggregator",), covered_by="epsilon", asked=("parity",))]
+
+
+class Silent(Toy, fedplug.Negotiation):
+    """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
+
+    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells every client to make its own plan."""
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        client.plan = Plan.of(RETAINED if client.client_id == 0 else CLEAR, size, zones)
+
+
+class Groups(Toy, fedplug.Negotiation):
+    """Two groups, of clients with even and with odd numbers; everything in one zone."""
+
+    class Options(fedplug.Options):
+        """The zone."""
+
+        zone: str = Field(CLEAR, description="the zone that holds every scalar")
+
+    @property
+    def plans(self) -> Plans:
+        """The zones that its plans can hold."""
+        return Plans(zones=frozenset({self.options.zone}), public=True)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Regroups once, and tells every client the plan."""
+        if ctx.round == 0:
+            everyone = range(ctx.num_clients)
+            cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
+
+
+class MasksOfTheCohort(Toy, fedplug.Negotiation):
+    """The zone of every scalar follows from who takes part."""
+
+    plans = Plans(zones=frozenset({CLEAR, NOISED}))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Tells the sum of the numbers of those who do."""
+        cohort.tell(self.choose, sum(cohort.client_ids) % 7)
+
+    @at_client
+    def choose(self, client: Client, number: int) -> None:
+        """Sets the plan, alike at every client."""
+        size, zones = client.ctx.layout.size, client.ctx.zones
+        client.plan = Plan.of(NOISED, size, zones, shared=zones, **{CLEAR: np.arange(size) % 7 == number})
+
+
+class Asks(Toy, fedplug.Negotiation):
+    """Everything in the clear, after a question that says what a component sees at a client."""
+
+    plans = Plans(zones=frozenset({CLEAR}))
+
+    class Options(fedplug.Options):
+        """The question."""
+
+        question: Literal["model", "first", "unmarked", "nothing"] = Field("nothing", description="what is asked")
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Asks, and keeps the answers in the server's memory."""
+        if self.options.question == "unmarked":
+            cohort.ask(self.unmarked)
+        elif self.options.question == "first":
+            cohort.only(cohort.client_ids[:1]).ask(self.see)
+        elif self.options.question == "model":
+            cohort.ask(self.see)
+            answers = cohort.ask(self.see)  # a message of its own, after the process has served other clients
+            cohort.server.memory(self)[str(ctx.round)] = list(answers.values())
+        if self.options.question != "nothing":
+            cohort.tell(self.choose)
+
+    @at_client
+    def see(self, client: Client) -> str:
+        """A digest of the local model, buffers included."""
+        digest = hashlib.sha256(client.model.get_vector().tobytes())
+        for name, value in sorted(client.model.get_buffers().items()):
+            digest.update(name.encode() + value.tobytes())
+        return digest.hexdigest()
+
+    def unmarked(self, client: Client) -> int:
+        """What a server may not call."""
+        return client.num_examples
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        """Sets this client's plan."""
+        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
