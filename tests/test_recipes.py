@@ -173,7 +173,7 @@ def test_the_data_is_the_papers() -> None:
 def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
     for folder in (IMAGENETTE, FASHION_MNIST):
         recipe = loaded(PAPER / folder / "static-p0.1.yaml", [setting])
-        assert recipe.partition.to_plain() != row(folder, "static-p0.1").partition.to_plain()
+        assert recipe.data.partition.to_plain() != row(folder, "static-p0.1").data.partition.to_plain()
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_the_task_of_fedre_runs_without_a_data_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", CATEGORIES, ids=ids)
 def test_scenarios_run_on_digits(path: Path, tmp_path: Path) -> None:
-    clients, partition = loaded(path).clients, loaded(path).partition
+    clients, partition = loaded(path).clients, loaded(path).data.partition
     data = f"data={{use: std.digits, clients: {clients}, partition: {json.dumps(partition.to_plain())}}}"
     assert_sound(*run_small(path, tmp_path, data, "model.hidden=[16]"))
 

@@ -32,7 +32,7 @@ def test_extends_merges_mappings_and_replaces_lists(tmp_path: Path, fake_catalog
     recipe = load_recipe(path, ["model={use: std.mlp}"], fake_catalog)
     assert recipe.rounds == 9
     assert recipe.seed == 7
-    assert (recipe.data.use, recipe.clients, recipe.partition.use) == ("std.other", 6, "std.dirichlet")
+    assert (recipe.data.use, recipe.clients, recipe.data.partition.use) == ("std.other", 6, "std.dirichlet")
     assert [use.name for use in recipe.protect["noised"]] == ["std.clip"]
     assert [use.name for use in recipe.protect["encrypted"]] == ["std.ckks"]
     # The parent's hidden: [16, 8] belonged to its std.mlp, which the child had replaced.

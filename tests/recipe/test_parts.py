@@ -28,7 +28,7 @@ def test_a_reference_is_written_as_a_name(plain_recipe: dict[str, Any], fake_cat
     assert opener.is_reference
     assert opener.to_plain() == opener.name
     assert recipe.data.to_plain()["clients"] == recipe.clients
-    assert recipe.partition.section == "partition"
+    assert recipe.data.partition.section == "partition"
 
 
 AGREED = {"shape": [3, 8, 8], "classes": ["cat", "dog"], "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
@@ -37,7 +37,7 @@ SITES = {"use": "std.digits", "clients": 4, "at": "sites", "agreed": AGREED}
 
 def test_data_at_sites_reads_back_and_is_in_the_digest(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
     recipe = Recipe.from_plain(plain_recipe | {"data": SITES}, fake_catalog)
-    assert recipe.partition is None
+    assert recipe.data.partition is None
     assert {use.section for use in recipe.uses()}.isdisjoint({"partition"})
     again = Recipe.from_plain(recipe.to_plain(), fake_catalog)
     assert again == recipe

@@ -17,7 +17,7 @@ from recipe_texts import GOOD, write
 def test_a_recipe_is_typed(tmp_path: Path, fake_catalog: Catalog) -> None:
     recipe = load_recipe(write(tmp_path, GOOD), (), fake_catalog)
     assert (recipe.name, recipe.rounds, recipe.clients, recipe.min_clients) == ("two-zones", 3, 4, 2)
-    assert recipe.partition.use == "std.dirichlet"
+    assert recipe.data.partition.use == "std.dirichlet"
     assert recipe.train.options.model_dump() == {"lr": 0.1}
     assert recipe.protect["noised"][0].options.model_dump() == {"norm": 0.01}
     assert recipe.zones == ("encrypted", "noised", "retained", "clear")
@@ -83,5 +83,5 @@ def test_a_recipe_of_the_design_document_is_understood(tmp_path: Path) -> None:
     """
     recipe = load_recipe(write(tmp_path, text))
     assert isinstance(recipe.protect, Mapping)
-    assert recipe.partition.use == "std.dirichlet"
+    assert recipe.data.partition.use == "std.dirichlet"
     assert recipe.components["std.gaussian"].options.model_dump()["delta"] == 1e-5

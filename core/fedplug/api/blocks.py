@@ -121,8 +121,8 @@ def fewest_in(block: Block) -> int:
     Ciphertexts may hold more than what comes out of them; who summed them says so in `meta["fewest"]`. What is not a
     count there promises nothing, so that no credit follows from it.
     """
-    said = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
-    return min(said, block.contributors) if is_count(said) else 0
+    stated = block.contributors if block.sealed_by is None else block.meta.get("fewest", block.contributors)
+    return min(stated, block.contributors) if is_count(stated) else 0
 
 
 def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:

@@ -26,7 +26,7 @@ class Checked:
 @functools.cache
 def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
     """For each field whose type lists words, or that has a least value, what tells what is wrong with a value."""
-    found: list[tuple[str, Callable[[Any], str]]] = []
+    checks: list[tuple[str, Callable[[Any], str]]] = []
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         hint, parts = hints[field.name], get_args(hints[field.name])
@@ -34,10 +34,10 @@ def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
         kinds = parts[:1] if several else parts if get_origin(hint) in (types.UnionType, Union) else (hint,)
         words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
         if words:
-            found.append((field.name, functools.partial(_word_problem, words, several, type(None) in kinds)))
+            checks.append((field.name, functools.partial(_word_problem, words, several, type(None) in kinds)))
         elif rules := field.metadata:
-            found.append((field.name, functools.partial(_number_problem, rules["least"], rules["nan"])))
-    return found
+            checks.append((field.name, functools.partial(_number_problem, rules["least"], rules["nan"])))
+    return checks
 
 
 def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: Any) -> str:

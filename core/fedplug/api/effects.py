@@ -254,14 +254,14 @@ class Learns:
     repeats: bool = True
 
 
-def as_effects(found: Any, link: str) -> Effects:
+def as_effects(stated: Any, link: str) -> Effects:
     """What a component gave as its effects, checked.
 
     Raises:
         Misplaced: it is not a tuple of effects.
     """
     kinds = get_args(Effect)
-    if not isinstance(found, tuple) or not all(isinstance(effect, kinds) for effect in found):
+    if not isinstance(stated, tuple) or not all(isinstance(effect, kinds) for effect in stated):
         shown = ", ".join(kind.__name__ for kind in kinds)
-        raise Misplaced(f"{link} states {found!r:.80} as its effects; give a tuple of {shown}; an empty one: no change")
-    return found
+        raise Misplaced(f"{link} states {stated!r:.80} as its effects; give a tuple of {shown}; empty: no change")
+    return stated

@@ -42,13 +42,13 @@ def closers(steps: Iterable[Step]) -> list[str]:
 
 def uploaded(steps: Iterable[Step]) -> Known | None:
     """What is known of a zone as the server receives it; None where the zone has no link at all."""
-    found = None
+    known = None
     for step in steps:
         if step.link.hook == "protect":
-            found = step.after
-        elif found is None:
-            found = step.before
-    return found
+            known = step.after
+        elif known is None:
+            known = step.before
+    return known
 
 
 def stated_bounds(steps: Iterable[Step]) -> bytes:
@@ -67,16 +67,16 @@ def stated_bounds(steps: Iterable[Step]) -> bytes:
     return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
 
 
-def _rounded(found: Any) -> Any:
+def _rounded(value: Any) -> Any:
     """With numbers as text of nine digits: those of other types, or of another machine, may differ in the last bits."""
-    if isinstance(found, list | tuple):
-        return [_rounded(one) for one in found]
-    return found if isinstance(found, str) else f"{float(found):.9g}"
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return value if isinstance(value, str) else f"{float(value):.9g}"
 
 
 def released(steps: Iterable[Step]) -> Known | None:
     """What is known of a zone's sum as clients adopt it."""
-    found = None
+    known = None
     for step in steps:
-        found = step.after
-    return found
+        known = step.after
+    return known

@@ -85,8 +85,8 @@ class Known:
 
     def norm(self, order: float = 2) -> float | None:
         """The largest norm of one client's values that the bounds leave; None where none bounds it."""
-        found = [value for bound in self.bounds if (value := norms.implied(bound, order, self.layers)) is not None]
-        return min(found, default=None)
+        lengths = [value for bound in self.bounds if (value := norms.implied(bound, order, self.layers)) is not None]
+        return min(lengths, default=None)
 
     def layer_norms(self, order: float = 2) -> tuple[float, ...] | None:
         """The largest norm of each layer's values; None where nothing bounds layers one by one."""
@@ -100,9 +100,9 @@ class Known:
 
         Noise that is independent of the data does not raise it, although it ends the bounds of the values.
         """
-        found = [value for bound in self.beneath if (value := norms.implied(bound, order, self.layers)) is not None]
+        lengths = [value for bound in self.beneath if (value := norms.implied(bound, order, self.layers)) is not None]
         norm = self.norm(order)
-        return norm if norm is not None else min(found, default=None)
+        return norm if norm is not None else min(lengths, default=None)
 
     # -- order rules, for links to state -------------------------------------------------------------------------------
 
@@ -127,8 +127,8 @@ class Known:
         Raises:
             Misplaced: nothing bounds it.
         """
-        found = self.sensitivity(order) if central else self.norm(order)
-        if found is None:
+        length = self.sensitivity(order) if central else self.norm(order)
+        if length is None:
             because = "".join(f" ({name} states no effect, so bounds do not hold behind it)" for name in self.unstated)
             if noises := [release.link for release in self.releases if release.trust != "central"]:
                 because += f" (behind the noise of {noises[-1]} no bound holds)"
@@ -136,16 +136,16 @@ class Known:
                 f"{self.link} needs a bound of the L{order:g} norm earlier in the chain of zone {self.zone}{because}; "
                 f"{self.lost or remedy}"
             )
-        return found
+        return length
 
     # -- the fold ------------------------------------------------------------------------------------------------------
 
     def after(self, effects: Effects) -> Known:
         """What is known behind a link with these effects."""
-        found = self
+        known = self
         for effect in effects:
-            found = found._apply(effect)
-        return found
+            known = known._apply(effect)
+        return known
 
     def voided(self, *, at_client: bool) -> Known:
         """What is known behind a link that states nothing.
@@ -234,8 +234,8 @@ class Known:
             return dataclasses.replace(self, bounds=(), beneath=apart, clips=clips, grid=0.0, lost="")
         others = tuple(b for b in self.bounds if (b.order, b.per) != (bound.order, bound.per))
         most = max(norms.each(bound.norm), default=0.0)
-        found = self._saturated(most) if norms.of_scalars(bound) else self._altered()
-        return dataclasses.replace(found, bounds=(*others, bound), clips=clips, grid=0.0, lost="")
+        known = self._saturated(most) if norms.of_scalars(bound) else self._altered()
+        return dataclasses.replace(known, bounds=(*others, bound), clips=clips, grid=0.0, lost="")
 
     def _saturated(self, most: float) -> Known:
         """Values beyond a magnitude are cut off there: noise that reaches it hides less of other clients' values."""
@@ -265,8 +265,8 @@ class Known:
         sized = noise.scale is not None and noise.mechanism in (*GAUSSIAN, "laplace")
         if sized or multiplier is None:
             # What is stated of noise whose size is stated holds only as far as that size bears it out.
-            found = norms.multiplier(noise.scale, norm, self.layer_norms(order), order)
-            multiplier = found if multiplier is None else min(multiplier, found)
+            weaker = norms.multiplier(noise.scale, norm, self.layer_norms(order), order)
+            multiplier = weaker if multiplier is None else min(multiplier, weaker)
         why = self.uncredited[0] if self.uncredited else ""
         if noise.mechanism in GAUSSIAN and not isinstance(noise.scale, int | float):
             why = why or "each client's noise has sizes of its own, so others' noise earns no credit"

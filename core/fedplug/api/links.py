@@ -63,18 +63,18 @@ class Link:
         component = self.component
         try:
             if self.hook == "protect":
-                found = component.effects(known, ctx)
+                stated = component.effects(known, ctx)
             elif self.hook == "aggregate":
-                found = component.sums(known, ctx)
+                stated = component.sums(known, ctx)
             else:
-                found = component.opens(known, ctx)
+                stated = component.opens(known, ctx)
         except FedplugError:
             raise
         except Exception as error:
             raise PluginError(
                 f"component {self.name}: its effects as a link of {self.hook} fail: {cause_of(error)}"
             ) from error
-        return None if found is None else as_effects(found, self.name)
+        return None if stated is None else as_effects(stated, self.name)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,16 +166,16 @@ def _layer_sizes(ctx: Context) -> list[int]:
 
 def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, str]]:
     """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
-    found: list[tuple[Link, str]] = []
-    steps = fold(links, ctx, lambda link, message: found.append((link, message)))
-    refused = {link for link, _ in found}  # what those would do to closed values is not a second complaint
+    problems: list[tuple[Link, str]] = []
+    steps = fold(links, ctx, lambda link, message: problems.append((link, message)))
+    refused = {link for link, _ in problems}  # what those would do to closed values is not a second complaint
     at_clients: Link | None = None
     for step in steps:
         link = step.link
         if link.hook == "postprocess":
             if at_clients is not None and link.site != "client":
                 where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
-                found.append((
+                problems.append((
                     link,
                     f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
                     f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
@@ -185,13 +185,13 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
             closed = step.before.sealed[-1] if step.before.sealed else None
             works = step.effects is not None and Opens() not in step.effects and link not in refused
             if works and isinstance(closed, Seal | Scramble):
-                found.append((
+                problems.append((
                     link,
                     f"{link.name} cannot work on the {link.zone} sum, which {step.before.sealers[-1]} has closed; open "
                     f"it first: put {step.before.sealers[-1]} before {link.name} under postprocess",
                 ))
     # A link that is misplaced counts as if it did nothing, so what is missing behind others is not reported again.
-    return found or list(_unfinished_uploads(steps))
+    return problems or list(_unfinished_uploads(steps))
 
 
 def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:

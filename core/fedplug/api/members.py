@@ -47,14 +47,14 @@ def add_role(role: type) -> None:
 @functools.cache
 def members(role: type) -> dict[str, Any]:
     """The public names of a role, with what the role itself has there."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for base in reversed(role.__mro__):
         if base is object:
             continue
         for name in (*vars(base).get("__annotations__", {}), *vars(base)):
             if not name.startswith("_"):
-                found[name] = inspect.getattr_static(base, name, None)
-    return found
+                named[name] = inspect.getattr_static(base, name, None)
+    return named
 
 
 @functools.cache
@@ -106,18 +106,18 @@ def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterabl
         )
 
 
-def _wrong_shape(found: Any, name: str, called: str, expected: Any) -> Iterable[str]:
+def _wrong_shape(defined: Any, name: str, called: str, expected: Any) -> Iterable[str]:
     """A method with other arguments than the role's, or a record of another type."""
     if inspect.isfunction(expected):
-        if not inspect.isfunction(found):
+        if not inspect.isfunction(defined):
             yield f"{called} must be a method; did you mean def {name}{_shown(expected)}?"
             return
-        wanted, given = list(inspect.signature(expected).parameters), list(inspect.signature(found).parameters)
-        rest = list(inspect.signature(found).parameters.values())[len(wanted):]
+        wanted, given = list(inspect.signature(expected).parameters), list(inspect.signature(defined).parameters)
+        rest = list(inspect.signature(defined).parameters.values())[len(wanted):]
         if given[: len(wanted)] != wanted or any(p.default is p.empty for p in rest):
             yield f"{called}({', '.join(given)}) has other arguments; did you mean {name}({', '.join(wanted)})?"
-    elif name in RECORDS and found is not None and not isinstance(found, property | RECORDS[name]):
-        yield f"{called} must be a {RECORDS[name].__name__}, not {type(found).__name__}"
+    elif name in RECORDS and defined is not None and not isinstance(defined, property | RECORDS[name]):
+        yield f"{called} must be a {RECORDS[name].__name__}, not {type(defined).__name__}"
 
 
 def record_problems(component: Component) -> Iterable[str]:
@@ -127,14 +127,14 @@ def record_problems(component: Component) -> Iterable[str]:
         if name not in known:
             continue
         try:
-            found = getattr(component, name)
+            value = getattr(component, name)
         except Exception as error:
             yield f"fails to say its {name}: {cause_of(error)}"
             continue
-        if name == "site" and found not in get_args(Site):
-            yield f"has the site {found!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
-        elif not isinstance(found, kind) and not (name == "reads" and found is None):
-            yield f"has {found!r:.60} for its {name}; it must be a {kind.__name__}(...)"
+        if name == "site" and value not in get_args(Site):
+            yield f"has the site {value!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
+        elif not isinstance(value, kind) and not (name == "reads" and value is None):
+            yield f"has {value!r:.60} for its {name}; it must be a {kind.__name__}(...)"
 
 
 def _shown(method: Callable[..., Any]) -> str:
@@ -163,16 +163,16 @@ def stale_statements(cls: type) -> Iterable[str]:
 def _home(cls: type, name: str) -> type | None:
     """The class that defines a member; None where none below the roles does, or leaves it open."""
     mine = (base for base in cls.__mro__ if base not in _ROLES)
-    found = next((base for base in mine if name in vars(base)), None)
-    return None if found is None or name in getattr(found, "__abstractmethods__", ()) else found
+    home = next((base for base in mine if name in vars(base)), None)
+    return None if home is None or name in getattr(home, "__abstractmethods__", ()) else home
 
 
 def undecided(cls: type) -> list[tuple[type, str]]:
     """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
-    found = {}
+    left_open = {}
     for role in reversed(roles_of(cls)):
         for name, expected in vars(role).items():
             if getattr(inspect.getattr_static(cls, name, None), "__isabstractmethod__", False):
                 shown = _shown(expected).replace("self, ", "") if inspect.isfunction(expected) else ""
-                found[name] = role, f"{name}{shown}"
-    return list(found.values())
+                left_open[name] = role, f"{name}{shown}"
+    return list(left_open.values())

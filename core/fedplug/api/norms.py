@@ -74,7 +74,7 @@ def widened(bound: Bound, by: float, layers: Layers) -> Bound:
 
 def apart(bounds: tuple[Bound, ...], step: float, layers: Layers) -> tuple[Bound, ...]:
     """Bounds of how far values lie apart that did so by these, once both went to the nearest multiple of a step."""
-    found = []
+    widened = []
     for bound in bounds:
         norms = each(bound.norm)
         if bound.per == "layer" and layers:
@@ -84,8 +84,8 @@ def apart(bounds: tuple[Bound, ...], step: float, layers: Layers) -> tuple[Bound
             root = 0.0 if of_scalars(bound) else 1 / bound.order
             more = [step * max(1, sum(layers)) ** root] * len(norms)
         wider = tuple(norm + extra for norm, extra in zip(norms, more, strict=True))
-        found.append(dataclasses.replace(bound, norm=wider[0] if len(wider) == 1 else wider))
-    return tuple(found)
+        widened.append(dataclasses.replace(bound, norm=wider[0] if len(wider) == 1 else wider))
+    return tuple(widened)
 
 
 def multiplier(scale: Size | None, norm: float | None, norms: tuple[float, ...] | None, order: float) -> float:

@@ -73,7 +73,7 @@ class Record:
     def _read(cls, read: Any) -> Self:
         kind: Any = cls
         try:
-            found: Self = read(_adapter(kind))
+            record: Self = read(_adapter(kind))
         except ValidationError as error:
             first = error.errors()[0]
             where = one_line(".".join(map(str, first["loc"])))  # keys are what somebody sent
@@ -81,7 +81,7 @@ class Record:
             if first["type"] not in ("missing", "json_invalid", "value_error"):
                 where = f"{where or 'it'} is {shown(first['input'])}"
             raise ValueError(": ".join(filter(None, [where, rule[:1].lower() + rule[1:]]))) from error
-        return found
+        return record
 
 
 @functools.cache

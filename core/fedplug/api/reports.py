@@ -78,7 +78,7 @@ class Evaluated(Record):
             min(self.own_count, 1.0),
             None if personal is None else personal / answers,
             None if personal_own is None else personal_own / own_answers,
-            {name: found / answers for name, found in self.task.items()},
+            {name: total / answers for name, total in self.task.items()},
         )
 
 

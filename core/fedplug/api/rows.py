@@ -194,11 +194,11 @@ class Row(Record):
         `accuracy` asks a group's model for every class, also those that its clients have never seen. A group of which
         no client counted is left out.
         """
-        found = {}
+        means = {}
         for group, ids in self.group_members.items():
             if known := spread({c: self.client_accuracy[c] for c in ids if c in self.client_accuracy}):
-                found[group] = known[1]
-        return found
+                means[group] = known[1]
+        return means
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -40,13 +40,13 @@ def mapping(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def names(rows: Iterable[Mapping[str, Any]], *path: str) -> list[str]:
     """Keys of the mapping under `path` over all rows, in order of first appearance."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for row in rows:
         here = row
         for key in path:
             here = mapping(here, key)
-        found.update(dict.fromkeys(map(str, here)))
-    return list(found)
+        distinct.update(dict.fromkeys(map(str, here)))
+    return list(distinct)
 
 
 def total(values: Iterable[float | None]) -> float:

@@ -191,8 +191,8 @@ def cells(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Title -> a text for each row, in the order of the columns; a dash where a row has no number."""
     given = [columns(row) for row in rows]
     # A round that nobody evaluated has no figures; they stand where other rounds have them.
-    titles = dict.fromkeys(title for found in sorted(given, key=len, reverse=True) for title in found)
-    return {title: [found.get(title, units.NOTHING) for found in given] for title in titles}
+    titles = dict.fromkeys(title for named in sorted(given, key=len, reverse=True) for title in named)
+    return {title: [named.get(title, units.NOTHING) for named in given] for title in titles}
 
 
 OPTIONAL = {"personal mean", "simulated"}
@@ -218,7 +218,7 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         result[title] = f"{final} (best {units.number(best.accuracy)} after round {best.round})"
     for title, value in next((row.figures for row in reversed(rows) if row.figures), {}).items():
         result[title] = units.number(value)
-    if personal := [found for row in rows if (found := units.spread(row.personal_accuracy))]:
+    if personal := [spread_of for row in rows if (spread_of := units.spread(row.personal_accuracy))]:
         low, mean, high = map(units.number, personal[-1])
         result["personal mean"] = f"{mean} ({low} to {high})"
     result["bytes"] = sent(rows)
@@ -248,10 +248,10 @@ def best_of(rows: Sequence[Row]) -> Row:
 
 def in_groups(row: Row) -> str:
     """How each group's model does on test data like its clients' own; of many groups the ends."""
-    found = row.group_accuracy
-    low, mean, high = map(units.number, units.spread(dict(enumerate(found.values()))) or (None,) * 3)
-    each = ", ".join(f"{group} {units.number(value)}" for group, value in found.items())
-    return f"{mean} on average ({each if len(found) <= _FEW_GROUPS else f'{len(found)} groups, {low} to {high}'})"
+    means = row.group_accuracy
+    low, mean, high = map(units.number, units.spread(dict(enumerate(means.values()))) or (None,) * 3)
+    each = ", ".join(f"{group} {units.number(value)}" for group, value in means.items())
+    return f"{mean} on average ({each if len(means) <= _FEW_GROUPS else f'{len(means)} groups, {low} to {high}'})"
 
 
 def sent(rows: Sequence[Row]) -> str:

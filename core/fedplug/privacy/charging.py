@@ -121,10 +121,8 @@ class Charging:
         if begun is None:
             return
         if self.owed is not None:
-            round, charged = self.owed
             self.server.remembered.secret_cohort = False
-            known = self.server.remembered.zone_sizes
-            self._unseen(self.ledger, round, charged, self.releases(round) if known else self.recipe.protect)
+            self._charge_owed(self.ledger, *self.owed)
             self.owed = None
         elif self.amplified(begun):
             self.ledger.record(
@@ -186,10 +184,13 @@ class Charging:
             return self.ledger
         ledger = dataclasses.replace(self.ledger)
         ledger.restore(self.ledger.state(), self.ledger.log)
-        round, charged = self.owed
+        self._charge_owed(ledger, *self.owed)
+        return ledger
+
+    def _charge_owed(self, ledger: Ledger, round: int, charged: list[int]) -> None:
+        """Charges uploads that were asked for; before any was, every zone of the recipe counts."""
         known = self.server.remembered.zone_sizes
         self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)
-        return ledger
 
     def _unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
         """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of

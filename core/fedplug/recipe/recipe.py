@@ -119,11 +119,6 @@ class Recipe:
         """K, the number of clients."""
         return self.data.clients
 
-    @property
-    def partition(self) -> Use | None:
-        """How the data is split; None where each site has its own."""
-        return self.data.partition
-
     def uses(self) -> Iterator[Use]:
         """Every place that names a component, references included, in the order of the sections."""
         for section in SECTIONS:

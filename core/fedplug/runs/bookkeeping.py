@@ -120,13 +120,13 @@ def listeners(
         if entry.name in {*named, *unwanted}:
             continue
         try:
-            found: Any = entry.load()
+            kind: Any = entry.load()
         except PluginError as error:
             if broken is None:
                 raise
             broken(f"{error}; the run goes on without it")
             continue
-        if found.every_run:
+        if kind.every_run:
             uses.append({"use": entry.name})
     made = [_built(catalog, use) for use in uses]
     if recipe is not None:
@@ -139,13 +139,13 @@ def listeners(
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
+        use = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SetupError(f"--with {text}: this is not YAML: {error}") from error
-    found = {"use": found} if isinstance(found, str) else found
-    if not isinstance(found, dict) or not isinstance(found.get("use"), str):
+    use = {"use": use} if isinstance(use, str) else use
+    if not isinstance(use, dict) or not isinstance(use.get("use"), str):
         raise SetupError(f"--with {text}: write the name of an extension, or {{use: NAME, option: value}}")
-    return found
+    return use
 
 
 def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
@@ -154,20 +154,20 @@ def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
     entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:
         raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
-    found: type[Extension] = entry.load()
-    if implemented_hooks(found):
+    kind: type[Extension] = entry.load()
+    if implemented_hooks(kind):
         raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
-    if found.reveals is not Extension.reveals:
+    if kind.reveals is not Extension.reveals:
         raise SetupError(
             f"--with {name}: it shows something, which the ledger lists for what stands in the recipe; write "
             f"extensions: [{name}] into the recipe"
         )
     try:
-        checked = found.Options.model_validate(options)
+        checked = kind.Options.model_validate(options)
     except ValidationError as error:
-        problems = "; ".join(message for _, _, message in explain(error, found.Options, options, name))
+        problems = "; ".join(message for _, _, message in explain(error, kind.Options, options, name))
         raise SetupError(f"--with {name}: {problems}") from error
-    extension: Extension = instantiate(found, Use(name, name, "extension", checked))
+    extension: Extension = instantiate(kind, Use(name, name, "extension", checked))
     return extension
 
 

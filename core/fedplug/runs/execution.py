@@ -161,8 +161,8 @@ class Execution:
                     for row in books.rows[-5:]:
                         display.round_done(row)
                 if world.data is None:
-                    told = protocol.server.remembered.classes
-                    self.summary.class_distribution = distribution = class_distribution(world, told)
+                    at_sites = protocol.server.remembered.classes
+                    self.summary.class_distribution = distribution = class_distribution(world, at_sites)
                 protocol.run(done)
                 if recording:
                     recording.end_of_round(recipe.rounds + 1)

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
     """Of Python, numpy, fedplug, and every plugin that the recipe or the engine is of."""
-    found = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
-    found[engine.distribution] = engine.version
+    by_name = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
+    by_name[engine.distribution] = engine.version
     for use in recipe.uses():
         entry = catalog.get(use.group, use.use)
         if entry is not None:
-            found[entry.distribution] = entry.version
+            by_name[entry.distribution] = entry.version
     for entry in (catalog.sections[key] for key in recipe.sections):
-        found[entry.distribution] = entry.version
-    return dict(sorted(found.items()))
+        by_name[entry.distribution] = entry.version
+    return dict(sorted(by_name.items()))
 
 
 def carried(wire: Wire, engine: Engine) -> dict[str, int]:
@@ -41,16 +41,16 @@ def carried(wire: Wire, engine: Engine) -> dict[str, int]:
     return {"messages": sum(sum(counts.values()) for counts in wire.counts.values()), **engine.overhead()}
 
 
-def class_distribution(world: World, told: Mapping[int, list[int]]) -> Distribution:
+def class_distribution(world: World, at_sites: Mapping[int, list[int]]) -> Distribution:
     """For the report, how many examples of each class a client has, which no message carries.
 
     Args:
         world: in which clients have their data.
-        told: by client, what its site let be told; all that anybody knows of data at sites.
+        at_sites: by client, what its site let be told; all that anybody knows of data at sites.
     """
     data = world.data
     if data is None:
-        return Distribution(list(world.label_names), dict(told))
+        return Distribution(list(world.label_names), dict(at_sites))
     counts = {
         client_id: np.bincount(data.train.labels[mine], minlength=len(data.label_names)).tolist()
         for client_id, mine in enumerate(world.assignment)
@@ -68,7 +68,7 @@ def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dic
         distribution: what `class_distribution` gives.
     """
     examples = distribution.clients
-    composition, found = protocol.composition, {}
+    composition, assessed = protocol.composition, {}
     place = protocol.recipe.data.partition
     partition = composition.part(place.name, Partition) if place else None
     for name, component in composition.components.items():
@@ -76,7 +76,7 @@ def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dic
             categories = partition.categories(len(examples)) if partition else None
             truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
             if facts := component.assess(protocol.server, truth):
-                found[name] = {str(fact): float(value) for fact, value in facts.items()}
+                assessed[name] = {str(fact): float(value) for fact, value in facts.items()}
         except Exception as error:
             protocol.events.note(f"the assessment of {name} is left out: {describe(error)}")
-    return found
+    return assessed

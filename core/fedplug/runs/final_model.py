@@ -38,19 +38,19 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
     """
     if client_id is not None and not 0 <= client_id < recipe.data.clients:
         raise CheckpointError(f"there is no client {client_id}; the run has 0 to {recipe.data.clients - 1}")
-    found = Checkpoints(run_dir).read()
-    if found is None:
+    checkpoint = Checkpoints(run_dir).read()
+    if checkpoint is None:
         raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: fedplug resume {run_dir}")
     composition = Composition(recipe, Catalog.discover())
     engine = LocalEngine(Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition)))
     try:
         host = engine.clients
-        protocol = taken_back(recipe, composition, engine, found, Wire(keep=False), host.model, host.public)
-        answered = deliver(protocol, found[0])
+        protocol = taken_back(recipe, composition, engine, checkpoint, Wire(keep=False), host.model, host.public)
+        answered = deliver(protocol, checkpoint[0])
         clients = {client.client_id: client for client in host.clients.values() if client.client_id in answered}
         wanted = min(clients, default=None) if client_id is None else client_id
         if wanted not in clients:
-            raise CheckpointError(f"the clients cannot be taken back to {found[2]}: {protocol.office.reasons()}")
+            raise CheckpointError(f"the clients cannot be taken back to {checkpoint[2]}: {protocol.office.reasons()}")
         chosen = clients[wanted]
         if client_id is None and not all(np.array_equal(chosen.vector, other.vector) for other in clients.values()):
             raise CheckpointError(

@@ -186,10 +186,10 @@ class Charges:
         """
         for round in checkpoints.rounds():
             try:
-                found = checkpoints.read(round)
+                checkpoint = checkpoints.read(round)
             except CheckpointError:
                 continue  # damaged; resuming from it says so
-            state = found[1] if found else None
+            state = checkpoint[1] if checkpoint else None
             known = state.get("charges", 0) if isinstance(state, dict) else 0
             if known > len(self):
                 has = f"has {len(self)} lines" if self.file.is_file() else "is missing"

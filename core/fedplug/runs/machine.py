@@ -63,8 +63,8 @@ class PeakMemory:
         if not self._tells:
             return None
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        found = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
-        return int(found[1]) * 1024 if found else None
+        peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        return int(peak[1]) * 1024 if peak else None
 
 
 def resolve_device(device: str) -> str:

@@ -94,9 +94,9 @@ class Metrics:
         for group, ids in groups.items():
             sizes = {member: counts[member].count for member in ids if member in counts}
             for client_id in too_large(sizes) if self.recipe.data.at == "here" else ():
-                said = public.pop(client_id).count
+                claimed = public.pop(client_id).count
                 self.events.note(
-                    f"round {row.round}: client {client_id} says that its share of the public test set has {said:g} "
+                    f"round {row.round}: client {client_id} says that its share of the public test set has {claimed:g} "
                     "answers, more than twice as many as those of most others; it does not count in the accuracy"
                 )
             inside = [(public[client_id], worth[client_id]) for client_id in ids if client_id in public]
@@ -196,32 +196,32 @@ class Metrics:
 
     def _unopened(self) -> list[Unopened]:
         """Sums that clients could not open, once a reason, each with its clients, and tells it."""
-        told: dict[str, dict[int, str]] = {}
+        by_zone: dict[str, dict[int, str]] = {}
         for client_id, report in self._reports:
             for zone, reason in report.unopened.items():
                 if zone in (*self.recipe.zones, BUFFERS):
-                    told.setdefault(zone, {})[client_id] = reason
+                    by_zone.setdefault(zone, {})[client_id] = reason
             for zone, rounds in report.opened_before.items():
                 for round in rounds if zone in self.recipe.zones else ():
                     if round <= self.office.round:
                         self.events.tell(SumWithheld(round, zone))
-        found = [(zone, reason, ids) for zone, reasons in told.items() for reason, ids in alike(reasons)]
-        for _, reason, ids in found:
+        sums = [(zone, reason, ids) for zone, reasons in by_zone.items() for reason, ids in alike(reasons)]
+        for _, reason, ids in sums:
             self.events.note(f"client {listed(ids)} {reason}; the model keeps its values there")
-        return [Unopened(*each) for each in found]
+        return [Unopened(*each) for each in sums]
 
     def _left_out(self) -> dict[str, LeftOut]:
         """What no sum of this round holds, by zone, over all groups."""
-        found: dict[str, LeftOut] = {}
+        by_zone: dict[str, LeftOut] = {}
         for (_, zone), one in sorted(self.server.left_out.items()):
-            found[zone] = found[zone] + one if zone in found else one
+            by_zone[zone] = by_zone[zone] + one if zone in by_zone else one
         self.server.left_out = {}
-        return found
+        return by_zone
 
     def _evaluations(self) -> dict[int, Evaluated]:
         """Of each client that has evaluated, in the order of ids."""
-        given = [(client_id, reports.evaluation) for client_id, reports in self._reports]
-        return {client_id: found for client_id, found in sorted(given, key=lambda pair: pair[0]) if found is not None}
+        heard = sorted(self._reports, key=lambda pair: pair[0])
+        return {client_id: reports.evaluation for client_id, reports in heard if reports.evaluation is not None}
 
     def _worth(self, counts: Mapping[int, Evaluated]) -> dict[int, float]:
         """By what each client's counts are multiplied before they are added up.

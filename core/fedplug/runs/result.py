@@ -63,11 +63,11 @@ class Metrics(Sequence[Row]):
         return "\n".join([f"<Metrics of {len(self)} rounds>", *(f"  {_line(row)}" for row in thin_out(self, SHOWN))])
 
     def _repr_html_(self) -> str:
-        texts = {title: found for title, found in cells(self).items() if {*found} != {units.NOTHING}}
+        texts = {title: column for title, column in cells(self).items() if {*column} != {units.NOTHING}}
         head = "".join(f"<th>{escape(title)}</th>" for title in ("round", *texts))
         lines = [
-            [str(row.round), *("" if text == units.NOTHING else text for text in found)]
-            for row, *found in thin_out(list(zip(self, *texts.values(), strict=True)), SHOWN)
+            [str(row.round), *("" if text == units.NOTHING else text for text in column)]
+            for row, *column in thin_out(list(zip(self, *texts.values(), strict=True)), SHOWN)
         ]
         body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>" for line in lines)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -113,17 +113,17 @@ def engine_use(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     Raises:
         SetupError: it is neither.
     """
-    found: Any = given
+    use: Any = given
     if isinstance(given, str) and given.lstrip().startswith("{"):
         import yaml
 
         with contextlib.suppress(yaml.YAMLError):
-            found = yaml.safe_load(given)
-    if isinstance(found, str) and not found.lstrip().startswith("{"):
-        return found, {}
-    if not isinstance(found, Mapping) or not isinstance(found.get("use"), str):
+            use = yaml.safe_load(given)
+    if isinstance(use, str) and not use.lstrip().startswith("{"):
+        return use, {}
+    if not isinstance(use, Mapping) or not isinstance(use.get("use"), str):
         raise SetupError(f"engine={given!r} must be the name of an engine, or {{use: NAME, option: value}}")
-    return found["use"], {str(key): value for key, value in found.items() if key != "use"}
+    return use["use"], {str(key): value for key, value in use.items() if key != "use"}
 
 
 def config_path() -> Path:

@@ -166,8 +166,8 @@ class PostOffice:
         reply, zones = calls.read_reply(answer)
         self.wire.record(client_address(client_id), SERVER, self.round, self.phase, answer, zones)
         if not reply.saved <= reply.done <= self._sequence:
-            told = f"done={reply.done} and saved={reply.saved}"
-            raise MessageError(f"a reply with {told}, of {self._sequence} calls: it claims what was never asked")
+            claims = f"done={reply.done} and saved={reply.saved}"
+            raise MessageError(f"a reply with {claims}, of {self._sequence} calls: it claims what was never asked")
         self._done[client_id] = reply.done
         if not reply.behind:
             self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply.saved]
@@ -243,11 +243,11 @@ class PostOffice:
 
 def alike(reasons: Mapping[int, str]) -> list[tuple[str, list[int]]]:
     """Each reason with its clients, ascending. Reasons that differ in numbers only count as one; the first is given."""
-    found: dict[str, tuple[str, list[int]]] = {}
+    kinds: dict[str, tuple[str, list[int]]] = {}
     for client_id, reason in sorted(reasons.items()):
         kind = re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "0", reason)
-        found.setdefault(kind, (reason, []))[1].append(client_id)
-    return list(found.values())
+        kinds.setdefault(kind, (reason, []))[1].append(client_id)
+    return list(kinds.values())
 
 
 def listed(client_ids: list[int]) -> str:

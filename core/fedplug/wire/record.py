@@ -137,10 +137,10 @@ def read_wire(path: Path) -> list[Message]:
     Raises:
         MessageError: the file is damaged.
     """
-    found, data = [], memoryview(path.read_bytes())
+    messages, data = [], memoryview(path.read_bytes())
     while data:
         size = codec.framed_size(data)
         sender, receiver, round, phase, body, zones = codec.decode(codec.unframe(bytes(data[:size])))
-        found.append(Message(sender, receiver, round, phase, body, len(body), zones))
+        messages.append(Message(sender, receiver, round, phase, body, len(body), zones))
         data = data[size:]
-    return found
+    return messages
