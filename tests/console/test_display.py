@@ -1,4 +1,4 @@
-"""The plain display, and what both say of a row: what a person reads of a run in a log."""
+"""The plain displays, and what all say of a row: what a person reads of a run in a log, and in a script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fedplug.console.display import PlainDisplay, folded, resume_command, thin_out
+from fedplug.console.display import LinesDisplay, PlainDisplay, folded, resume_command, thin_out
 from fedplug_lab.live import rounds_table
 from rich.console import Console
 from shown_toys import FACTS, PLAN, a_row
@@ -150,3 +150,28 @@ def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.Monkey
     assert len(lines) > 2
     assert all(len(line) <= 40 for line in lines)
     assert " ".join(line.strip() for line in lines) == verdict
+
+
+def test_one_line_for_the_run_and_one_a_round_and_none_at_the_end(out: io.StringIO) -> None:
+    display = LinesDisplay(out)
+    display.start(PLAN, FACTS)
+    display.round_done(a_row(1))
+    display.finish([a_row(1)], "NO DP", [Path("r/report.html")], Path("r"))
+    first, second = out.getvalue().splitlines()
+    assert first == "name demo [red]x, clients 10, rounds 4, engine local"
+    assert second.startswith("round 1/4  accuracy 0.510")
+
+
+def test_where_it_is_quiet_warnings_are_left(out: io.StringIO) -> None:
+    display = LinesDisplay(out, quiet=True)
+    display.start(PLAN, FACTS)
+    display.round_done(a_row(1))
+    display.note("client 3 dropped out")
+    assert out.getvalue() == "note: client 3 dropped out\n"
+
+
+def test_an_interruption_is_continued_from_python(out: io.StringIO) -> None:
+    LinesDisplay(out).interrupted(2, Path("runs/it's"))
+    assert out.getvalue() == (
+        'Interrupted; everything up to round 2 is saved. To go on: fedplug.resume("runs/it\'s")\n'
+    )

@@ -127,6 +127,21 @@ class PlainDisplay:
         say(self._stream, line)
 
 
+class LinesDisplay(PlainDisplay):
+    """For scripts and notebooks: a line for the run, one a round; where it is quiet, only warnings."""
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        self._rounds = facts.get("rounds")
+        if not self._quiet:
+            self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
+
+    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+        """The run that is returned says what it came to."""
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        self._print(f"{interruption(round)} To go on: fedplug.resume({str(run_dir)!r})")
+
+
 def say(stream: TextIO, text: str, end: str = "\n") -> None:
     """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold."""
     encoding = getattr(stream, "encoding", None) or "utf-8"

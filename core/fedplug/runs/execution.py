@@ -37,13 +37,12 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.runs.facts import assessments, carried, class_distribution, versions
 from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import make_display
-from fedplug.runs.summary import Summary
+from fedplug.runs.summary import Summary, assessments, carried, class_distribution, versions
 from fedplug.wire.record import Wire
 
 INTERRUPTED = 130

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from fedplug.api.errors import PluginError, SetupError
-from fedplug.console.display import PlainDisplay
+from fedplug.console.display import LinesDisplay, PlainDisplay
 
 if TYPE_CHECKING:
     from fedplug.console.display import Display
@@ -23,8 +23,6 @@ def chosen(display: Shown | Display, quiet: bool) -> Display | None:
     if display == "terminal":
         return None
     if display == "lines":
-        from fedplug.console.lines import LinesDisplay
-
         return LinesDisplay(sys.stdout, quiet)
     if isinstance(display, str):
         raise SetupError(f"display={display!r} must be 'lines', 'terminal', or a display of your own")
