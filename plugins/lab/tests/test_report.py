@@ -7,7 +7,6 @@ import math
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,99 +15,17 @@ import numpy as np
 import pytest
 import row_toys
 from fedplug.api.effects import Reveals
-from fedplug.api.pictures import Pictures
 from fedplug.api.releases import Release
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.summary import Distribution
 from fedplug_lab.canvas import ZONE_COLOURS, thinned
-from fedplug_lab.extra import picture_charts
 from fedplug_lab.figures import charts
-from fedplug_lab.report import write_report
 from fedplug_lab.tables import render, sentence
 from fedplug_lab.words import GLOSSARY, in_words
 from fedplug_lab.zones import as_sent
-from row_toys import a_ledger, a_row, a_summary
-
-VOID = {"meta", "br", "hr", "img", "input", "link"}
-HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
-
-
-class Page(HTMLParser):
-    """What a browser would make of the page; complains about tags that do not match."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []  # (innermost tag, text)
-        self.nested_tables = 0
-        self.feed(re.sub(r'<span class="whole">([^<]*)</span>', r"\1", text))  # it only says where no line ends
-        self.close()
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.nested_tables += tag == "table" and "table" in self.open
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if data.strip():
-            self.texts.append((self.open[-1] if self.open else "", data.strip()))
-
-    def count(self, tag: str) -> int:
-        """How many there are; of the two drawings of a figure the one for pages with room."""
-        return sum(name == tag and attributes.get("class") != "slim" for name, attributes in self.tags)
-
-    def visible(self) -> str:
-        return "\n".join(text for tag, text in self.texts if tag != "style")
-
-
-def priced(zero_out: float) -> dict[str, Any]:
-    return {"zero_out": {"epsilon_exact": zero_out}, "replace_one": {"epsilon_exact": 2 * zero_out}}
-
-
-def a_zone(**changes: Any) -> dict[str, Any]:
-    return {
-        "largest_size": 9.0, "largest_share": 0.5, "encrypted": False, "rounds_with_noise": 3,
-        "rounds_without_noise": 0, "mechanism": ["gaussian"], "clipping_norm": [1.0], "std": [None],
-        "noise_multiplier": [3.5], "epsilons": None, **changes,
-    }  # fmt: skip
-
-
-LEDGER = a_ledger(
-    verdict="NO end-to-end DP: 25.0% of coordinates released un-noised.", warnings=["mask UNACCOUNTED"],
-    views={"aggregator": {"epsilons": priced(1.25), "reason": "uploads"},
-           "released_model": {"epsilons": priced(math.inf), "reason": "sums"},
-           "client": {"epsilons": None, "reason": "bare"}},
-    zones={"noised": a_zone(epsilons=priced(1.0)), "encrypted": a_zone(encrypted=True, noise_multiplier=[math.nan])},
-    reveals=[{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
-              "note": ""}],
-    noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "ChaCha20", "literal": False,
-            "note": "", "dtype": "float32"}],
-    log=[{"round": 1, "charged": list(range(100, 130)), "total": 36, "zones": {"noised": {
-        "size": 9.0, "releases": [{"mechanism": "gaussian", "noise_multiplier": 3.5, "clipping_norm": 1.0}]}}}],
-)  # fmt: skip
-
-
-NOBODY: dict[str, Any] = {"classes": [], "clients": {}}
-"""A class distribution of no clients, of which no picture is drawn."""
-
-
-def written(folder: Path, rows: list[Row], ledger: LedgerReport = LEDGER, **changes: Any) -> str:
-    path = write_report(folder, rows, ledger, a_summary(**changes))
-    assert path == folder / "report.html"
-    assert [each.name for each in folder.iterdir()] == ["report.html"], "no draft is left behind"
-    return path.read_text("utf-8")
+from report_toys import HOSTILE, LEDGER, NOBODY, Page, a_zone, written
+from row_toys import a_ledger, a_row
 
 
 @pytest.fixture(scope="module")
@@ -401,88 +318,6 @@ def test_assessments_are_a_table(tmp_path: Path) -> None:
         assert expected in shown
     (tmp_path / "report.html").unlink()
     assert "Assessments" not in Page(written(tmp_path, [a_row(1)], assessments={})).visible()
-
-
-# ---- pictures of components
-
-
-def kept(**pictures: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = Pictures(lambda note: pytest.fail(note))
-    for name, picture in pictures.items():
-        found.add(name, picture, 3, 2)
-    return found.kept
-
-
-def histogram(panels: int = 1, counts: Any = (6, 2, 2), mark: float | None = 2.0, **changes: Any) -> dict[str, Any]:
-    panel = {"title": "fc", "edges": list(range(len(counts) + 1)), "counts": counts, "mark": mark}
-    return {"kind": "histogram", "title": "Scores", "x_label": "score", "mark_label": "tau", "log_y": False,
-            "panels": [{**panel, "title": f"fc{i}"} for i in range(panels)], **changes}  # fmt: skip
-
-
-def boxes(panels: int = 1, count: int = 2, low: float = 0.0, log_y: bool = True) -> dict[str, Any]:
-    five = [[low, *((i + 1) * x for x in (1e-6, 1e-4, 0.1, 1.0))] for i in range(count)]
-    panel = {"title": "raw", "labels": [f"layer {i}" for i in range(count)], "boxes": five, "log_y": log_y}
-    text = {"title": "By layer", "y_label": "Fisher", "note": "As in a paper."}
-    return {"kind": "box", **text, "panels": [panel] * panels}
-
-
-def test_histograms_are_drawn_and_said_in_words() -> None:
-    (one,) = picture_charts(kept(a=histogram()))
-    assert (one.title, one.wide) == ("Scores", False)
-    assert one.alt == "fc0: half of the 10 values lie below 1, about 20.0% above tau 2."
-    assert one.note == "From client 3, in round 2."
-    assert [label for label, _, _ in one.legend] == ["number of values", "tau"]
-    assert ">score</text>" in one.svg
-    (many,) = picture_charts(kept(a=histogram(40, mark=None)))
-    assert many.wide
-    assert many.alt.endswith("fc5: half of the 10 values lie below 1. 18 more panels are drawn.")
-    assert "16 more panels are in figures.json." in many.note
-    assert [label for label, _, _ in many.legend] == ["number of values"]
-
-
-def test_boxes_are_drawn_and_said_in_words() -> None:
-    (one,) = picture_charts(kept(a=boxes()))
-    assert one.note == "As in a paper. From client 3, in round 2."
-    assert one.alt == (
-        "raw: medians from 0.0001 (layer 0) to 0.0002 (layer 1); all values lie between 0 and 2. "
-        "Values of 0 and below are drawn at the bottom."
-    )
-    for label in ("layer 0", "layer 1", "Fisher"):
-        assert f">{label}</text>" in one.svg
-    (single,) = picture_charts(kept(a=boxes(count=1, log_y=False)))
-    assert single.alt == "raw: the median of layer 0 is 0.0001; all values lie between 0 and 1."
-
-
-@pytest.mark.parametrize(
-    "picture",
-    [
-        histogram(counts=(0, 0), log_y=True), histogram(counts=(0, 0)), histogram(counts=(1, 10**9), log_y=True),
-        histogram(counts=(1e15, 1e15)), histogram(mark=-1e100), histogram(24, log_y=True), boxes(low=-5.0),
-        boxes(low=-5.0, log_y=False), boxes(8, 200), boxes(low=1e-7),
-        {"kind": "box", "title": "", "panels": [{"labels": ["x"], "boxes": [[0] * 5], "log_y": True}]},
-        {"kind": "box", "title": "", "panels": [{"labels": ["x"], "boxes": [[-1e100, 0, 0, 0, 1e100]]}]},
-        {"kind": "histogram", "title": HOSTILE, "x_label": HOSTILE, "mark_label": HOSTILE, "note": HOSTILE,
-         "panels": [{"title": HOSTILE, "edges": [1e-100, 2e-100], "counts": [1], "mark": 0}]},
-        {"kind": "box", "title": HOSTILE, "y_label": "$x_1$", "panels": [{"labels": [HOSTILE], "boxes": [[1] * 5]}]},
-    ],
-)  # fmt: skip
-def test_any_picture_makes_a_sound_page(tmp_path: Path, picture: dict[str, Any]) -> None:
-    path = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=NOBODY), kept(a=picture, b=boxes()))
-    text = path.read_text("utf-8")
-    page = Page(text)
-    assert page.count("script") == 0
-    assert page.count("svg") == page.count("figcaption") == 2
-    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    assert len(text) < 900_000
-
-
-def test_a_page_shows_so_many_pictures_and_names_the_rest(tmp_path: Path) -> None:
-    many = kept(**{f"p{i:02}": boxes(count=1) for i in range(26)})
-    text = write_report(tmp_path, [], LEDGER, a_summary(class_distribution=NOBODY), many).read_text("utf-8")
-    assert Page(text).count("svg") == 24
-    assert "2 more pictures are in figures.json." in text
 
 
 def test_the_class_distribution_of_twenty_clients_shows_every_count() -> None:

@@ -21,14 +21,11 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
-from fedplug.runs.summary import Distribution, Summary
 from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
-from fedplug_lab.records import Line, Records, Result, Spread, Volume, at_work, result_of
-from fedplug_lab.sweep_table import columns_of, to_csv
-from fedplug_lab.sweep_watch import SweepWatch
-from row_toys import a_ledger, a_row
+from fedplug_lab.records import Line, Records, Result, at_work
+from fedplug_lab.sweep_table import columns_of
 from toy_components import recipe_of, toy_catalog
 
 GRID = "parameters: {train.scale: [0.01, 0.5], data.partition.alpha: [0.5, 5]}"
@@ -368,127 +365,7 @@ def test_only_one_sweep_works_in_a_folder(tmp_path: Path, recipe: Path, settings
         sweeps.sweep(recipe, grid_of(tmp_path, GRID), settings, catalog=catalog)
 
 
-# ---- what is kept
-
-
-def a_line(scale: float, seed: int, parameters: dict[str, Any] | None = None, **changes: Any) -> Line:
-    found: dict[str, Any] = {
-        "rounds": 3, "accuracy": 0.5 + seed / 10, "best_accuracy": 0.9, "loss": 1.0, "log": {}, "wall_seconds": 2.0,
-        "zones": {"encrypted": 0.25, "clear": 0.75, "noised": 0.0}, "seconds": {"train": 1.0},
-        "personal_accuracy": {"min": 0.1, "mean": 0.2, "max": 0.3}, "epsilon": None, "verdict": "NO",
-        "bytes": {"up": 1_500_000, "down": 0, "key_server": 0},
-        "assessments": {"toy.clusters": {"adjusted_rand_index": 1.0}},
-    }  # fmt: skip
-    result = Result.from_plain({**found, **changes})
-    return Line(f"{scale}-{seed}", "", parameters or {"train.scale": scale}, seed, "x", result=result)
-
-
-def test_the_table_has_mean_and_standard_deviation_over_seeds() -> None:
-    lines = [a_line(scale, seed) for scale in (0.1, 0.2) for seed in (1, 2, 3)]
-    lines.append(Line("0.2-4", "", {"train.scale": 0.2}, 4, error="boom"))
-    table = {title: cells for title, cells, _ in columns_of(lines)}
-    assert table == {
-        "scale": ["0.1", "0.2"], "runs": ["3", "3 of 4"], "accuracy": ["0.700 ± 0.100"] * 2, "best": ["0.900"] * 2,
-        "personal mean": ["0.200"] * 2, "lowest": ["0.100"] * 2, "highest": ["0.300"] * 2, "encrypted": ["25.0%"] * 2,
-        "clear": ["75.0%"] * 2, "seconds": ["2.0"] * 2, "MB up": ["1.50"] * 2, "MB down": ["0.00"] * 2,
-        "adjusted rand index": ["1"] * 2,
-    }  # fmt: skip
-
-
-def test_figures_of_a_task_are_columns() -> None:
-    lines = [a_line(0.1, 1, figures={"Dice": 0.25}), a_line(0.2, 1)]
-    columns = {title: cells for title, cells, _ in columns_of(lines)}
-    assert columns["Dice"] == ["0.250", "–"]
-    assert next(csv.DictReader(io.StringIO(to_csv(lines))))["figures.Dice"] == "0.25"
-
-
-def test_a_parameter_may_be_called_as_a_result_is() -> None:
-    lines = [a_line(0.1, 1, parameters={"protect.noised.1.epsilon": e}, epsilon=e + 1.0) for e in (1, 8)]
-    columns = [(title, cells) for title, cells, _ in columns_of(lines) if "epsilon" in title]
-    assert columns == [("epsilon", ["1", "8"]), ("ledger epsilon", ["2.000", "9.000"])]
-
-
-def test_the_csv_holds_every_number_and_any_text() -> None:
-    lines = [a_line(0.1, 1, verdict='NO, "none"\n;'), a_line(0.1, 2, parameters={"protect.noised": [{"use": "x"}]})]
-    rows = list(csv.DictReader(io.StringIO(to_csv(lines))))
-    assert rows[0]["verdict"] == 'NO, "none"\n;'
-    assert rows[0]["personal_accuracy.mean"] == "0.2"
-    assert rows[0]["assessments.toy.clusters.adjusted_rand_index"] == "1.0"
-    assert (rows[0]["train.scale"], rows[1]["train.scale"]) == ("0.1", "")
-    assert json.loads(rows[1]["protect.noised"]) == [{"use": "x"}]
-
-
-def test_a_line_that_a_kill_cut_off_is_forgotten_another_damaged_one_is_not(tmp_path: Path) -> None:
-    good = a_line(0.1, 1).to_json()
-    file = tmp_path / "sweep.jsonl"
-    file.write_text(f"{good}\n{good[:40]}")
-    records = Records(tmp_path)
-    assert len(records.lines) == 1
-    records.add(a_line(0.2, 1))
-    assert len(Records(tmp_path).lines) == 2, "the half line is gone from the file too"
-    for damaged in (f"{good[:40]}\n{good}\n", f"{good}\n[]\n", f'{{"digest": 1}}\n{good}\n'):
-        file.write_text(damaged)
-        with pytest.raises(SetupError, match=r"sweep\.jsonl, line \d, is damaged.*remove the line"):
-            Records(tmp_path)
-
-
-def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: Path) -> None:
-    clock = dict.fromkeys(("compute", "transfer", "server", "key_server"), 0.0)
-    rows = [
-        a_row(r, accuracy=0.9 - r / 10, personal_accuracy={0: 0.5, 1: 0.7}, log={"x": r}, wall_seconds=1.0,
-              simulated={"seconds": 1.5, "slowest": 0, "clients": {}, **clock}, seconds={"train": 2.0},
-              figures={"Dice": r / 4})
-        for r in (1, 2)
-    ]  # fmt: skip
-    (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (tmp_path / "ledger.json").write_text(a_ledger(verdict="NO").to_json())
-    ran = Summary("x", "0" * 64, {}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
-    ran.assessments = {"c": {"silhouette": 0.5}}
-    (tmp_path / "summary.json").write_text(ran.to_json())
-    found = result_of(tmp_path)
-    assert found.personal_accuracy == Spread(0.5, pytest.approx(0.6), 0.7)
-    assert found.personal_public_accuracy is None
-    assert (found.accuracy, found.best_accuracy) == (pytest.approx(0.7), pytest.approx(0.8))
-    assert (found.simulated_seconds, found.wall_seconds, found.seconds) == (3.0, 2.0, {"train": 4.0})
-    assert found.bytes == Volume(3_000_000, 1600, 0)
-    assert (found.log, found.assessments, found.verdict) == ({"x": 2}, {"c": {"silhouette": 0.5}}, "NO")
-    assert found.figures == {"Dice": 0.5}
-    assert Result.from_json(found.to_json()) == found
-
-
-# ---- what a person sees
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_where_the_run_is() -> None:
-    out = Terminal()
-    watch = SweepWatch(out, "1/2 tau=1", 10, quiet=False)
-    watch.phase(3, "train", 1, 20)
-    watch.note("client 3 dropped out")
-    watch.result("accuracy 0.5")
-    assert "1/2 tau=1  round 3 of 10, train" in out.getvalue()
-    assert "\r\x1b[K1/2 tau=1  note: client 3 dropped out\n" in out.getvalue()
-    assert out.getvalue().endswith("\r\x1b[K1/2 tau=1: accuracy 0.5\n")
-
-
-def test_a_log_has_a_line_a_run_and_quiet_shows_notes_and_failures_only() -> None:
-    out = io.StringIO()
-    watch = SweepWatch(out, "1/2 tau=1", 10, quiet=False)
-    for _ in range(100):
-        watch.phase(3, "train", 1, 20)
-    watch.note("a note")
-    watch.result("accuracy 0.5")
-    assert out.getvalue() == "1/2 tau=1\n  note: a note\n1/2 tau=1: accuracy 0.5\n"
-    quiet = io.StringIO()
-    watch = SweepWatch(quiet, "2/2 tau=2", 10, quiet=True)
-    watch.result("accuracy 0.5")
-    watch.note("a note")
-    watch.result("failed: boom", always=True)
-    assert quiet.getvalue() == "2/2 tau=2  note: a note\n2/2 tau=2: failed: boom\n"
+# ---- the command
 
 
 @pytest.fixture
