@@ -122,7 +122,7 @@ def test_a_class_is_offered_in_each_of_its_roles_and_helpers_are_not(folder: Pat
             r"no component: Median has what fedplug.Protector asks for; write class Median\(fedplug.Protector\)",
         ),
         ("class Own:\n    def load(self, root): ...\n", r"write class Own\(fedplug.DataSource\)"),
-        ("import fedplug\nclass A(fedplug.Component): ...\n", "A inherits from Component, which is no role"),
+        ("import fedplug\nclass A(fedplug.Component): ...\n", "A inherits from Component, which is not a role"),
         ("class Net: ...\n", "Net is a plain class.*a recipe says use: bad.py:NAME"),
         (HALVE + HALVE.partition("number")[0], "bad.py has two classes named Halve, lines 5 and 25; rename one"),
     ],

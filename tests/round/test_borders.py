@@ -107,7 +107,7 @@ def test_what_is_no_block_of_the_zone_is_refused_whatever_was_said(said: Any, de
         ((Bound(6.9, order=1),), VALUES, "it states an L1 norm of at most 6.9, and gave values of norm 7"),
         ((Bound(3.9, per="scalar"),), VALUES, "it states an L2 norm per scalar of at most 3.9, and gave values of"),
         ((Bound((5.0, 0.5), per="layer"),), VALUES[::-1].copy(), "it states an L2 norm per layer of at most 1, and"),
-        ((Rounding(0.5),), VALUES + np.float32(0.25), "it states multiples of 0.5, and 10 of 10 values are none"),
+        ((Rounding(0.5),), VALUES + np.float32(0.25), "it states multiples of 0.5, and 10 of 10 values are not"),
         ((Noise(mechanism="gaussian", scale=1.0, grid=0.5),), VALUES + np.float32(0.1), "it states multiples of 0.5"),
         ((SEAL,), VALUES, "it states that it leaves them closed by odd, and gave plain values"),
     ],

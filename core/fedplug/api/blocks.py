@@ -76,7 +76,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
     plain values to float32 once more.
 
     Args:
-        sums: not empty; without positions of their own, where the fewest updates behind a value could not be told.
+        sums: not empty; without positions of their own, where the fewest updates behind a value cannot be known.
         ctx: the server's context.
 
     Raises:

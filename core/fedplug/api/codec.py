@@ -152,7 +152,7 @@ def unframe(data: Message) -> Message:
     """Checks length and checksum and gives the body.
 
     Raises:
-        MessageError: the message was truncated, damaged, or is none of ours.
+        MessageError: the message was truncated or damaged, or is of another format.
     """
     if isinstance(data, Packed):
         return Packed(data.body, data.beside, data.size - _FRAME.size, data.zones)

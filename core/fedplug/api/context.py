@@ -148,7 +148,7 @@ class Client(Party):
             `postprocess.retained` makes one; None where it uses the global model.
         update: float32 (P,), local model minus the one training started from: from training until it is protected; None
             before and after.
-        scores: what each scorer said this round, by its name.
+        scores: what each scorer gave this round, by its name.
         plan: this round's plan; set by the negotiation.
         said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
         data_root: the folder of data sets at this client, or None.
@@ -198,7 +198,7 @@ class Client(Party):
     def saved(self, seconds: float) -> None:
         """Another client of this process has done work for both, which this one alone would take so long for.
 
-        A run adds it to what the client reports; elsewhere nobody is told.
+        A run adds it to what the client reports; elsewhere nothing comes of it.
         """
 
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:

@@ -3,7 +3,7 @@
 Each link of a zone's chain (`fedplug.api.links`) states its effects as a function of what is `Known` before it. Order
 rules, sensitivities, the releases of the ledger, credit for the noise of other clients, what an encryption can hold and
 what an attacker may know all follow from folding these statements over the links. A link that states nothing voids
-every bound and every credit: what nobody said is not promised.
+every bound and every credit: what is not stated is not promised.
 
 Norms and scales are in units of the update, before the client's weight, which lies in (0, 1] and shortens only.
 """
@@ -114,7 +114,7 @@ class Noise(Checked):
         mechanism: `gaussian`, `discrete_gaussian`, `laplace`; `pure` (any other with an epsilon and no delta, which
             replacing a client by another instead of zero at most doubles); or a name of the plugin's own, with a curve.
         scale: standard deviation (of Laplace noise: its b), one number or one for each layer; None where it differs
-            between clients or cannot be said.
+            between clients or is unknown.
         multiplier: scale over sensitivity; of a pure mechanism 1 / epsilon. None: the scale over the bound that is
             known here. To be given where the scale is not. Of Gaussian and Laplace noise whose scale is stated, no more
             is believed than that scale over that bound.

@@ -1,7 +1,7 @@
 """What is known of one client's values at one place of a zone's chain, and what follows behind a link.
 
 `Known.after` folds what a link states (`fedplug.api.effects`) into what was known before it. A link that states nothing
-voids every bound and every credit: what nobody said is not promised.
+voids every bound and every credit: what is not stated is not promised.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Known:
         unstated: links that state no effect.
         beneath: bounds of what one client's data contributes to values that carry its noise: by so much, and the grid
             of the noise, values differ from those of a client with other data and the same noise.
-        lost: why no bound holds any more, where a link said so.
+        lost: why no bound holds any more, where a link states it.
     """
 
     zone: str

@@ -95,8 +95,8 @@ def fold(
     Args:
         links: of one zone, in order.
         ctx: of the round; before a run its layout may be empty.
-        misplaced: told of links that cannot stand where they stand, which then count as if they changed nothing. None:
-            the first one raises.
+        misplaced: called with links that cannot stand where they stand, which then count as if they changed nothing.
+            None: the first one raises.
 
     Raises:
         Misplaced: a link cannot stand where it stands.

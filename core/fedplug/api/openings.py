@@ -114,7 +114,7 @@ class Openings:
             try:
                 if file.write(line.encode()) != len(line.encode()):
                     raise OSError(f"{self.file} could not be written to its end")
-                os.fsync(file.fileno())  # the sum is told to others, so a power failure must not take the note back
+                os.fsync(file.fileno())  # the sum goes to others, so a power failure must not take the note back
             except OSError:
                 file.truncate(before)
                 raise

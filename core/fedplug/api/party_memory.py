@@ -105,10 +105,10 @@ class ClientMemory(CalledMemory):
 
     Attributes:
         trained, protected, evaluated: the last round in which it did so, from 0; -1: in none.
-        weight: the aggregator's weight of this client, in (0, 1]; 1 unless it was told otherwise.
+        weight: the aggregator's weight of this client, in (0, 1]; 1 before the server says otherwise.
         buffers: the batch-norm statistics of its model, by name.
         retained: the zone it kept to itself in the last round, where the recipe makes a model of its own of it.
-        accounts: by level, what a component that keeps an account there said before round 1 that each round releases;
+        accounts: by level, what a component that keeps an account there stated before round 1 that each round releases;
             empty where none does.
         cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
         answer_key: 32 bytes under which the key server answers to the clients alone; None where it does not.

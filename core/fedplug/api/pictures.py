@@ -9,7 +9,7 @@ of two forms:
      "panels": [{"title": "raw", "log_y": True, "labels": [names], "boxes": [[min, q1, median, q3, max], ...]}, ...]}
 
 Both may have a `note`, a sentence for the caption. A client's pictures travel in the clear with its next reply, beside
-accuracy counts and logs. A picture that cannot be used is left out and said to be; it never costs a round.
+accuracy counts and logs. A picture that cannot be used is left out, with a note; it never costs a round.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def checked(name: Any, picture: Any) -> dict[str, Any]:
     """The picture as plain data, every default written out.
 
     Raises:
-        ValueError: it is none, is too large, or holds a number that is not finite; says what is wrong.
+        ValueError: it has another form, is too large, or holds a number that is not finite; says what is wrong.
     """
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise ValueError("its name must be text of 1 to 200 characters")
@@ -127,7 +127,7 @@ class Pictures:
     """The pictures of a run by name: those of the last round that had one of that name.
 
     Args:
-        note: told, once a picture, that one is left out.
+        note: called once a picture that is left out, with the reason.
 
     Attributes:
         kept: name -> the picture with `round` (1-based; 0 before the first) and `party` beside its own keys.

@@ -133,7 +133,7 @@ class Reports(Record):
     unpictured: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a picture is none, or there are too many."""
+        """Raises ValueError where a picture has another form, or there are too many."""
         if len(self.pictures) > pictures.MOST_A_REPLY:
             raise ValueError(f"pictures are {len(self.pictures)}, not at most {pictures.MOST_A_REPLY}")
         for name, picture in self.pictures.items():

@@ -78,7 +78,7 @@ class Negotiation(Component, role=True):
         Args:
             client: with the secret, in the round of the reply.
             method: that answered.
-            asked: what the question said.
+            asked: the payload of the question.
             reply: the answer.
         """
         return None

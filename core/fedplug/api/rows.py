@@ -137,7 +137,7 @@ class Row(Record):
         client_accuracy: by client, of the global model on test data with the class mix of its training data.
         clients: who took part.
         skipped: why the round released nothing, and the model stayed; empty where it did not.
-        zones: share of the model in each zone, mean over the clients; None where nobody said.
+        zones: share of the model in each zone, mean over the clients; None where it is unknown.
         seconds: by phase, summed over the parties.
         wall_seconds: of the round by the clock on the wall.
         bytes: of all messages.

@@ -117,7 +117,7 @@ def _nearly(made: Iterable[tuple[str, object]]) -> Iterator[str]:
             if (needed := getattr(role, "__abstractmethods__", None)) and all(hasattr(found, one) for one in needed)
         ]  # fmt: skip
         if issubclass(found, Component):
-            yield f"{name} inherits from Component, which is no role"
+            yield f"{name} inherits from Component, which is not a role"
         elif wanted:
             role = f"fedplug.{wanted[0].__name__}"
             yield f"{name} has what {role} asks for; write class {name}({role})"

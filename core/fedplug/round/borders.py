@@ -200,7 +200,7 @@ def _claims_problem(values: NDArray[np.float32], layers: NDArray[np.int64] | Non
         off = np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1.0, np.abs(steps))
         if off.any():
             wrong = int(np.count_nonzero(off))
-            return f"it states multiples of {known.grid:g}, and {wrong} of {len(values)} values are none"
+            return f"it states multiples of {known.grid:g}, and {wrong} of {len(values)} values are not"
     for bound in known.bounds:
         if bound.per == "scalar" or bound.order == math.inf:
             found, most = np.abs(values, dtype=np.float64).max(initial=0.0), _largest(bound.norm)

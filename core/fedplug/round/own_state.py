@@ -33,7 +33,7 @@ class OwnState:
     cached property follows from the options, and may appear; what is in it may not change after that.
 
     Args:
-        components: by name; those that are no `Component` are not looked at.
+        components: by name; other objects are not looked at.
     """
 
     def __init__(self, components: Mapping[str, Any]) -> None:

@@ -104,7 +104,8 @@ def listeners(
         catalog: the components on offer.
         wanted: components, or text such as `{use: acme.rows, file: rows.csv}`.
         unwanted: components that are not to hear it, though they are for every run.
-        broken: told of installed extensions that nobody asked for and that cannot be imported; None: the first raises.
+        broken: called with installed extensions that nobody asked for and that cannot be imported; None: the first
+            raises.
         recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
 
     Raises:

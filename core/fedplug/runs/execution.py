@@ -57,7 +57,7 @@ class Execution:
         run_dir: where everything is written.
         settings: of this machine.
         catalog: the components on offer; those installed if None.
-        watch: told of progress; by default what suits this process's standard output.
+        watch: hears of progress; by default what suits this process's standard output.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Execution:
         self.recipe, self.run_dir, self.settings, self.watch = recipe, run_dir, settings, watch
         self.injected = catalog
         self.catalog = catalog or Catalog.discover()
-        # Attacks on earlier rounds need what was said in them, and what the parties had.
+        # Attacks on earlier rounds need their messages, and what the parties had.
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
         self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None

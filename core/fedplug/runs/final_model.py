@@ -1,7 +1,7 @@
 """The global model of a run, read from its last checkpoint.
 
 Where the clients hold the key, they alone can open the last sum. So the parties are built anew in this process, taken
-back to the checkpoint, and told what they had yet to be told.
+back to the checkpoint, and sent what they had not been sent yet.
 """
 
 from __future__ import annotations

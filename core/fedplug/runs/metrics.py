@@ -47,7 +47,7 @@ class Metrics:
         office: through which replies come.
         ledger: for epsilon so far.
         server: whose log and pictures count beside those of the clients.
-        events: heard, and told of rows.
+        events: heard; rows are announced there.
 
     Attributes:
         rows: the complete rows.

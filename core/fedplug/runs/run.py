@@ -31,7 +31,7 @@ def start(
         settings: of this machine.
         catalog: the components on offer; those installed if None.
         folder_name: begins the name of the run folder; the recipe's name if None.
-        watch: told of progress; by default what suits this process's standard output.
+        watch: hears of progress; by default what suits this process's standard output.
     """
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     with locked(run_dir):
@@ -43,7 +43,7 @@ def start(
             saved = bool(Checkpoints(run_dir).rounds())
             if not saved:  # nothing ran, so there is nothing to keep
                 shutil.rmtree(run_dir, ignore_errors=True)
-            if isinstance(error, KeyboardInterrupt):  # before the first round or after the last: nobody has said it
+            if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
                 nothing = "nothing had begun, and nothing is left behind"
                 words = f"to go on: fedplug resume {run_dir}" if saved else nothing
                 raise KeyboardInterrupt(f"Interrupted; {words}") from error

@@ -42,7 +42,7 @@ class Summary(Record):
         plan: hook, component and what it does here, in the order of a round.
         versions: of Python, numpy, fedplug and every plugin used.
         engine, device: that computed.
-        class_distribution: of the clients' data, which no message carries; of data at sites, what was told.
+        class_distribution: of the clients' data, which no message carries; of data at sites, what sites let be known.
         resumed: whether the run went on from a checkpoint.
         command: that does it again, for a shell; empty in a script and in a notebook.
         parameters: of the model.
@@ -92,7 +92,7 @@ def class_distribution(world: World, at_sites: Mapping[int, list[int]]) -> Distr
 
     Args:
         world: in which clients have their data.
-        at_sites: by client, what its site let be told; all that anybody knows of data at sites.
+        at_sites: by client, what its site lets be known; all that anybody knows of data at sites.
     """
     data = world.data
     if data is None:

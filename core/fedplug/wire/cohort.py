@@ -62,7 +62,7 @@ class Cohort:
         Args:
             method: runs at every client.
             take: is handed each client and its reply.
-            done: is told of each client when its reply was taken and nothing else holds it, or when it gives none.
+            done: is called for each client when its reply was taken and nothing else holds it, or when it gives none.
         """
         self._office.ask(self.client_ids, method, (), take=take, done=done)
 

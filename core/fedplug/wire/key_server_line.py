@@ -29,7 +29,7 @@ class KeyServerLine:
         If its process ends meanwhile, it is restored with its keys from the last checkpoint and asked once more.
 
         Raises:
-            Refusal: the key server refused this call, or failed at it, or gave an answer that is none.
+            Refusal: the key server refused this call, or failed at it, or gave an answer that cannot be read.
             ClientError: it is gone.
         """
         office = self._office

@@ -1,7 +1,7 @@
 """Where messages to clients are made up, sent and counted: what is held back, what was asked, who dropped out.
 
 Lasting calls stay held until the client says that it was saved after them: a worker that dies is restored from the last
-checkpoint and told again whatever it had done since.
+checkpoint and sent again whatever it had done since.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PostOffice:
         digest: of the recipe.
         client_ids: every client of the run.
         min_clients: the fewest answers with which a round goes on.
-        events: told of every reply of a client.
+        events: every reply of a client is announced there.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PostOffice:
             client_ids: that have not dropped out of this round.
             method, payload: the question.
             take: is handed each client's answer as it arrives, and gives what is to be kept of it.
-            done: is told of each client when its answer was taken and nothing here holds it, or when it gives none.
+            done: is called for each client when its answer was taken and nothing here holds it, or when it gives none.
 
         Returns:
             What is kept of each answer, by client, ascending.
