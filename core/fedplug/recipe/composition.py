@@ -120,9 +120,9 @@ class Composition:
         """Calls one component's implementation of a hook, inside the wrappers of all extensions.
 
         Raises:
-            PluginError: it gave None where the hook must give a value, or raised an error other than `FedplugError`; the
-                message names the component and the hook. Or an extension changed what the component was handed or gave: what
-                runs would not be what the links state.
+            PluginError: it gave None where the hook must give a value, or raised an error other than `FedplugError`;
+                the message names the component and the hook. Or an extension changed what the component was handed or
+                gave: what runs would not be what the links state.
         """
         caller = self._callers.get((hook, name))
         if caller is None:
