@@ -1,6 +1,6 @@
 """SenseCrypt's sensitivity vectors: the heat maps of its Fig. 11, 12 and 15, and of B and C (Fig. 13 and 14).
 
-    FEDPLUG_DATA=... python benchmarks/sensitivity.py [--seeds 1 2 3] [--write docs/numbers]
+    FEDPLUG_DATA=... python benchmarks/sensitivity.py [--seeds 1 2 3] [--write docs/numbers/matrices]
 
 Twenty clients in five categories of two classes each (App. E) train the paper's AlexNet for one round on Fashion-MNIST,
 whose images have one channel: 124,300 scalars. For each pair of clients: the earth mover's distance (EMD) between their
