@@ -141,7 +141,7 @@ def sensecrypt_heatmaps(axes: Sequence[Any]) -> None:
 
 
 def sensecrypt_b_and_c(axes: Sequence[Any]) -> None:
-    """What B and C demand of a client with a budget of 0.1, as in Fig. 13 and 14; white where it does not suffice for every seed."""
+    """What B and C demand of a budget of 0.1, as in Fig. 13 and 14; white where it does not suffice for every seed."""
     rows = rows_of("matrices/sensecrypt-b-and-c")
     bs, cs = ([*dict.fromkeys(row[key] for row in rows)] for key in ("B", "C"))
     cell = {(row["B"], row["C"]): row for row in rows}
