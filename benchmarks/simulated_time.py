@@ -46,7 +46,7 @@ from fedplug.runs.files import read_rows
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select
-from fedplug_sensecrypt.simulated_clock import Party, round_seconds, samples_of, unit_costs, work_of
+from fedplug_sensecrypt.simulated_clock import Party, RoundSeconds, round_seconds, samples_of, unit_costs, work_of
 from fedplug_std import he_positions
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_blocks import Encryption
@@ -203,14 +203,21 @@ def changes(protocol: str, share: float) -> list[str]:
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
-def price(protocol: str, found: Run, cipher: Cipher, holder: str, recipe: Recipe) -> dict[str, float]:
-    """Mean simulated seconds of the rounds after the first; `compute` and `transfer` are the slowest client's."""
+def rounds_of(protocol: str, found: Run, cipher: Cipher, holder: str, recipe: Recipe) -> list[RoundSeconds]:
+    """Simulated seconds of the rounds after the first, by party."""
     costs = unit_costs(samples_of(found.rows)) | cipher.seconds
     profiles = by_party(profiles_of(recipe))
-    rounds = []
-    for index in range(1, len(found.rows)):
-        work, bytes_moved = operations(found, index, cipher, holder), traffic(protocol, found, index, cipher, holder)
-        rounds.append(round_seconds(work, bytes_moved, profiles, costs).to_row())
+    return [
+        round_seconds(
+            operations(found, index, cipher, holder), traffic(protocol, found, index, cipher, holder), profiles, costs
+        )
+        for index in range(1, len(found.rows))
+    ]
+
+
+def price(protocol: str, found: Run, cipher: Cipher, holder: str, recipe: Recipe) -> dict[str, float]:
+    """Their means; `compute` and `transfer` are the slowest client's."""
+    rounds = [one.to_row() for one in rounds_of(protocol, found, cipher, holder, recipe)]
     return {
         key: statistics.mean(getattr(simulated, key) for simulated in rounds)
         for key in ("seconds", "compute", "transfer", "server", "key_server")

@@ -121,6 +121,48 @@ def sensecrypt(axes: Sequence[Any]) -> None:
     axes[1].set_ylabel("share of class counts found")
 
 
+def sensecrypt_heatmaps(axes: Sequence[Any]) -> None:
+    """Pairs of clients, as in Fig. 11, 12 and 15; clients of a category stand side by side."""
+    rows = rows_of("matrices/sensecrypt-heatmaps")
+    size = 1 + max(int(row["other"]) for row in rows)
+    titles = {"EMD of labels": "labels", "distance": "sensitivity vectors", "distance at epsilon 0.1": "epsilon 0.1",
+              "distance at epsilon 0.01": "epsilon 0.01"}  # fmt: skip
+    for panel, (key, title) in zip(axes, titles.items(), strict=True):
+        cells = [[0.0] * size for _ in range(size)]
+        for row in rows:
+            i, j = int(row["client"]), int(row["other"])
+            cells[i][j] = cells[j][i] = number(row[key])
+        for client in range(size):  # nobody is apart from oneself, which under noise would take all the colours
+            cells[client][client] = float("nan")
+        _heat(panel, cells)
+        panel.set_title(title)
+        panel.set_xlabel("client")
+    axes[0].set_ylabel("client")
+
+
+def sensecrypt_b_and_c(axes: Sequence[Any]) -> None:
+    """What B and C demand of a budget of 0.1, as in Fig. 13 and 14; white where it does not suffice for every seed."""
+    rows = rows_of("matrices/sensecrypt-b-and-c")
+    bs, cs = ([*dict.fromkeys(row[key] for row in rows)] for key in ("B", "C"))
+    cell = {(row["B"], row["C"]): row for row in rows}
+    for panel, (key, title) in zip(
+        axes, {"raw encrypted": "share encrypted", "raw bits": "bits of the weights left"}.items(), strict=True
+    ):
+        values = [[number(cell[b, c][key]) if cell[b, c]["feasible"] == "3" else float("nan") for b in bs] for c in cs]
+        image = _heat(panel, values)
+        panel.figure.colorbar(image, ax=panel, shrink=0.8)
+        panel.set_xticks(range(len(bs)), bs)
+        panel.set_yticks(range(len(cs)), cs)
+        panel.set_title(title)
+        panel.set_xlabel("B")
+    axes[0].set_ylabel("C")
+
+
+def _heat(panel: Any, values: Sequence[Sequence[float]]) -> Any:
+    panel.grid(visible=False)
+    return panel.imshow(values, cmap="Blues", interpolation="none")
+
+
 def fas(axes: Sequence[Any]) -> None:
     rows = rows_of("fas-digits")
     _curves(axes[0], column(rows, "share encrypted"), rows, {
@@ -203,6 +245,8 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "selectiveshield": (selectiveshield, (
         "selectiveshield-mnist", "selectiveshield-fashion-mnist", "selectiveshield-ilrg-tau"), 3, (11, 3.6)),
     "sensecrypt": (sensecrypt, ("sensecrypt-clusters", "sensecrypt-figure18"), 2, (9, 3.8)),
+    "sensecrypt-heatmaps": (sensecrypt_heatmaps, ("matrices/sensecrypt-heatmaps",), 4, (11, 3.0)),
+    "sensecrypt-b-and-c": (sensecrypt_b_and_c, ("matrices/sensecrypt-b-and-c",), 2, (9, 3.4)),
     "fas": (fas, ("fas-digits", "fas-inversion-share"), 2, (9, 3.8)),
     "fedre": (fedre, ("fedre-receipts",), 1, (8, 4.2)),
     "negotiation": (negotiation, ("negotiation",), 1, (9, 4.2)),

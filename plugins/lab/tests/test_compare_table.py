@@ -102,12 +102,16 @@ def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], 
     assert [warning for warning in warnings([a, b]) if expected in warning], warnings([a, b])
 
 
-def test_groups_are_compared_by_what_they_are_for(tmp_path: Path) -> None:
+def test_where_groups_have_models_all_are_compared_on_data_like_each_clients_own(tmp_path: Path) -> None:
     groups = {"client_accuracy": {0: 0.875, 1: 0.625}, "group_members": {"a": [0], "b": [1]}}
-    everyone = [Compared("plain", [a_run(tmp_path, "plain", 1)]),
-                Compared("grouped", [a_run(tmp_path, "grouped", 1, **groups)])]  # fmt: skip
-    assert texts(everyone, "group_accuracy") == ["–", "0.750"]
-    assert "group_accuracy" not in [column.key for column in columns(everyone[:1], everyone[0])]
+    one_model = {"client_accuracy": {0: 0.5, 1: 0.25}}
+    everyone = [
+        Compared("plain", [a_run(tmp_path, "plain", 1, **one_model)]),
+        Compared("grouped", [a_run(tmp_path, "grouped", 1, **groups)]),
+        Compared("unknown", [a_run(tmp_path, "unknown", 1, client_accuracy={})]),
+    ]
+    assert texts(everyone, "client_accuracy") == ["0.375", "0.750", "–"]
+    assert "client_accuracy" not in [column.key for column in columns(everyone[:1], everyone[0])]
 
 
 def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Path) -> None:

@@ -152,17 +152,17 @@ def _no_interval(found: Difference) -> str:
 
 
 def _figures(everyone: Sequence[Compared]) -> list[Column]:
-    """Of the task, and personal models."""
+    """Of the task; where groups have models, on test data like each client's own; and personal models."""
     titles = _names(everyone, lambda run: run.result.figures)
     of_task = [
         _column(everyone, f"figure_{title}", title, lambda run, title=title: run.result.figures.get(title),  # type: ignore[misc]
                 units.number, "its task has no such figure")
         for title in titles
     ]  # fmt: skip
-    grouped: Read = lambda run: run.result.group_accuracy.mean if run.result.group_accuracy else None  # noqa: E731
-    if any(grouped(run) is not None for each in everyone for run in each.runs):
-        of_task.append(_column(everyone, "group_accuracy", "accuracy in groups", grouped, units.number,
-                               "its clients share one model"))  # fmt: skip
+    if any(run.result.group_accuracy for each in everyone for run in each.runs):  # one model for all competes too
+        own: Read = lambda run: run.result.client_accuracy.mean if run.result.client_accuracy else None  # noqa: E731
+        of_task.append(_column(everyone, "client_accuracy", "accuracy on own data", own, units.number,
+                               "no client evaluated its model on data like its own"))  # fmt: skip
     personal: Read = lambda run: run.result.personal_accuracy.mean if run.result.personal_accuracy else None  # noqa: E731
     if any(personal(run) is not None for each in everyone for run in each.runs):
         of_task.append(_column(everyone, "personal_accuracy", "personal models", personal, units.number,

@@ -48,6 +48,7 @@ class Result(Record):
         rounds: how many have their numbers.
         accuracy, loss, figures, zones, log, epsilon, level_epsilons: of the last round.
         best_accuracy: of any round.
+        client_accuracy: of the last round, over clients, of the model that each was sent, on test data like its own.
         group_accuracy: of the last round, over groups, each on test data like its clients'; None without groups.
         personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
         seconds: by phase, over the run.
@@ -70,6 +71,7 @@ class Result(Record):
     epsilon: Number | None
     verdict: Text
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    client_accuracy: Spread | None = None
     group_accuracy: Spread | None = None
     personal_accuracy: Spread | None = None
     personal_public_accuracy: Spread | None = None
@@ -196,6 +198,7 @@ def result_of(run_dir: Path) -> Result:
         best_accuracy=max(units.finite(row.accuracy for row in rows), default=None),
         loss=last.loss if last else None,
         figures=last.figures if last else {},
+        client_accuracy=_spread(last.client_accuracy) if last else None,
         group_accuracy=_spread(dict(enumerate(last.group_accuracy.values()))) if last else None,
         personal_accuracy=_spread(last.personal_accuracy) if last else None,
         personal_public_accuracy=_spread(last.personal_public_accuracy) if last else None,
