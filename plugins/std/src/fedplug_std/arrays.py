@@ -112,8 +112,8 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
     inputs, labels = (_array(stored, f"{split}_{what}", path) for what in ("images", "labels"))
     if inputs.dtype not in (np.uint8, np.float32) or inputs.ndim not in (3, 4):
         raise DataError(
-            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, and must be uint8 (0 to 255) or float32 (0 to 1) "
-            f"of the shape (n, H, W) or (n, C, H, W){_remedy(inputs)}"
+            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, and must be uint8 (0 to 255) or float32 "
+            f"(0 to 1) of the shape (n, H, W) or (n, C, H, W){_remedy(inputs)}"
         )
     if labels.dtype.kind not in "iu" or labels.shape not in ((len(inputs),), (len(inputs), 1)):
         raise DataError(
