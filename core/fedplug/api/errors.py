@@ -101,7 +101,7 @@ def cause_of(error: BaseException) -> str:
 
     Where a user's own file is on the way there, its line: that is what its author can mend.
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = list(traceback.extract_tb(error.__traceback__))
     own = [frame for frame in frames if frame.filename.endswith(".py") and not PurePath(frame.filename).is_absolute()]
     frames = own or frames
     where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
