@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError
-from fedplug.runs.files import read_ledger
+from fedplug.runs.files import read_ledger, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +69,10 @@ def _spent(run_dir: Path) -> Spent | None:
     charges = run_dir / "charging.jsonl"
     asked = charges.read_bytes().count(b"\n") if charges.is_file() else 0
     try:
-        ledger = read_ledger(run_dir)
+        ledger, rows = read_ledger(run_dir), read_rows(run_dir)
     except CheckpointError:  # killed before it could write one, or damaged
         return Spent(None) if asked else None
     if asked > len(ledger.log):  # killed after it went on: the ledger is that of the time before
         return Spent(None)
-    return Spent(ledger.epsilon, ledger.delta, ledger.epsilon_prices) if ledger.rounds.actual else None
+    prices = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
+    return Spent(ledger.epsilon, ledger.delta, prices) if ledger.rounds.actual else None
