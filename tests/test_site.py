@@ -109,6 +109,11 @@ def test_nothing_is_fetched_to_open_the_site() -> None:
     assert "block libs" in (look / "main.html").read_text(encoding="utf-8")
 
 
+def test_what_python_leaves_in_the_folder_is_not_on_the_site() -> None:
+    """Else whoever draws the pictures before building has compiled files on the site."""
+    assert {"*.py", "__pycache__/"} <= set(settings()["exclude_docs"].split())
+
+
 def test_the_readme_is_short_and_has_one_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.count("\n") < 150

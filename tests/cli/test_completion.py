@@ -100,3 +100,82 @@ def test_names_of_what_is_installed() -> None:
     assert all(len(help) <= 70 for _, help in completion.components("std."))  # type: ignore[misc]
     assert "protect" in list(completion.hooks())
     assert "cpu" in list(completion.devices())
+
+
+def typed_in_zsh(line: str, folder: Path, home: Path) -> str:
+    """What a zsh without a window shows when somebody types a line and presses the key once."""
+    import pty
+    import select
+    import time
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.environ.update(TERM="dumb", HOME=str(home), ZDOTDIR=str(home), COLUMNS="200", PS1="> ")
+        os.execvp("zsh", ["zsh", "-i"])
+
+    def shown(until: str, seconds: float = 30) -> str:
+        found, end = "", time.monotonic() + seconds
+        while time.monotonic() < end and until not in found:
+            if select.select([terminal], [], [], 0.2)[0]:
+                found += os.read(terminal, 65536).decode(errors="replace")
+        return found
+
+    try:
+        shown("> ")
+        os.write(terminal, line.encode())
+        shown(line[-6:])
+        os.write(terminal, b"\t")
+        return shown(" ", 20)
+    finally:
+        os.close(terminal)
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing in it, and a program `fedplug` that is this one."""
+    program = tmp_path / "bin/fedplug"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom fedplug.cli.main import program\nprogram()\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def test_the_script_for_zsh_answers_when_it_is_read() -> None:
+    environ = os.environ | {"_FEDPLUG_COMPLETE": "source_zsh"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environ)
+    script = done.stdout
+    assert "compdef _fedplug_completion fedplug" in script
+    assert script.rstrip().endswith('== loadautofunc ]]; then\n  _fedplug_completion "$@"\nfi')
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [("fedplug compa", "re "), ("fedplug run recipes/a", ".yaml "), ("fedplug show std.gaus", "sian "),
+     ("fedplug run recipes/a.yaml --engine pro", "cesses "),
+     ("fedplug run recipes/a.yaml --set protect.noised.0.nor", "m=1.0 ")],
+)  # fmt: skip
+def test_zsh_completes_at_the_first_key(line: str, rest: str, folder: Path, home: Path) -> None:
+    subprocess.run(["zsh", "-c", "fedplug --install-completion; true"], check=True, capture_output=True)
+    assert rest in typed_in_zsh(line, folder, home)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes_recipes_components_and_options(folder: Path, home: Path) -> None:
+    subprocess.run(["fish", "-c", "fedplug --install-completion; true"], check=True, capture_output=True)
+    for line, expected in {
+        "fedplug run rec": "recipes/a.yaml", "fedplug show std.gaus": "std.gaussian\tAdd Gaussian noise",
+        "fedplug run recipes/a.yaml --eng": "--engine\t", "fedplug run recipes/a.yaml --engine pro": "processes\t",
+        "fedplug run recipes/a.yaml --set protect.noised.0.nor": "protect.noised.0.norm=1.0",
+    }.items():  # fmt: skip
+        asked = ["fish", "-c", f"complete -C '{line}'"]
+        done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(expected), (line, done.stdout)

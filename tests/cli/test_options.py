@@ -24,6 +24,16 @@ def test_options_that_would_change_nothing_are_refused(
     assert not calls
 
 
+def test_a_key_of_the_recipe_as_an_option_says_how_it_is_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "run", "r.yaml", "--rounds=3") == 1
+    assert capsys.readouterr().err == "error: --rounds is a value of the recipe; write --set rounds=3\n"
+    assert call(monkeypatch, "run", "r.yaml", "--seed", "3") == 1
+    assert "--set seed=VALUE" in capsys.readouterr().err
+    assert call(monkeypatch, "run", "r.yaml", "--colour") == 2
+
+
 class Far:
     """An engine elsewhere."""
 

@@ -84,6 +84,14 @@ class Breaks(Nothing):
         raise ValueError("no luck")
 
 
+class Leaves(fedplug.Aggregator):
+    """Ends the program."""
+
+    @hookimpl
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> None:
+        raise SystemExit(3)
+
+
 def test_a_hook_that_gives_nothing_is_named(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
@@ -99,6 +107,11 @@ def test_a_hook_that_gives_nothing_is_named(
     said = r"^component acme\.breaks, hook aggregate: ValueError: no luck \(test_composition\.py:\d+\)$"
     with pytest.raises(PluginError, match=said):
         broken.one("aggregate", "acme.breaks", blocks={}, weights={}, ctx=None)
+    # One that ends its program fails like any other.
+    leaves = Catalog.of(fake_classes | {"aggregate": fake_classes["aggregate"] | {"acme.leaves": Leaves}})
+    gone = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.leaves"}, leaves), leaves)
+    with pytest.raises(PluginError, match=r"^component acme\.leaves, hook aggregate: SystemExit: 3 \(test_comp"):
+        gone.one("aggregate", "acme.leaves", blocks={}, weights={}, ctx=None)
     # The negotiation is the one hook that gives no value: plans live at the clients.
     assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
 

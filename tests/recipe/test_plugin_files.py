@@ -152,3 +152,16 @@ def test_entries_are_those_of_the_file_alone(folder: Path) -> None:
     assert entry.load() is own_files.component(own, "halve.py:Halve", "protect")
     catalog = Catalog({"protect": {entry.name: entry}}, sections={})
     assert catalog.get("protect", "halve.Halve") is entry
+
+
+def test_an_error_is_named_with_the_line_of_the_own_file(tmp_path: Path) -> None:
+    """Not with that of a library which it called: its author can mend the first alone."""
+    from fedplug.api.errors import cause_of
+
+    file = tmp_path / "calls.py"
+    file.write_text(f"import json\n{HALVE.replace('block.plain()', 'json.loads(block)')}")
+    (entry,) = entries_of(own_files.read(f"{file}:X", (), None))
+    made = entry.load()
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        made(made.Options()).protect("{", None, None)
+    assert cause_of(caught.value).endswith("(calls.py:14)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_positions_of_keys_and_values() -> None:
         ("a: {b: 1, b: 2}", r"f:1:11: duplicate key 'b'"),
         ("a: [1\nb: 2", r"f:2:1: not YAML: .*did not find expected|f:2:\d: not YAML"),
         ("a: 'x", r"f:1:\d+: not YAML: .*end of stream"),
-        ("a:\n\t- 1", r"f:2:1: not YAML: .*'\\t'"),
+        ("a:\n\t- 1", r"f:2:1: not YAML: a tab cannot indent in YAML; write spaces"),
         ("a: \x01", r"f:1:4: not YAML: special characters"),
         ("a: !!python/object:os.system x", r"f:1:4: the tag .*python/object.* is not supported"),
         ("a: !secret x", r"f:1:4: the tag !secret is not supported"),
@@ -103,3 +104,19 @@ def test_what_dump_writes_reads_back_unchanged(data: dict[str, Any]) -> None:
         assert source.problems == []
         assert source.data == data
         assert repr(source.data) == repr(data)  # 1 is not 1.0, and not True
+
+
+def test_a_name_that_is_close_is_offered(tmp_path: Path) -> None:
+    """A misspelt name, one without its ending, and one without the folder of recipes."""
+    (tmp_path / "recipes").mkdir()
+    for name in ("mine.yaml", "recipes/fedavg.yaml"):
+        (tmp_path / name).write_text("name: x")
+
+    def said(name: str) -> str:
+        (problem,) = yaml_source.read(tmp_path / name).problems
+        return str(problem).partition("cannot read the recipe: ")[2]
+
+    assert said("mime.yaml") == f"there is no such file; did you mean {tmp_path / 'mine.yaml'}?"
+    assert said("fedavg") == f"there is no such file; did you mean {tmp_path / 'recipes/fedavg.yaml'}?"
+    assert said("recipes/fedavgg.yaml") == f"there is no such file; did you mean {tmp_path / 'recipes/fedavg.yaml'}?"
+    assert said("other.yaml") == "there is no such file"

@@ -97,12 +97,19 @@ def test_what_is_no_block_of_the_zone_is_refused_whatever_was_said(said: Any, de
     assert passed(said, deed).startswith(problem)
 
 
+@pytest.mark.parametrize("said", [None, (Changes(),)], ids=["unknown", "changes"])
+def test_who_made_values_that_are_no_numbers_is_named_whatever_was_said(said: Any) -> None:
+    """Else the sum would refuse them, and blame the client's training."""
+    assert passed(said, spoilt).startswith("it made 10 finite values of 10 NaN or infinite")
+    some = np.where(VALUES > 3, np.inf, VALUES).astype(np.float32)
+    assert passed(said, with_values(some)).startswith("it made 1 finite values of 10 NaN or infinite")
+    assert not passed(said, as_it_is, block=spoilt(BLOCK))
+
+
 @pytest.mark.parametrize(
     ("said", "values", "problem"),
     [
         ((), VALUES * 2, "it states no change of the values, and changed them; state what it does in its effects"),
-        ((Changes(),), VALUES * np.nan, "it made 10 finite values of 10 NaN or infinite"),
-        ((Changes(),), np.where(VALUES > 3, np.inf, VALUES), "it made 1 finite values of 10 NaN or infinite"),
         ((Bound(4.9),), VALUES, "it states an L2 norm of at most 4.9, and gave values of norm 5"),
         ((Bound(6.9, order=1),), VALUES, "it states an L1 norm of at most 6.9, and gave values of norm 7"),
         ((Bound(3.9, per="scalar"),), VALUES, "it states an L2 norm per scalar of at most 3.9, and gave values of"),

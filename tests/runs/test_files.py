@@ -44,12 +44,18 @@ def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> Non
 def test_what_is_missing_or_damaged_is_named_with_a_remedy(
     read: Callable[[Path], Any], name: str, text: str | None, said: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "recipe.yaml").write_text("name: x")
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(CheckpointError, match=said) as caught:
         read(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
     assert f"resume the run: fedplug resume {tmp_path}" in str(caught.value)
+
+
+def test_what_is_no_run_folder_is_not_asked_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere is not a run folder: it has no ledger\.json; a run prints its"):
+        read_ledger(tmp_path / "nowhere")
 
 
 def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:

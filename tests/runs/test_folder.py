@@ -96,3 +96,13 @@ def test_a_file_system_without_locks_is_said_with_a_remedy(tmp_path: Path, monke
     monkeypatch.setattr(fcntl, "flock", refuses)
     with pytest.raises(SetupError, match=r"cannot be locked \(No locks available\).* --output"), locked(tmp_path):
         raise AssertionError("not locked")
+
+
+def test_a_folder_without_room_for_the_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    said = rf"{tmp_path} cannot be used \(No space left on device\); make room there"
+    with pytest.raises(SetupError, match=said), locked(tmp_path):
+        raise AssertionError("it went on")

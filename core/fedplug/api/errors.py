@@ -97,8 +97,13 @@ class PartyLost(FedplugError):
 
 
 def cause_of(error: BaseException) -> str:
-    """An error that is not fedplug's own, in one line: its type, its message, and the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """An error that is not fedplug's own, in one line: its type, its message, and the line that raised it.
+
+    Where a user's own file is on the way there, its line: that is what its author can mend.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    own = [frame for frame in frames if frame.filename.endswith(".py") and not PurePath(frame.filename).is_absolute()]
+    frames = own or frames
     where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"
 

@@ -28,6 +28,7 @@ from fedplug.cli.options import (
     settings_of,
 )
 
+completion.answer_zsh_at_once()
 app = typer.Typer(
     name="fedplug",
     cls=Commands,

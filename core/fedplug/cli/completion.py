@@ -20,6 +20,12 @@ Found = Iterator[str | tuple[str, str]]
 
 _SUFFIXES = (".yaml", ".yml")
 _HELP = 70  # longer help would be broken into lines, of which each would be taken for an answer
+_ZSH = """
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  %(complete_func)s "$@"
+fi
+"""
 _MOST = 500  # of one folder; nobody reads more
 
 
@@ -84,6 +90,20 @@ def values(incomplete: str) -> Found:
         from fedplug.recipe.recipe import load_recipe
 
         yield from _keys(load_recipe(file).to_plain(), incomplete)
+
+
+def answer_zsh_at_once() -> None:
+    """Has the script that typer installs for zsh complete at the first key too.
+
+    zsh reads the file at that key, and takes what it does for the answer; typer's only defines the function then, so
+    that in every new shell the first key rings a bell.
+    """
+    with contextlib.suppress(ImportError, AttributeError, KeyError):  # of another typer, which may have mended it
+        from typer import _completion_classes, _completion_shared
+
+        script = _completion_shared._completion_scripts["zsh"].rstrip() + _ZSH
+        _completion_shared._completion_scripts["zsh"] = script
+        _completion_classes.ZshComplete.source_template = script
 
 
 # ---- parts

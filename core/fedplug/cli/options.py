@@ -103,6 +103,7 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
     name, given = engine_use(chosen[-1]) if chosen else (Settings.load().engine, {})
     kind = options_class(engine_entry(name).load())
     if kind is None:
+        _require_no_keys(strange)
         return words
     names = {f"--{field.replace('_', '-')}": field for field in kind.model_fields}
     rest, left = [], iter(words)
@@ -119,6 +120,17 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
                 raise SetupError(f"{option} needs a value; fedplug show {name} says which")
             given[names[option]] = text
     return [*rest, "--engine", json.dumps({"use": name, **given})]
+
+
+def _require_no_keys(strange: list[str]) -> None:
+    """Refuses options that are keys of a recipe, with what they are written as; typer says the rest."""
+    from fedplug.api.errors import SetupError
+    from fedplug.recipe.parts import General
+
+    for word in strange:
+        option, _, value = word.partition("=")
+        if (key := option.removeprefix("--")) in General.model_fields:
+            raise SetupError(f"{option} is a value of the recipe; write --set {key}={value or 'VALUE'}")
 
 
 def settings_of(**changes: Any) -> Any:

@@ -134,7 +134,8 @@ class Composition:
             result = caller(**arguments)
         except FedplugError:
             raise
-        except Exception as error:
+        # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
+        except (Exception, SystemExit) as error:
             raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")

@@ -7,6 +7,7 @@ Duplicate keys, tags and keys that are not text are refused.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,12 +118,23 @@ def read(path: Path) -> Source:
     try:
         text = _recipe_bytes(path).decode("utf-8-sig")
     except OSError as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        reason = error.strerror or str(error)
+        if isinstance(error, FileNotFoundError):
+            reason = f"there is no such file{_near(path)}"
         return Source(str(path), None, problems=[Problem(Position(str(path)), f"cannot read the recipe: {reason}")])
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8 text ({error.reason}); save the file as UTF-8"
         return Source(str(path), None, problems=[Problem(Position(str(path)), message)])
     return read_text(text, str(path))
+
+
+def _near(path: Path) -> str:
+    """A file that may have been meant: of a name that is close, in that folder or among the recipes below it."""
+    folder = path.parent
+    here = [*folder.glob("*.yaml"), *(folder / "recipes").glob("*.yaml")]
+    names = {file.name: file for file in here}
+    close = difflib.get_close_matches(path.with_suffix(".yaml").name, names, n=1, cutoff=0.8)
+    return f"; did you mean {names[close[0]]}?" if close else ""
 
 
 def _recipe_bytes(path: Path) -> bytes:
@@ -147,6 +159,8 @@ def read_text(text: str, origin: str, in_file: bool = True) -> Source:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         details = ", ".join(filter(None, [error.problem, error.context, error.note]))
+        if "'\\t'" in details:
+            details = "a tab cannot indent in YAML; write spaces in its place"
         source.problems.append(Problem(position(error.problem_mark or error.context_mark), f"not YAML: {details}"))
     except yaml.reader.ReaderError as error:
         before = text[: error.position]

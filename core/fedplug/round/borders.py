@@ -75,15 +75,15 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
     at_client = step.link.hook == "protect"
     if at_client and given.size != before.size and CoversSupport() not in (step.effects or ()):
         return f"it gave {given.size} scalars of {before.size}; a protector keeps the scalars of its block"
-    if not stated:
-        return ""
-    if problem := _closing_problem(given, known):
+    if stated and (problem := _closing_problem(given, known)):
         return problem
     if given.values is None:
         return ""
     if (wrong := _not_finite(given)) and not _not_finite(before):
         what = f"of {given.size} values that it opened" if before.values is None else f"finite values of {given.size}"
         return f"it made {wrong} {what} NaN or infinite; values that are not numbers cannot be used"
+    if not stated:
+        return ""
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
     if at_client and (problem := _besides_problem(given, before, step)):

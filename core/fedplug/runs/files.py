@@ -56,6 +56,8 @@ def read_pictures(run_dir: Path) -> dict[str, dict[str, Any]]:
 
 
 def _contents(file: Path) -> str:
+    if not (file.parent / "recipe.yaml").exists() and not file.exists():
+        raise CheckpointError(f"{file.parent} is not a run folder: it has no {file.name}; a run prints its folder")
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

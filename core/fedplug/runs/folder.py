@@ -67,9 +67,11 @@ def locked(run_dir: Path) -> Iterator[None]:
         except OSError as error:
             reason = f"{run_dir} cannot be locked ({error.strerror or error})"
             raise SetupError(f"{reason}; a run needs a file system with locks: choose one with --output") from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        try:
+            lock.truncate(0)
+            os.write(lock.fileno(), str(os.getpid()).encode())  # not buffered, or closing it would fail once more
+        except OSError as error:
+            raise SetupError(f"{run_dir} cannot be used ({error.strerror or error}); make room there") from error
         yield
 
 

@@ -97,6 +97,44 @@ def test_a_recipes_own_attacks_run_again_without_being_named(
     assert set(results(run)) == {"summary", "toy.bare-server-round1-client3"}
 
 
+ZEROS = """\
+import fedplug
+import numpy as np
+from fedplug import Finds, hookimpl
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import AttackReport
+
+
+class Zeros(fedplug.Attack):
+    \"\"\"Say that three examples of the first class were there.\"\"\"
+
+    @property
+    def finds(self):
+        return Finds(needs=Needs(update=True, model=False), what=frozenset({"labels"}),
+                     headline=("count_error", "low"), success=("count_error", "<=", 0.1))
+
+    @hookimpl
+    def attack(self, view, ctx):
+        return AttackReport(status="STATUS", labels=np.zeros(3, np.int64))
+"""
+
+
+def test_an_attack_of_a_file_runs_and_does_not_judge_itself(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.py"
+    for status, reason in (("finished", ""), ("success", "of its own it can say finished, diverged, not_applicable")):
+        file.write_text(ZEROS.replace("STATUS", status))
+        words = ["--attack", "mine.Zeros", "--plugin", file, "--target", 1, "--adversary", "server", "-q"]
+        shutil.rmtree(folder / "attacks", ignore_errors=True)
+        assert fedplug(monkeypatch, "attack", folder, *words) == 0
+        found = results(folder)["mine.Zeros-server-round1-client1"]
+        assert found["use"] == "mine.py:Zeros"
+        (form,) = found["forms"].values()
+        assert form["status"] == "failed"
+        assert reason in form["reason"]
+
+
 def test_ctrl_c_in_the_middle_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID) -> None:
     sets = ["--set", "attack.attacks.0.does=interrupt", "--set", "attack.attacks.0.at=[2]"]
     words = [*small("attack", folder, "-q"), *sets]

@@ -38,6 +38,8 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.supercore.task_identity import TaskIdentity
+from own_file_toys import HALVE
+from own_file_toys import RECIPE as WITH_FILE
 
 RECIPE = Path(__file__).parents[3] / "recipes/bfv-fedavg.yaml"
 
@@ -146,6 +148,17 @@ def test_the_command_writes_it_and_refuses_a_folder_that_is_in_use(
     assert digest != load_recipe(RECIPE).digest
     assert call(monkeypatch, "federation-app", str(RECIPE), str(tmp_path / "app")) == 1
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_components_of_a_file_travel_in_the_app_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "halve.py").write_text(HALVE)
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(WITH_FILE.replace("own/halve.py:Halve", "halve.Halve"))
+    words = [str(recipe), str(tmp_path / "app"), "--plugin", str(tmp_path / "halve.py")]
+    assert call(monkeypatch, "federation-app", *words) == 0
+    (tmp_path / "halve.py").unlink()
+    written = load_recipe(tmp_path / "app/fedplug_app/recipe.yaml")
+    assert [own.name for own in written.own_files] == ["halve.py"]
 
 
 def test_outside_a_federation_the_engine_says_what_to_do() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     """The pages by name; made only where a browser can look at them."""
     import fedplug
     from fedplug.runs.settings import Settings
+    from fedplug_attacks.workshop.command import attack
     from fedplug_lab import compare, sweep
 
     folder = tmp_path_factory.mktemp("pages")
@@ -33,6 +35,11 @@ def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
         run = fedplug.run(RECIPES / recipe, sets, output=folder / "runs", quiet=True)
         found[name] = run.folder / "report.html"
         runs.append(run.folder)
+    # As it is after `fedplug attack`: single batches, several adversaries, pictures beside the originals.
+    attacked = Path(shutil.copytree(runs[0], folder / "attacked"))
+    scope = {"probe": {"batch_size": 3}, "adversaries": ["server", "client"], "targets": [0, 1]}
+    assert attack(attacked, Settings(quiet=True), ["ilrg", "linear_leak", "labels"], scope=scope) == 0
+    found["attacked"] = attacked / "report.html"
     settings = Settings(output=folder / "made", quiet=True)
     compare.compare(runs, settings, compare.Asked("", (), (), 1, False, ""))
     grid = folder / "grid.yaml"

@@ -12,6 +12,7 @@ from cli_calls import call
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.world import World
+from own_file_toys import HALVE
 
 SPLIT = """
 name: split
@@ -90,3 +91,13 @@ def test_what_cannot_be_written_is_refused_with_a_remedy(
     captured = capsys.readouterr()
     assert said in captured.out + captured.err
     assert not Path("new").exists()
+
+
+def test_a_recipe_with_a_component_of_a_file_is_split_too(
+    split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(HALVE)
+    words = ["sites", str(split), "--set", "protect.clear=[mine.Halve]", "--out", str(tmp_path / "trial")]
+    assert call(monkeypatch, *words) == 1
+    assert call(monkeypatch, *words, "--plugin", str(tmp_path / "mine.py")) == 0
+    assert (tmp_path / "trial/client-2/data.npz").is_file()

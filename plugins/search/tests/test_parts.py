@@ -8,19 +8,21 @@ from typing import Any
 
 import optuna
 import pytest
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
-from fedplug_lab.api import Enough
+from fedplug_lab.api import Enough, Stated
 from fedplug_lab.compare_table import VIEWS
 from fedplug_search.limits import Limits, hopeless, so_far
-from fedplug_search.measures import MEASURES, Constraint
+from fedplug_search.measures import MEASURES, Constraint, measure
+from fedplug_search.price import Spent, price_of, spent_in
 from fedplug_search.question import Question, read_question
 from fedplug_search.sampler import key_of, next_params
 from fedplug_search.space import Choices, Range, Space, assignments, read_dimension
 from fedplug_search.store import Store
-from fedplug_search.trial import Made, Told, closest_of, front, price_of, violations
+from fedplug_search.trial import Told, closest_of, front, judged, violations
 from row_toys import a_row
 from toy_components import recipe_of, toy_catalog
 
@@ -275,14 +277,41 @@ def test_a_pruned_trial_counts_by_what_is_certain() -> None:
     assert violations(nameless, bounds, ["accuracy", "epsilon"])["epsilon <= 8.000"] == 1.0
 
 
-def test_the_price_of_a_search_is_the_sum_over_its_runs_each_once() -> None:
-    def made(folder: str, epsilon: float | None, rounds: int = 2, prices: str = "") -> Made:
-        return Made(1, folder, folder, rounds, epsilon, prices)
-
-    told = [
-        Told("met", runs=[made("a", 3.0), made("b", 4.0, prices="noised")]), Told("pruned", runs=[made("c", 9.0, 1)]),
-        Told("met", runs=[made("a", 3.0)]), Told("failed", runs=[made("d", None, 0)]), Told("refused"),
-    ]  # fmt: skip
-    price = price_of(told)
+def test_the_price_of_a_search_is_the_sum_over_its_runs_each_with_its_own_delta() -> None:
+    spent = [Spent(3.0, 1e-5), Spent(4.0, 1e-2, "noised"), Spent(9.0, 1e-5)]
+    price = price_of(spent)
     assert (price.runs, price.epsilon, price.without, price.partial) == (3, 16.0, 0, ("noised",))
-    assert price_of([*told, Told("met", runs=[made("e", None)])]).without == 1
+    assert price.delta == pytest.approx(1e-2 + 2e-5)
+    assert price_of([*spent, Spent(None, 1e-5), Spent(math.nan, 1e-5)]).without == 2
+    assert price_of([Spent(None)]).epsilon is None
+
+
+def test_a_run_counts_by_what_its_folder_says_it_has_released(tmp_path: Path) -> None:
+    """One that was killed has no ledger, or that of an earlier stop; one that never asked anybody has no price."""
+    ledger = LedgerReport.nothing("toy", 1e-5)
+    charge = '{"round": 0, "charged": [0, 1], "what": "upload"}\n'
+    for name, written, asked in (("idle", False, ""), ("killed", False, charge), ("again", True, charge)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.yaml").write_text("name: toy")
+        if written:
+            (tmp_path / name / "ledger.json").write_text(ledger.to_json())
+        if asked:
+            (tmp_path / name / "charging.jsonl").write_text(asked)
+    assert spent_in(tmp_path) == [Spent(None), Spent(None)]
+
+
+def test_figures_of_a_task_and_accounts_of_a_component_can_be_asked_for() -> None:
+    question = read(["rounds=1..3"], least=["figure_IoU=0.5"], most=["epsilon_of_record=3"])
+    assert [str(one) for one in question.constraints] == ["figure_IoU >= 0.500", "epsilon_of_record <= 3.000"]
+    assert question.objectives == ("accuracy", "figure_IoU", "epsilon_of_record")
+    assert [measure(name).more_is_better for name in question.objectives] == [True, True, False]
+    # An upper bound of a figure is no wish for more of it.
+    assert read(["rounds=1..3"], most=["figure_recall=0.5"]).objectives == ("accuracy", "bytes")
+    with pytest.raises(RecipeError, match=r"no measure 'IoU'; there is accuracy, .*figure_NAME of a task, such as"):
+        read(["rounds=1..3"], least=["IoU=0.5"])
+    # One that the runs do not state is missed, and those that they do are named.
+    stated = {"accuracy": Stated(0.5), "figure_IoU": Stated(0.4), "figure_recall": Stated(0.9)}
+    told = judged(stated, [Constraint("figure_iou", True, 0.5)], ("accuracy",), [], [], 0.0)
+    assert told.status == "missed"
+    assert told.reason == "figure_iou has no number: none of its runs states it, but figure_IoU, figure_recall"
+    assert told.numbers == {"accuracy": 0.5, "figure_IoU": 0.4, "figure_recall": 0.9}

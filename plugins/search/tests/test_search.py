@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fedplug
+import fedplug_search
 import pytest
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.cli.main import main
@@ -20,12 +22,14 @@ from fedplug.runs.files import read_ledger, read_rows
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work
 from fedplug_search.question import read_question
-from fedplug_search.search import Asked, search
+from fedplug_search.searching import Asked, search
 from fedplug_search.store import FILE, Store
 from fedplug_search.trial import Told
 from fedplug_search.work import Plan
+from own_file_toys import HALVE
 from toy_components import recipe_of, toy_catalog
 
+RECIPES = Path(__file__).parent / "recipes"
 TIMES = {"seconds", "peak_memory"}
 
 
@@ -169,6 +173,64 @@ def test_a_protocol_without_noise_has_no_epsilon_and_so_misses_a_bound(
     assert "Of 2 runs of this search that released something, none states an epsilon" in shown
 
 
+def test_epsilons_at_different_deltas_are_said_not_to_compare_and_each_delta_counts(
+    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Asked(["delta=[1.0e-5, 1.0e-3]"], (), ["epsilon=100"], sets=["rounds=1"])
+    assert search(pushed, settings, asked, catalog) == 0
+    shown = capsys.readouterr().out
+    assert "not comparable: delta: 1e-05 in trial 1; 0.001 in trial 2. Epsilons do not compare." in shown
+    total = sum(trial["runs"][0]["epsilon"] for trial in trials_of(settings.output))
+    assert f"together come to at most epsilon {total:.3f} at delta 0.00101 by naive composition" in shown
+    assert "note: Accuracies of the front are those by which it was chosen from 2 trials, with seed 7" in shown
+    assert "Not comparable: delta: 1e-05 in trial 1" in (settings.output / "search.html").read_text()
+
+
+def test_a_seed_without_an_accuracy_is_not_left_out_of_the_mean(
+    recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedplug_search import going
+
+    whole = going.open_run
+
+    def without(folder: Path) -> Any:
+        run = whole(folder)
+        if run.seed == 2:
+            run.result.accuracy = None
+        return run
+
+    monkeypatch.setattr(going, "open_run", without)
+    assert search(recipe, settings, Asked(["rounds=[1, 2]"], ["accuracy=0.1"], seeds=[1, 2]), catalog) == 1
+    reasons = [trial["reason"] for trial in trials_of(settings.output)]
+    assert reasons == ["accuracy has no number: 1 of its 2 runs states none"] * 2
+
+
+def test_a_run_that_was_interrupted_or_failed_has_a_price_too(
+    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its clients have uploaded; that nobody used the result takes nothing back."""
+    whole, left = Protocol.round, iter([False, False, False, False, True])
+
+    def stops(protocol: Protocol, round: int) -> None:
+        if next(left):
+            raise KeyboardInterrupt
+        whole(protocol, round)
+
+    monkeypatch.setattr(Protocol, "round", stops)
+    asked = Asked(["protect.noised.1.noise_multiplier=[10, 20]"])
+    assert search(pushed, settings, asked, catalog) == 130
+    assert len(trials_of(settings.output)) == 1
+    together = json.loads((settings.output / "trials.json").read_text())["together"]
+    folders = sorted(file.parent for file in settings.output.glob("*/recipe.yaml"))
+    epsilons = [read_ledger(folder).epsilon or 0 for folder in folders]
+    assert len(epsilons) == 2
+    assert (together["runs"], together["without"]) == (2, 0)
+    assert together["epsilon"] == pytest.approx(sum(epsilons))
+    assert f"at most epsilon {sum(epsilons):.3f}" in (settings.output / "search.html").read_text()
+    assert "Interrupted; 1 of 2 trials have ended" in capsys.readouterr().out
+
+
 # ---- ending early
 
 
@@ -306,6 +368,48 @@ def test_trials_that_all_fail_for_one_reason_end_the_search_and_are_tried_again(
     assert search(recipe, settings, asked, catalog) == 0
     met = [trial["values"]["rounds"] for trial in trials_of(settings.output) if trial["status"] == "met"]
     assert met == [1, 2, 3, 4, 5]
+
+
+def test_a_file_that_changes_between_calls_is_refused(
+    tmp_path: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trials before and after would not be of one component."""
+    (tmp_path / "mine.py").write_text(HALVE)
+    recipe = written(tmp_path, zone="noised", chain=[{"use": "mine.Halve"}], rounds=1)
+    chosen = settings.replace({"plugins": (str(tmp_path / "mine.py"),)})
+    asked = Asked(["protect.noised.0.factor=[0.5, 1]"], plan=Plan(trials=1))
+    assert search(recipe, chosen, asked, catalog) == 0
+    assert (settings.output / "mine.py").read_text() == HALVE
+    inside = written(tmp_path, rounds=1)
+    other = Asked(["protect.clear=[[], ['mine.py:Halve']]"])
+    chosen = settings.replace({"output": settings.output.with_name("other")})
+    assert search(inside, chosen, other, catalog) == 0
+    (tmp_path / "mine.py").write_text(HALVE + "# changed\n")
+    with pytest.raises(SetupError, match=r"trial 2 of .*other was of another recipe than the same values make now"):
+        search(inside, chosen, other, catalog)
+
+
+def test_the_function_is_the_command(recipe: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(recipe.parent)
+    recipe.write_text((RECIPES / "small.yaml").read_text())
+    answer = fedplug_search.search(
+        recipe, {"train.lr": [1e-6, 0.05], "rounds": "1..2"}, min={"accuracy": 0.3}, max={"bytes": "1MB"}, trials=4,
+        output=settings.output, settings=settings,
+    )  # fmt: skip
+    assert answer.complete
+    assert [trial.number for trial in answer.trials] == [1, 2, 3, 4]
+    best = answer.found[0]
+    assert best.values["train.lr"] == 0.05
+    assert best.numbers["accuracy"] == max(trial.numbers["accuracy"] for trial in answer.trials)
+    assert best.recipe is not None
+    assert fedplug.check(best.recipe).digest == fedplug.open_run(best.runs[0]).recipe.digest
+    assert answer.page.is_file()
+    assert answer.unlike == []
+    # What the function began, the command goes on with.
+    words = ["--over", "train.lr=[1e-6, 0.05]", "--over", "rounds=1..2", "--min", "accuracy=0.3", "--max", "bytes=1MB"]
+    assert call(monkeypatch, str(recipe), *words, "--trials", "4", "--output", str(settings.output), "-q") == 0
+    with pytest.raises(SetupError, match="trials=0 must be >= 1"):
+        fedplug_search.search(recipe, {"rounds": [1, 2]}, trials=0)
 
 
 @pytest.mark.slow

@@ -71,10 +71,11 @@ def test_reads_classes_of_pixels_and_marked_fields(tmp_path: Path) -> None:
         ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), and must be a whole number for each"),
         ({"train_labels": np.zeros(12)}, r"train_labels is float64"),
         ({"train_labels": np.full(12, 7)}, r"training labels are 7 to 7, but must be 0 to 1"),
-        ({"test_images": np.zeros((5, 6, 4))}, r"test_images is float64 \(5, 6, 4\), and must be uint8 or float32"),
-        ({"test_images": np.zeros((5, 24), np.uint8)}, r"test_images is uint8 \(5, 24\)"),
+        ({"test_images": np.zeros((5, 6, 4))}, r"test_images is float64 \(5, 6, 4\), and must be uint8 \(0 to"),
+        ({"test_images": np.zeros((5, 24), np.uint8)}, r"test_images is uint8 \(5, 24\).*pictures of one line with"),
+        ({"test_images": np.zeros((5, 6, 4))}, r"become float32 with \.astype"),
         ({"classes": [1, 2]}, r"classes is int64 \(2,\), and must be a list of names"),
-        ({"classes": np.array(["a", 2], object)}, r"data\.npz cannot be read as \.npz: Object arrays"),
+        ({"classes": np.array(["a", 2], object)}, r"data\.npz cannot be read as \.npz: it holds Python objects"),
     ],
 )
 def test_says_what_is_wrong(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -88,7 +89,27 @@ def test_says_what_is_no_such_file(tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_bytes(b"PK\x03\x04 and nothing more")
     with pytest.raises(DataError, match=r"cannot be read as \.npz"):
         load(tmp_path)
+    (tmp_path / "data.npz").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"another kind of file; .*my_data\.py:load") as found:
+        load(tmp_path)
+    assert "allow_pickle" not in str(found.value)
     with (tmp_path / "data.npz").open("wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(DataError, match="one array without a name"):
         load(tmp_path)
+
+
+def test_without_a_data_folder_the_file_is_looked_for_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has one file needs no folder of data sets; who has one is never given what lies elsewhere."""
+    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
+    monkeypatch.chdir(write(tmp_path))
+    assert len(Arrays(Arrays.Options()).load(None).train) == 12
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match=r"there is no file .*empty"):
+        load(empty)
+    monkeypatch.setenv("FEDPLUG_DATA", str(empty))
+    with pytest.raises(DataError, match=r"there is no file .*empty"):
+        Arrays(Arrays.Options()).load(None)

@@ -85,6 +85,9 @@ def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: 
     assert begun.info.status == "KILLED"
     assert begun.info.run_name == folder.name
     assert [one.step for one in client.get_metric_history(begun.info.run_id, "accuracy")] == [1]
+    # A process that was killed between sending a round and noting that: the server knows what it has.
+    memory = Path(folder / "trackers/trackers.mlflow.json")
+    memory.write_text(json.dumps({**json.loads(memory.read_text()), "rounds": 0}))
     resume(folder, {"use": "trackers.mlflow"})
     found = client.get_run(id_of(folder, "mlflow"))
     assert found.info.run_id == begun.info.run_id
@@ -125,6 +128,45 @@ def test_a_failed_run_is_one_in_mlflow_and_a_server_that_is_not_there_is_said_at
     with pytest.raises(SetupError, match=r"trackers.mlflow cannot begin: .*127\.0\.0\.1"):
         fedplug.run(RECIPE, settings=QUIET, listeners=[{"use": "trackers.mlflow", "uri": "http://127.0.0.1:9"}])
     assert len(list(Path("runs").glob("tracked-*"))) == 1  # nothing of the second
+
+
+def test_passwords_of_a_server_stay_out_of_the_run_folder(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in an option is in the summary, the report and other trackers; of the environment nothing is kept."""
+    secret = "http://me:geheim@127.0.0.1:9"
+    with pytest.raises(SetupError, match=r"trackers\.mlflow: uri: it has a password.*MLFLOW_TRACKING_USERNAME"):
+        fedplug.run(RECIPE, settings=QUIET, listeners=[{"use": "trackers.mlflow", "uri": secret}])
+    assert not list(Path("runs").glob("tracked-*"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
+    with pytest.raises(SetupError, match=r"http://me:\*\*\*@127") as caught:
+        fedplug.run(RECIPE, settings=QUIET, listeners=["trackers.mlflow"])
+    assert "geheim" not in str(caught.value)
+    monkeypatch.setattr(Mlflow, "_uri", lambda *_: f"sqlite:///{database}")
+    monkeypatch.setattr(Mlflow, "place", lambda *_: secret)
+
+    def gone(self: Any, round: int, values: Any) -> None:
+        raise OSError(f"nobody at {secret}")
+
+    from fedplug_trackers import to_mlflow
+
+    monkeypatch.setattr(to_mlflow._Run, "row", gone)
+    folder = run("trackers.mlflow")
+    kept = [file for file in folder.rglob("*") if file.is_file() and b"geheim" in file.read_bytes()]
+    assert not kept
+
+
+def test_runs_of_one_name_do_not_share_a_folder_of_tensorboard() -> None:
+    pytest.importorskip("tensorboard")
+    board = {"use": "trackers.tensorboard", "folder": "boards", "run_name": "first"}
+    first, second = run(board), run(board)
+    assert sorted(found.name for found in Path("boards").iterdir()) == ["first", "first-2"]
+    for name in ("first", "first-2"):
+        assert [step for step, _ in scalars(Path("boards") / name)["loss"]] == [1, 2, 3]
+    assert first != second
+    # Back to an earlier round is another run too.
+    resume(second, board, round=2)
+    assert [step for step, _ in scalars(Path("boards/first-3"))["loss"]] == [1, 2, 3]
+    assert id_of(second, "tensorboard") == "first-3"
 
 
 def test_tensorboard_shows_each_round_once_and_notes_and_the_end() -> None:

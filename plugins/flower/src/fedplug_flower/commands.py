@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Data, Output, RecipeFile, RecordWire, Sets, Timeout, command, settings_of
+from fedplug.cli.options import Data, Output, Plugins, RecipeFile, RecordWire, Sets, Timeout, command, settings_of
 
 Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="So many clients; default: as in the recipe.")]
 
@@ -18,13 +18,14 @@ def federation_app(
         Path, typer.Argument(metavar="DIR", help="The app folder; it must not exist yet.", show_default=False)
     ],
     sets: Sets = None,
+    plugins: Plugins = None,
 ) -> None:
     """Write the app folder with which `flwr run` runs a recipe in a Flower federation."""
     from fedplug.runs import functions
 
     from fedplug_flower.app_folder import write_app
 
-    checked = functions.check(recipe, sets)
+    checked = functions.check(recipe, sets, plugins=plugins or ())
     write_app(checked, folder)
     typer.echo(f"{folder} has the recipe {checked.name}, digest {checked.digest}; start it: flwr run {folder} --stream")
 
@@ -53,6 +54,7 @@ def federation_try(
     output: Output = None,
     data: Data = None,
     record_wire: RecordWire = None,
+    plugins: Plugins = None,
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and the parties' states here.")
     ] = None,
@@ -64,7 +66,8 @@ def federation_try(
     from fedplug_flower.server import CONFIG
     from fedplug_flower.trial import try_federation
 
-    checked = functions.check(recipe, [*(sets or []), *([f"data.clients={clients}"] if clients else [])])
+    changes = [*(sets or []), *([f"data.clients={clients}"] if clients else [])]
+    checked = functions.check(recipe, changes, plugins=plugins or ())
     where = settings.data and settings.data.absolute()
     config = {
         "output": str(settings.output.absolute()),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fedplug_lab.canvas import WIDE, Chart, log_axis
 from fedplug_lab.commands import Jobs, WithSeeds
+from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
 from fedplug_lab.compare_table import verdicts_of
 from fedplug_lab.compared import Compared, OneRun, Shelf, open_run
@@ -26,5 +27,6 @@ from fedplug_lab.tables import table, text
 __all__ = [
     "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun",
     "Outcome", "Panel", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of", "figures",
-    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "verdicts_of", "write_page",
+    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "unlike", "verdicts_of",
+    "write_page",
 ]  # fmt: skip

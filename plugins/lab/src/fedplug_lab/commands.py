@@ -134,9 +134,10 @@ def sites(
     ] = None,
     sets: Sets = None,
     data: Data = None,
+    plugins: Plugins = None,
 ) -> None:
     """Split a data set into a folder for each client, to try recipes with data at sites on one machine."""
-    settings = settings_of(data=data)
+    settings = settings_of(data=data, plugins=plugins)
     from fedplug_lab.sites import write_sites
 
     for line in write_sites(recipe, out, source, sets or [], settings):

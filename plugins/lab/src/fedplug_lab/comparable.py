@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.leakage import attacks_on
 
+_MANY = 8  # names in one sentence
 Aspect = tuple[str, Callable[[OneRun], str], str]
 """What must be alike, how it reads, and what does not compare where it differs."""
 
@@ -19,14 +20,37 @@ def warnings(everyone: Sequence[Compared]) -> list[str]:
     said = [*_parts(everyone), *_incomplete(everyone), *_seeds(everyone), *_versions(everyone)]
     for what, read, consequence in _ASPECTS:
         said += _differing(everyone, what, read, consequence)
+    return [*said, *_epsilons(everyone), *_attacks(everyone), *_at_once(everyone)]
+
+
+def unlike(everyone: Sequence[Compared], names: Collection[str]) -> list[str]:
+    """The same where the protocols are meant to differ in their options: what makes these numbers of another kind.
+
+    Args:
+        everyone: what is compared.
+        names: of the numbers by which it is, as in `compare.csv`.
+    """
+    said = [*_incomplete(everyone), *_differing(everyone, *_ASPECTS[0])]
+    if any(name.startswith("epsilon") for name in names):
+        said += _epsilons(everyone)
+    if "leakage" in names:
+        said += _attacks(everyone)
+    if "seconds" in names:
+        said += [*_versions(everyone), *_differing(everyone, *_ASPECTS[-1]), *_at_once(everyone)]
+    return said
+
+
+def _epsilons(everyone: Sequence[Compared]) -> list[str]:
     priced = [each for each in everyone if any(run.result.epsilon is not None for run in each.runs)]
-    for what, read, consequence in _OF_EPSILON:
-        said += _differing(priced, what, read, consequence)
+    return [line for aspect in _OF_EPSILON for line in _differing(priced, *aspect)]
+
+
+def _attacks(everyone: Sequence[Compared]) -> list[str]:
     attacked = [each for each in everyone if attacks_on(each)]
-    if len({frozenset(attacks_on(each)) for each in attacked}) > 1 or 0 < len(attacked) < len(everyone):
-        counts = ", ".join(f"{len(attacks_on(each))} on {each.name}" for each in everyone)
-        said.append(f"attacks: not the same ones were made ({counts}); fewer attacks protect nobody better")
-    return [*said, *_at_once(everyone)]
+    if len({frozenset(attacks_on(each)) for each in attacked}) < 2 and len(attacked) in (0, len(everyone)):
+        return []
+    counts = ", ".join(f"{len(attacks_on(each))} on {each.name}" for each in everyone)
+    return [f"attacks: not the same ones were made ({counts}); fewer attacks protect nobody better"]
 
 
 def _differing(everyone: Sequence[Compared], what: str, read: Callable[[OneRun], str], consequence: str) -> list[str]:
@@ -36,8 +60,14 @@ def _differing(everyone: Sequence[Compared], what: str, read: Callable[[OneRun],
             found.setdefault(value, []).append(each.name)
     if len(found) < 2:
         return []
-    groups = "; ".join(f"{value or 'nothing stated'} in {', '.join(names)}" for value, names in found.items())
+    groups = "; ".join(f"{value or 'nothing stated'} in {_some(names)}" for value, names in found.items())
     return [f"{what}: {groups}. {consequence}"]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names, of many the first ones."""
+    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
+    return ", ".join(names[:_MANY]) + more
 
 
 def _options(use: Any, *without: str) -> str:

@@ -274,6 +274,8 @@ def _mean(values: Sequence[float | None], shown: Callable[[float], str], why: st
     text = shown(found.mean)
     if found.deviation is not None and shown(found.deviation) != shown(0.0):
         text += f" ± {shown(found.deviation)}"
+    if found.count < len(values):
+        text += f" (of {found.count})"
     return Cell(text, {"mean": found.mean, "sd": found.deviation, "n": found.count})
 
 

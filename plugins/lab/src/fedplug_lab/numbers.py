@@ -31,15 +31,18 @@ class Stated(NamedTuple):
 def numbers_of(each: Compared) -> dict[str, Stated]:
     """Every number of the table of a comparison, by the name of its column in `compare.csv`; and `bytes`, their sum.
 
-    Means are over the runs; of epsilons and of memory it is the largest.
+    Means are over the runs; of epsilons and of memory it is the largest. Where one run states none, there is none: a
+    mean over the others would leave out those that failed.
     """
-    found = {column.key: _stated(column) for column in columns([each], each) if not column.text}
+    found = {column.key: _stated(column, len(each.runs)) for column in columns([each], each) if not column.text}
     found.pop("difference", None)
     found["bytes"] = Stated(sum(found[way].value or 0.0 for way in BYTES if way in found))
     return found
 
 
-def _stated(column: Column) -> Stated:
+def _stated(column: Column, runs: int) -> Stated:
     (cell,) = column.cells
+    if cell.values.get("n", runs) < runs:
+        return Stated(None, f"{runs - cell.values['n']} of its {runs} runs states none")
     value = cell.values.get("mean", cell.values.get(""))
     return Stated(value, "" if value is not None else cell.why, str(cell.values.get("prices", "")))

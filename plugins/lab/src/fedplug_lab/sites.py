@@ -16,6 +16,7 @@ from fedplug.api.errors import DataError, SetupError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed
+from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.sections import plain_options
 from fedplug.round.sites import misfits
@@ -43,13 +44,15 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
         SetupError: the recipe's data is at sites already and there is no other source; or the folder holds something.
         DataError: the data set is missing, or not what the recipe says of the data at all sites.
     """
-    wanted = load_recipe(path, sets)
+    catalog = with_files(None, settings.plugins)
+    wanted = load_recipe(path, sets, catalog)
     if wanted.data.agreed is not None and source is None:
         raise SetupError(
             f"{path} has its data at sites, so there is nothing to split; name a data set and a partition, for "
             "instance --from '{use: std.digits, partition: {use: std.iid}}'"
         )
-    split = wanted if source is None else load_recipe(path, [*sets, f"data={source}", f"data.clients={wanted.clients}"])
+    changes = [*sets, f"data={source}", f"data.clients={wanted.clients}"]
+    split = wanted if source is None else load_recipe(path, changes, catalog)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SetupError(f"{out} holds something already; name a folder that is empty, or not there: --out DIR")
     root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None

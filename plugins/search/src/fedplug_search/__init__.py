@@ -2,4 +2,95 @@
 
 Optuna chooses what to try; runs, their numbers and the look of the page are those of `fedplug_lab`. Optuna is imported
 where a search begins, and nowhere before.
+
+    from fedplug_search import search
+
+    answer = search("recipe.yaml", {"train.lr": "1e-3..1e-1:log", "rounds": [10, 20]}, min={"accuracy": 0.9})
+    print(answer.found[0].values, answer.found[0].recipe, answer.privacy())
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedplug.runs.settings import Settings
+
+    from fedplug_search.answer import Answer
+
+
+def search(
+    recipe: Path | str,
+    over: Mapping[str, Any],
+    *,
+    min: Mapping[str, Any] | None = None,
+    max: Mapping[str, Any] | None = None,
+    objectives: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    sets: Iterable[str] | Mapping[str, Any] = (),
+    trials: int = 20,
+    jobs: int = 1,
+    timeout: float | None = None,
+    prune: str = "all",
+    search_seed: int = 0,
+    output: Path | str | None = None,
+    settings: Settings | None = None,
+    plugins: Sequence[Path | str] = (),
+    quiet: bool = True,
+) -> Answer:
+    """What the command `fedplug search` does, for scripts; the same folder, which either of them goes on with.
+
+    Args:
+        recipe: the file that is varied.
+        over: what may be chosen, by path of the recipe: a range as text, `0.05..0.5`, or a list of values.
+        min, max: bounds, by measure: numbers, or texts with units such as `100MB`.
+        objectives: by what protocols are weighed; accuracy and what the bounds name if empty.
+        seeds: every trial is run with each; the recipe's own if empty.
+        sets: changes of the recipe for every trial, as `fedplug.run` takes them.
+        trials: how many in all; more of them go on.
+        jobs: how many at a time, each in a process of its own.
+        timeout: seconds after which no trial begins.
+        prune: `all`; `certain`, without the rule for hopeless accuracy; `none`.
+        search_seed: of what is chosen.
+        output: folder of the search; `search-RECIPE` in the folder of runs if None.
+        settings: of this machine; by default those of the user's config file.
+        plugins: Python files whose components count as installed.
+        quiet: print nothing but warnings.
+
+    Returns:
+        What it came to: `found`, the trials of the Pareto front; `trials`; `privacy()` and `unlike`, what a reader must
+        know of the numbers; `page`. After an interruption `complete` is False, and the same call goes on.
+
+    Raises:
+        RecipeError: what is asked is wrong; `problems` has every mistake. Nothing has run.
+        SetupError: this machine lacks something, or the folder holds another search. Nothing has run.
+    """
+    from fedplug.api.errors import SetupError
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.runs.settings import Settings
+
+    from fedplug_search.searching import Asked, find
+    from fedplug_search.space import assignments
+    from fedplug_search.work import Plan
+
+    def texts(given: Iterable[str] | Mapping[str, Any]) -> list[str]:
+        if not isinstance(given, Mapping):
+            return list(given)
+        return [f"{k}={v}" if isinstance(v, str) else assignments({k: v})[0] for k, v in given.items()]
+
+    for name, count in (("trials", trials), ("jobs", jobs)):
+        if count < 1:
+            raise SetupError(f"{name}={count} must be >= 1")
+    file, chosen = Path(recipe), settings or Settings.load()
+    chosen = chosen.replace(
+        {
+            "output": Path(output) if output else chosen.output / f"search-{file.stem}",
+            "quiet": quiet,
+            "plugins": (*chosen.plugins, *map(str, plugins)),
+        }
+    )
+    plan = Plan(trials, jobs, search_seed, prune, timeout)
+    asked = Asked(texts(over), texts(min or {}), texts(max or {}), objectives, texts(sets), seeds, None, plan)
+    return find(file, chosen, asked, Catalog.discover())

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedplug_search.measures import MEASURES
+from fedplug_lab.api import Compared, open_run, unlike
+
+from fedplug_search.measures import measure
+from fedplug_search.price import Price, price_of, spent_in
 from fedplug_search.question import Question
-from fedplug_search.trial import MET, MISSED, Price, Told, closest_of, front, miss, missed, price_of
+from fedplug_search.trial import MET, MISSED, PRUNED, Told, closest_of, front, miss, missed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trial:
+    """One trial, for programs.
+
+    Attributes:
+        number: from 1, as in the tables.
+        status: `met`, `missed`, `pruned`, `refused` or `failed`.
+        reason: of anything but `met`.
+        values: what was chosen, by path of the recipe.
+        numbers: its measures, by name; of a pruned trial those of the rounds that it ran.
+        verdicts: what the ledgers of its runs say.
+        runs: their folders; `fedplug.open_run` reads them.
+        recipe: the file that runs it again; None where it is not on the front.
+    """
+
+    number: int
+    status: str
+    reason: str
+    values: Mapping[str, Any]
+    numbers: Mapping[str, float]
+    verdicts: tuple[str, ...]
+    runs: tuple[Path, ...]
+    recipe: Path | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,6 +51,8 @@ class Answer:
         values: what each has at the paths of the space, by number.
         folder: of the search.
         facts: how it was done: `command`, `seed`, `jobs`, `prune`, `trials`, `complete`, ...
+        recipes: the files of the front, in its order; empty before they are written.
+        stopped: why no more was tried, where that is not that all trials were made.
     """
 
     question: Question
@@ -30,6 +60,36 @@ class Answer:
     values: Mapping[int, Mapping[str, Any]]
     folder: Path
     facts: Mapping[str, Any]
+    recipes: Sequence[Path] = ()
+    stopped: str = ""
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All that have ended, in the order of their numbers."""
+        return [self._trial(number) for number in sorted(self.told)]
+
+    @property
+    def found(self) -> list[Trial]:
+        """Those of the front, the best in the first objective first; empty where nothing meets the constraints."""
+        return [self._trial(number) for number in self.front]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it came to its end; else it was interrupted, and the same call goes on."""
+        return bool(self.facts["complete"])
+
+    @property
+    def page(self) -> Path:
+        """What people read."""
+        return self.folder / "search.html"
+
+    def _trial(self, number: int) -> Trial:
+        told, place = self.told[number], self.front.index(number) if number in self.front else None
+        recipe = self.recipes[place] if place is not None and place < len(self.recipes) else None
+        runs = tuple(self.folder / made.folder for made in told.runs if made.folder)
+        return Trial(
+            number + 1, told.status, told.reason, self.values[number], told.numbers, tuple(told.verdicts), runs, recipe
+        )  # fmt: skip
 
     @cached_property
     def front(self) -> list[int]:
@@ -38,8 +98,18 @@ class Answer:
 
     @cached_property
     def price(self) -> Price:
-        """What all runs cost together."""
-        return price_of(self.told.values())
+        """What all runs in the folder cost together."""
+        return price_of(spent_in(self.folder))
+
+    @cached_property
+    def unlike(self) -> list[str]:
+        """In what the runs of trials that meet the constraints differ, on which their numbers depend; sentences."""
+        met = [
+            Compared(f"trial {number + 1}", [open_run(self.folder / made.folder) for made in told.runs])
+            for number, told in sorted(self.told.items())
+            if told.status == MET
+        ]
+        return unlike(met, self.shown) if len(met) > 1 else []
 
     @property
     def shown(self) -> list[str]:
@@ -89,9 +159,20 @@ class Answer:
                          f"in trial {n + 1}.")  # fmt: skip
         return lines
 
+    def luck(self) -> str:
+        """What was chosen from many is in part the luckiest of them; empty where there was no choice."""
+        ended = sum(told.status in (MET, MISSED, PRUNED) for told in self.told.values())
+        if ended < 2 or not self.front:
+            return ""
+        seeds = ", ".join(map(str, self.question.seeds))
+        return (
+            f"Accuracies of the front are those by which it was chosen from {ended} trials, with seed {seeds}: the "
+            "best of many is partly luck. Other seeds measure it anew: fedplug compare FRONT... --seeds"
+        )
+
     def privacy(self) -> list[str]:
         """What a reader must know of the epsilons, in sentences."""
-        price, delta = self.price, self.question.base.delta
+        price = self.price
         lines = [
             "The epsilon of a protocol here is that of one run of it, as its ledger states it. That the best of many "
             "runs on the same private data was chosen is a release of its own, which that epsilon does not count."
@@ -103,10 +184,11 @@ class Answer:
             return [*lines, f"Of {runs} of this search that released something, none states an epsilon: together they "
                     "promise nothing."]  # fmt: skip
         stated = price.runs - price.without
+        state = "states" if price.without == 1 else "state"
         part = " for what they price" if price.partial else ""
-        together = f"at most epsilon {MEASURES['epsilon'].show(price.epsilon)} at delta {stated * delta:.3g}{part}"
+        together = f"at most epsilon {measure('epsilon').show(price.epsilon)} at delta {price.delta:.3g}{part}"
         if price.without:
-            lines.append(f"Of {runs} that released something, {price.without} state no epsilon, so that all together "
+            lines.append(f"Of {runs} that released something, {price.without} {state} no epsilon, so that all together "
                          f"promise nothing; the other {stated} come to {together}, their sum (naive composition).")
         else:
             choice = "" if part else ": that covers the choice too, as far as it rests on what the runs released"

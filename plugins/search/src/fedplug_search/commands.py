@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Data, Device, Engine, Quiet, RecipeFile, Sets, Workers, command, settings_of
+from fedplug.cli.options import (
+    Data,
+    Device,
+    Engine,
+    Plugins,
+    Quiet,
+    RecipeFile,
+    Sets,
+    Workers,
+    command,
+    settings_of,
+)
 from fedplug_lab.commands import Jobs, WithSeeds
 
 
@@ -57,12 +68,13 @@ def search(
         Path | None, typer.Option(help="Folder of the search; default: search-RECIPE in the folder of runs.")
     ] = None,
     data: Data = None,
+    plugins: Plugins = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what would be searched.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Look for options with which a recipe meets constraints; the same command goes on after an interruption."""
-    settings = settings_of(engine=engine, workers=workers, device=device, data=data, quiet=quiet)
-    from fedplug_search import search as searching
+    settings = settings_of(engine=engine, workers=workers, device=device, data=data, quiet=quiet, plugins=plugins)
+    from fedplug_search import searching
     from fedplug_search.work import Plan
 
     folder = output or settings.output / f"search-{recipe.stem}"

@@ -21,7 +21,7 @@ from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.folder import write_text
 
 from fedplug_search.answer import Answer
-from fedplug_search.measures import MEASURES
+from fedplug_search.measures import MEASURES, measure
 from fedplug_search.space import assignments
 
 BEST, FRONT = "best.yaml", "front"
@@ -30,7 +30,8 @@ BEST, FRONT = "best.yaml", "front"
 def write_tables(answer: Answer) -> None:
     """Writes `trials.csv`, a line for each trial, and `trials.json`, with all that is known."""
     paths = list(answer.question.space.dimensions)
-    measures = [name for name in MEASURES if any(name in told.numbers for told in answer.told.values())]
+    stated = dict.fromkeys(name for told in answer.told.values() for name in told.numbers)
+    measures = sorted(stated, key=[*MEASURES, *stated].index)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "status", "front", *paths, *measures, "reason", "runs"])
@@ -61,18 +62,20 @@ def write_recipes(answer: Answer, catalog: Catalog) -> list[Path]:
     `front/1.yaml` and so on. What an earlier call wrote is removed.
 
     Returns:
-        The files.
+        The files of the front, in its order.
     """
     (answer.folder / BEST).unlink(missing_ok=True)
     shutil.rmtree(answer.folder / FRONT, ignore_errors=True)
-    written = []
-    if answer.front:
-        written.append(_write_recipe(answer, answer.front[0], answer.folder / BEST, catalog))
-    if len(answer.front) > 1:
-        (answer.folder / FRONT).mkdir()
-        for place, number in enumerate(answer.front, 1):
-            written.append(_write_recipe(answer, number, answer.folder / FRONT / f"{place}.yaml", catalog))
-    return written
+    if not answer.front:
+        return []
+    best = _write_recipe(answer, answer.front[0], answer.folder / BEST, catalog)
+    if len(answer.front) == 1:
+        return [best]
+    (answer.folder / FRONT).mkdir()
+    return [
+        _write_recipe(answer, number, answer.folder / FRONT / f"{place}.yaml", catalog)
+        for place, number in enumerate(answer.front, 1)
+    ]
 
 
 def _write_recipe(answer: Answer, number: int, file: Path, catalog: Catalog) -> Path:
@@ -96,7 +99,7 @@ def _write_recipe(answer: Answer, number: int, file: Path, catalog: Catalog) -> 
 def _head(answer: Answer, number: int) -> str:
     """The comment: what it is, how it was found, and what its epsilon does not say."""
     told, question = answer.told[number], answer.question
-    numbers = ", ".join(f"{name} {MEASURES[name].show(told.numbers.get(name))}" for name in answer.shown)
+    numbers = ", ".join(f"{name} {measure(name).show(told.numbers.get(name))}" for name in answer.shown)
     seeds = f"seed {question.seeds[0]}" if len(question.seeds) == 1 else f"seeds {', '.join(map(str, question.seeds))}"
     asked = ", ".join(map(str, question.constraints)) or "none"
     lines = [

@@ -18,7 +18,7 @@ from fedplug.runs.files import read_ledger, read_rows
 from fedplug_lab.api import Compared, OneRun, Outcome, Shelf, numbers_of, open_run, verdicts_of
 
 from fedplug_search.limits import so_far
-from fedplug_search.measures import MEASURES
+from fedplug_search.measures import measure
 from fedplug_search.question import Question
 from fedplug_search.trial import PRUNED, Made, Told, judged
 
@@ -95,7 +95,7 @@ class Books:
             found = [each[name] for each in known if name in each]
             if name == "epsilon":
                 told.numbers[name] = max(found)
-            elif MEASURES[name].grows:  # runs that are still to come would only add to the sum
+            elif measure(name).grows:  # runs that are still to come would only add to the sum
                 told.numbers[name] = math.fsum(found) / len(going.recipes)
             else:
                 told.numbers[name] = found[-1]

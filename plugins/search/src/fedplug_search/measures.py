@@ -65,6 +65,7 @@ class Measure:
 
 MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy", "share", more_is_better=True),
+    "group_accuracy": Measure("accuracy in groups", "share", more_is_better=True),
     "personal_accuracy": Measure("accuracy of personal models", "share", more_is_better=True),
     "epsilon": Measure("epsilon", "number", grows=True),
     "epsilon_aggregator": Measure("ε of the server's view", "number"),
@@ -83,6 +84,28 @@ MEASURES: Mapping[str, Measure] = {
 }
 """By name. `epsilon` is the one that a run leads with; means over seeds, except epsilons, leakage and memory, where the
 largest counts."""
+FIGURE, LEVEL = "figure_", "epsilon_of_"
+"""How the names begin of what the recipe's task, or a component that keeps an account of its own, adds to them."""
+NAMES = (*MEASURES, f"{FIGURE}NAME of a task, such as {FIGURE}IoU", f"{LEVEL}LEVEL, such as {LEVEL}record")
+"""All that may be asked, for people."""
+
+
+def is_measure(name: str) -> bool:
+    """Whether a search can ask for it; whether the runs state it is another matter."""
+    return name in MEASURES or any(len(name) > len(head) and name.startswith(head) for head in (FIGURE, LEVEL))
+
+
+def measure(name: str) -> Measure:
+    """The measure of that name; of a task's figures more is better.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if name in MEASURES or not is_measure(name):
+        return MEASURES[name]
+    if name.startswith(FIGURE):
+        return Measure(name.removeprefix(FIGURE), "number", more_is_better=True)
+    return Measure(f"ε of a {name.removeprefix(LEVEL)}", "number")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +125,7 @@ class Constraint:
     @property
     def measure(self) -> Measure:
         """What is bounded."""
-        return MEASURES[self.name]
+        return measure(self.name)
 
     def __str__(self) -> str:
         return f"{self.name} {'>=' if self.least else '<='} {self.measure.show(self.bound)}"

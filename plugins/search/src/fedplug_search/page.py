@@ -24,7 +24,7 @@ from fedplug_lab.api import (
 
 from fedplug_search.answer import Answer
 from fedplug_search.files import BEST, FRONT
-from fedplug_search.measures import MEASURES
+from fedplug_search.measures import measure
 from fedplug_search.trial import MET, MISSED, PRUNED, Told
 
 _MANY = 3.0  # so many times the smallest is the largest where an axis is logarithmic
@@ -59,7 +59,8 @@ def _found(answer: Answer) -> str:
 
 
 def _price(answer: Answer) -> str:
-    items = "".join(f"<li>{text(line)}</li>" for line in answer.privacy())
+    said = [*(f"Not comparable: {line}" for line in answer.unlike), *filter(None, [answer.luck()]), *answer.privacy()]
+    items = "".join(f"<li>{text(line)}</li>" for line in said)
     head = "<strong>A search has a price of its own.</strong>"
     return f'<div class="banner">{head}<ul class="warnings">{items}</ul></div>'
 
@@ -67,7 +68,7 @@ def _price(answer: Answer) -> str:
 def _cells(answer: Answer, told: Told) -> list[str]:
     found = []
     for name in answer.shown:
-        cell = text(MEASURES[name].show(told.numbers.get(name)))
+        cell = text(measure(name).show(told.numbers.get(name)))
         if name == "epsilon" and told.prices:
             cell += f' <span class="note">({text(told.prices)})</span>'
         found.append(cell)
@@ -151,8 +152,8 @@ def _chart(answer: Answer) -> Chart | None:
         ("pruned, as far as it came", MUTED, "cross"),
         ("bound", MUTED, "dash"),
     ]
-    sides = ["up" if MEASURES[up].more_is_better else "down",
-             "to the right" if MEASURES[shown[0]].more_is_better else "to the left"]  # fmt: skip
+    sides = ["up" if measure(up).more_is_better else "down",
+             "to the right" if measure(shown[0]).more_is_better else "to the left"]  # fmt: skip
     best = ", ".join(answer.name(number) for number in answer.front) or "none"
     alt = f"On the front: {best}."
     note = f"{sides[0].capitalize()} and {sides[1]} is better. Trials without one of the numbers are not drawn."
@@ -166,7 +167,7 @@ def _has(told: Told, name: str, up: str) -> bool:
 def _draw(panel: Panel, answer: Answer, name: str, up: str) -> None:
     kinds: dict[str, list[tuple[float, float]]] = {"front": [], MET: [], MISSED: []}
     stopped: list[float] = []
-    scale = {"bytes": 1e-6}.get(MEASURES[name].kind, 1.0)
+    scale = {"bytes": 1e-6}.get(measure(name).kind, 1.0)
     for number, told in answer.told.items():
         x, y = told.number(name), told.number(up)
         if x is not None and y is not None and told.status in (MET, MISSED):
@@ -186,7 +187,7 @@ def _draw(panel: Panel, answer: Answer, name: str, up: str) -> None:
     if low > 0 and high > _MANY * low and math.isfinite(high):
         log_axis(panel.x, low, high)
     panel.x.most = 4
-    unit = {"bytes": " (MB)", "seconds": " (s)"}.get(MEASURES[name].kind, "")
+    unit = {"bytes": " (MB)", "seconds": " (s)"}.get(measure(name).kind, "")
     panel.x_label = f"{name}{unit}"
 
 
@@ -195,7 +196,7 @@ def rows_of(answer: Answer) -> Sequence[Sequence[str]]:
     found = []
     for number in answer.front:
         told = answer.told[number]
-        numbers = [MEASURES[name].show(told.numbers.get(name)) for name in answer.shown]
+        numbers = [measure(name).show(told.numbers.get(name)) for name in answer.shown]
         if told.prices and "epsilon" in answer.shown:
             numbers[answer.shown.index("epsilon")] += f" ({told.prices})"
         found.append([str(number + 1), *numbers, *answer.question.space.shown(answer.values[number]).values()])

@@ -23,7 +23,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe, load_recipe
 
-from fedplug_search.measures import MEASURES, Constraint
+from fedplug_search.measures import FIGURE, NAMES, Constraint, is_measure, measure
 from fedplug_search.space import Dimension, Space, misfits, read_dimension
 
 KEYS = ("over", "min", "max", "objectives")
@@ -198,13 +198,13 @@ class _Reader:
                 if not self._known(name, place):
                     continue
                 try:
-                    found[name, least] = Constraint(name, least, MEASURES[name].read(str(value)))
+                    found[name, least] = Constraint(name, least, measure(name).read(str(value)))
                 except ValueError as error:
                     self.problems.append(f"{place}: {error}")
         for (name, least), one in found.items():
             other = found.get((name, False))
             if least and other and one.bound > other.bound:
-                shown = MEASURES[name].show
+                shown = measure(name).show
                 self.problems.append(f"--min {name}: {shown(one.bound)} is above --max {name}, {shown(other.bound)}")
         return tuple(found.values())
 
@@ -218,7 +218,9 @@ class _Reader:
                 return FALLBACK
             given = found
         if not given:
-            named = list(dict.fromkeys(["accuracy", *(constraint.name for constraint in constraints)]))
+            # A figure is weighed by more is better, which is not what an upper bound asks of it.
+            asked = [one.name for one in constraints if one.least or not one.name.startswith(FIGURE)]
+            named = list(dict.fromkeys(["accuracy", *asked]))
             return tuple(named) if len(named) > 1 else FALLBACK
         known = [name for name in dict.fromkeys(given) if self._known(name, place)]
         if len(known) == len(given) == 1:
@@ -227,7 +229,7 @@ class _Reader:
         return tuple(known)
 
     def _known(self, name: str, place: str) -> bool:
-        if name in MEASURES:
+        if is_measure(name):
             return True
-        self.problems.append(f"{place}: there is no measure {name!r}; {closest(name, MEASURES)}")
+        self.problems.append(f"{place}: there is no measure {name!r}; {closest(name, NAMES)}")
         return False

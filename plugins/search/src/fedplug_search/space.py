@@ -32,6 +32,7 @@ Params = Mapping[str, Param]
 
 _NUMBER = r"[-+]?(?:\d+\.\d+|\d+|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*((?::[^:]*)*)")
+_END = "...\n"  # what YAML writes behind a scalar
 _MANY = 50  # combinations that are tried before a value is refused
 _DIGITS = 4  # of a number in a range: more would say nothing, and recipes are read
 
@@ -186,7 +187,7 @@ class Space:
 
 def assignments(values: Mapping[str, Any]) -> list[str]:
     """As `--set` takes them."""
-    return [f"{path}={yaml_source.dump(value).removesuffix('...').strip()}" for path, value in values.items()]
+    return [f"{path}={yaml_source.dump(value).removesuffix(_END).strip()}" for path, value in values.items()]
 
 
 def short(value: Any) -> str:

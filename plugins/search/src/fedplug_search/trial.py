@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fedplug.api.record import Amount, Count, Number, Record, Text
 from fedplug_lab.api import Stated
 
-from fedplug_search.measures import MEASURES, Constraint
+from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure, measure
 
 MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "failed"
 """How a trial ends: with all constraints met, or one missed, or before its last round; refused by `fedplug check`; or
@@ -70,9 +70,9 @@ def judged(
     verdicts: list[str], seconds: float,
 ) -> Told:  # fmt: skip
     """A trial all of whose runs are complete, with its numbers and whether they meet the constraints."""
-    numbers = {name: found.value for name in MEASURES if (found := stated.get(name)) and found.value is not None}
+    numbers = {name: found.value for name, found in stated.items() if is_measure(name) and found.value is not None}
     missing = {
-        name: found.why if (found := stated.get(name)) and found.why else "none of its runs states it"
+        name: ((found := stated.get(name)) and found.why) or f"none of its runs states it{_others(name, stated)}"
         for name in dict.fromkeys([*objectives, *(constraint.name for constraint in constraints)])
         if name not in numbers
     }
@@ -86,6 +86,13 @@ def judged(
     told.reason = "; ".join(reasons)
     told.status = MISSED if reasons else MET
     return told
+
+
+def _others(name: str, stated: Iterable[str]) -> str:
+    """Of a figure or a level that is not there, those that are."""
+    head = next((head for head in (FIGURE, LEVEL) if name.startswith(head)), None)
+    there = [other for other in stated if head and other.startswith(head)]
+    return f", but {', '.join(there)}" if there else ""
 
 
 def miss(constraint: Constraint, told: Told) -> float:
@@ -141,7 +148,7 @@ def front(trials: Mapping[int, Told], objectives: Sequence[str]) -> list[int]:
 def _losses(told: Told, objectives: Sequence[str]) -> tuple[float, ...]:
     """The objectives as numbers of which less is better; empty where one is missing."""
     found = [(name, told.number(name)) for name in objectives]
-    known = [-value if MEASURES[name].more_is_better else value for name, value in found if value is not None]
+    known = [-value if measure(name).more_is_better else value for name, value in found if value is not None]
     return tuple(known) if len(known) == len(found) else ()
 
 
@@ -149,28 +156,3 @@ def closest_of(trials: Mapping[int, Told], constraints: Sequence[Constraint]) ->
     """The trial that came to its end and misses the constraints by least in all; None where none came there."""
     ended = {number: told for number, told in trials.items() if told.status in (MET, MISSED)}
     return min(ended, key=lambda number: (sum(miss(one, ended[number]) for one in constraints), number), default=None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Price:
-    """What a search has cost the clients, whose data every run has seen.
-
-    Attributes:
-        runs: that released something.
-        epsilon: the sum over those that state one; None where none does.
-        without: how many state none.
-        partial: the zones that some epsilons price, where that is not everything.
-    """
-
-    runs: int
-    epsilon: float | None
-    without: int
-    partial: tuple[str, ...]
-
-
-def price_of(trials: Iterable[Told]) -> Price:
-    """Naive composition: a run counts once, whatever trials used it."""
-    runs = {made.folder or made.digest: made for told in trials for made in told.runs if made.rounds}
-    stated = [made.epsilon for made in runs.values() if made.epsilon is not None and not math.isnan(made.epsilon)]
-    partial = sorted({made.prices for made in runs.values() if made.prices})
-    return Price(len(runs), math.fsum(stated) if stated else None, len(runs) - len(stated), tuple(partial))

@@ -32,7 +32,7 @@ from fedplug_lab.api import (
 )
 
 from fedplug_search.going import Books, Going
-from fedplug_search.measures import MEASURES
+from fedplug_search.measures import measure
 from fedplug_search.question import Question
 from fedplug_search.sampler import next_params
 from fedplug_search.space import Params, assignments
@@ -244,10 +244,10 @@ class Search:
     def _of_run(self, run: OneRun) -> str:
         stated = numbers_of(Compared("", [run]))
         known = {name: stated[name].value for name in self._shown() if name in stated}
-        return ", ".join(f"{name} {MEASURES[name].show(value)}" for name, value in known.items())
+        return ", ".join(f"{name} {measure(name).show(value)}" for name, value in known.items())
 
     def _numbers(self, told: Told) -> str:
-        return ", ".join(f"{name} {MEASURES[name].show(told.numbers.get(name))}" for name in self._shown())
+        return ", ".join(f"{name} {measure(name).show(told.numbers.get(name))}" for name in self._shown())
 
     def _shown(self) -> list[str]:
         bounded = [constraint.name for constraint in self.question.constraints]

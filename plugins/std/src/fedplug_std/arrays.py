@@ -10,8 +10,10 @@ the labels; `train_regions` and `test_regions` mark privacy-sensitive fields, wh
 
 from __future__ import annotations
 
+import os
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fedplug
 import numpy as np
@@ -19,9 +21,6 @@ from fedplug import Dataset, Examples, Field
 from fedplug.api.errors import DataError
 
 from fedplug_std.datasets import _Sized
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NAMES = ("classes", "kinds", "region_names")
 
@@ -37,7 +36,10 @@ class Arrays(fedplug.DataSource):
     class Options(_Sized):
         """Which file, and what it does not say itself."""
 
-        file: str = Field("data.npz", description="the file, absolute or inside the data folder")
+        file: str = Field(
+            "data.npz",
+            description="the file, absolute or inside the data folder; where none is named, in the working directory",
+        )
         classes: tuple[str, ...] = Field((), description="names of the classes, where the file has no array of them")
         mean: float = Field(
             0.5,
@@ -64,7 +66,10 @@ class Arrays(fedplug.DataSource):
 
         from fedplug_std import _dataset_files as files
 
-        path = files.data_folder(root, self.options.file)
+        file = Path(self.options.file).expanduser()
+        # Whoever has one file of data has no folder of data sets, and should not need one.
+        known = root or os.environ.get(files.ENVIRONMENT)
+        path = files.data_folder(root, str(file)) if known else Path.cwd() / file
         stored = _read(path)
         train, test = (examples_of(stored, split, path) for split in ("train", "test"))
         named, kinds, regions = (_texts(stored, name, path) for name in _NAMES)
@@ -90,7 +95,12 @@ def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         with stored:
             return {name: np.asarray(stored[name]) for name in stored.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as .npz: {error}; write it again with numpy.savez") from error
+        # numpy takes whatever it does not know for a pickle, and would have it loaded so.
+        why = "it holds Python objects, or is another kind of file" if "pickle" in str(error) else str(error)
+        raise DataError(
+            f"{path} cannot be read as .npz: {why}; write it again with numpy.savez, or read it with a function of "
+            'your own: data: {use: "my_data.py:load"}'
+        ) from error
 
 
 def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path | str) -> Examples:
@@ -102,8 +112,8 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
     inputs, labels = (_array(stored, f"{split}_{what}", path) for what in ("images", "labels"))
     if inputs.dtype not in (np.uint8, np.float32) or inputs.ndim not in (3, 4):
         raise DataError(
-            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, and must be uint8 or float32 of the shape "
-            "(n, H, W) or (n, C, H, W)"
+            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, and must be uint8 (0 to 255) or float32 "
+            f"(0 to 1) of the shape (n, H, W) or (n, C, H, W){_remedy(inputs)}"
         )
     if labels.dtype.kind not in "iu" or labels.shape not in ((len(inputs),), (len(inputs), 1)):
         raise DataError(
@@ -113,6 +123,16 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
     inputs = inputs[:, None] if inputs.ndim == 3 else inputs
     of_pixels = (_of_pixels(stored, f"{split}_{what}", inputs, path) for what in ("targets", "regions"))
     return Examples(inputs, labels.reshape(-1).astype(np.int64), *of_pixels)
+
+
+def _remedy(inputs: np.ndarray[Any, Any]) -> str:
+    """What makes it such images, where that is plain."""
+    found = []
+    if inputs.ndim == 2:
+        found.append("a table of n rows becomes n pictures of one line with [:, None, :]")
+    if inputs.dtype.kind in "fiu" and inputs.dtype not in (np.uint8, np.float32):
+        found.append("numbers become float32 with .astype(np.float32), once they are between 0 and 1")
+    return "".join(f"; {text}" for text in found)
 
 
 def _of_pixels(

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+
+_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of addresses in it, `http://me:***@host`: files of the run are kept and shown."""
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 def missing(extra: str, modules: tuple[str, ...]) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import fedplug
 from fedplug import Field
 
+from fedplug_trackers.library import masked
 from fedplug_trackers.said import Outcome, word
 from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
 
@@ -24,6 +26,8 @@ _LONGEST = 5000
 """Characters of a tag or parameter that every server of the range takes."""
 _BATCH = 100
 """Parameters or tags that a server takes at once; of numbers it takes ten times as many."""
+_EVERY = "messages"
+"""A number that every round has."""
 _ENVIRONMENT = {
     # MLflow asks its makers' server for a list of what to report, and reports, unless it is told not to.
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -51,6 +55,15 @@ class Mlflow(Tracker):
 
     extra, modules = "mlflow", ("mlflow", "sqlalchemy", "alembic")
 
+    def check(self, recipe: fedplug.Recipe) -> Iterable[str]:
+        """Asks for the library; and refuses a password among the options, which the run folder and the report keep."""
+        yield from super().check(recipe)
+        if masked(self.options.uri) != self.options.uri:
+            yield (
+                "uri: it has a password, which the run folder would keep; leave it out, and set "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address as MLFLOW_TRACKING_URI"
+            )
+
     def place(self, run_dir: Path) -> str:
         """The address of the server or database, and the experiment."""
         return f"{self._uri(run_dir)} ({self.options.experiment})"
@@ -67,7 +80,9 @@ class Mlflow(Tracker):
         client = MlflowClient(tracking_uri=self._uri(begun.folder))
         if id:
             client.update_run(id, status="RUNNING")
-            return _Run(client, id)
+            known = _Run(client, id)
+            known.rounds = max((each.step for each in client.get_metric_history(id, _EVERY)), default=0)
+            return known
         experiment = client.get_experiment_by_name(self.options.experiment)
         if experiment is None:
             # A server knows where files go; with a database alone MLflow puts them where the command was typed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +37,24 @@ class Tensorboard(Tracker):
         return self.options.folder or "the run folder"
 
     def open(self, begun: Begun, id: str) -> Sink:
-        """One more event file in that folder."""
-        sink = _Run(self._folder(begun.folder, begun.title))
+        """One more event file in the folder of the run there; another run gets another folder."""
+        parent, name = self._folder(begun.folder, begun.title)
+        sink = _Run(parent / (id or _free(parent, name)))
         if id:
             sink.go_on(begun.rounds)
         else:
             sink.begin(begun, self.options.tags)
         return sink
 
-    def _folder(self, run_dir: Path, title: str) -> Path:
+    def _folder(self, run_dir: Path, title: str) -> tuple[Path, str]:
         folder = self.options.folder
-        return Path(folder).expanduser().absolute() / title if folder else run_dir.absolute() / "tensorboard"
+        return (Path(folder).expanduser().absolute(), title) if folder else (run_dir.absolute(), "tensorboard")
+
+
+def _free(parent: Path, name: str) -> str:
+    """A name that no run has there: TensorBoard would draw two runs in one folder as one."""
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(free for free in names if not (parent / free).exists())
 
 
 class _Run(Sink):

@@ -14,7 +14,7 @@ from fedplug import Field
 from fedplug.api.errors import FedplugError, SetupError, describe
 from fedplug.api.events import Event, Note, RowComplete, RowsRestored, RunFinished, RunStarted, RunStopped
 
-from fedplug_trackers.library import missing
+from fedplug_trackers.library import masked, missing
 from fedplug_trackers.memory import Memory
 from fedplug_trackers.said import Outcome, files_of, flat, numbers, outcome_of
 
@@ -55,6 +55,8 @@ class Sink(abc.ABC):
 
     id: str
     """Under which the run is found again."""
+    rounds: int = 0
+    """The last round that is there, of a run that goes on; 0 where the library does not say."""
 
     @abc.abstractmethod
     def row(self, round: int, values: Mapping[str, float]) -> None:
@@ -132,9 +134,10 @@ class Tracker(fedplug.Extension):
                 if sink is not None and not isinstance(event, RunFinished | RunStopped):
                     sink.end("failed", "the tracker failed, not the run", Outcome(), (), self._memory.rounds)
             raise TrackerLost(
-                f"{self._memory.where} takes no more: {describe(error)}; it has {self._memory.rounds} rounds, the run "
-                f"folder has all of them, and fedplug resume {self._begun.folder} --with {self.name} sends the rest"
-            ) from error
+                f"{self._memory.where} takes no more: {masked(describe(error))}; it has {self._memory.rounds} rounds, "
+                f"the run folder has all of them, and fedplug resume {self._begun.folder} --with {self.name} sends the "
+                "rest"
+            ) from _shown(error)
 
     def _refusing(self, event: RunStarted) -> None:
         facts = {"digest": event.digest, **{f"version.{name}": text for name, text in event.versions.items()}}
@@ -142,19 +145,21 @@ class Tracker(fedplug.Extension):
         title = self.options.run_name or event.folder.name
         self._begun = begun = Begun(title, event.folder, dict(flat(event.recipe)), facts)
         try:
-            self._memory = Memory.of(event.folder, self.name, self.place(event.folder))
+            self._memory = Memory.of(event.folder, self.name, masked(self.place(event.folder)))
             self._begin(dataclasses.replace(begun, rounds=self._memory.rounds), self._memory)
         except FedplugError:
             raise
         except Exception as error:
             raise SetupError(
-                f"{self.name} cannot begin: {describe(error)}; mend that, or run without it (--without {self.name} "
-                "where the config file names it)"
-            ) from error
+                f"{self.name} cannot begin: {masked(describe(error))}; mend that, or run without it (--without "
+                f"{self.name} where the config file names it)"
+            ) from _shown(error)
 
     def _begin(self, begun: Begun, memory: Memory) -> Sink:
         self._sink = sink = self.open(begun, memory.id)
         memory.id = sink.id
+        # A kill may have come between a round's way there and the note of it.
+        memory.rounds = max(memory.rounds, sink.rounds)
         memory.keep()
         return sink
 
@@ -192,3 +197,8 @@ class Tracker(fedplug.Extension):
     def _end(self, state: State, why: str, folder: Path, sink: Sink, memory: Memory) -> None:
         self._sink = None
         sink.end(state, why, outcome_of(folder), files_of(folder, self.options.report), memory.rounds)
+
+
+def _shown(error: Exception) -> Exception | None:
+    """The error, whose traceback goes into the run folder; None where it tells a password."""
+    return error if masked(describe(error)) == describe(error) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli.options import Data, Device, Quiet, RunFolder, command, settings_of
+from fedplug.cli.options import Data, Device, Plugins, Quiet, RunFolder, command, settings_of
 
 
 @command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
@@ -33,12 +33,13 @@ def attack(
     ] = None,
     device: Device = None,
     data: Data = None,
+    plugins: Plugins = None,
     quiet: Quiet = False,
 ) -> None:
     """Attack what crossed the wire in a finished run; finished targets are kept and not attacked again."""
     from fedplug_attacks.workshop import command as attack_command
 
-    settings = settings_of(workers=None, device=device, data=data, quiet=quiet)
+    settings = settings_of(workers=None, device=device, data=data, quiet=quiet, plugins=plugins)
     lists = {"adversaries": adversaries, "targets": targets, "rounds": rounds}
     scope: dict[str, Any] = {key: value for key, value in lists.items() if value}
     if probe is not None or batches is not None:

@@ -14,6 +14,7 @@ from fedplug.api.events import Events, Note, ResultsWritten
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.round.world import World
@@ -55,7 +56,7 @@ def attack(
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise ViewError(f"{run_dir} is not a run folder: it has no recipe.yaml; fedplug run prints a run's folder")
-    catalog = catalog or Catalog.discover()
+    catalog = with_files(catalog, settings.plugins)
     ran = load_recipe(file, (), catalog)
     recipe = with_attacks(ran, file, catalog, attacks, metrics, scope or {}, sets)
     with locked(run_dir):

@@ -11,19 +11,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
+from fedplug.recipe.plugin_files import with_files
+from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.machine import command_line, resolve_device
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work, short_names
 
 from fedplug_search.answer import Answer
-from fedplug_search.files import write_recipes, write_tables
-from fedplug_search.measures import MEASURES
+from fedplug_search.files import BEST, write_recipes, write_tables
+from fedplug_search.measures import measure
 from fedplug_search.page import rows_of, write_search_page
 from fedplug_search.question import Question, read_question
+from fedplug_search.space import assignments
 from fedplug_search.store import Store
 from fedplug_search.work import Plan, Search
 
@@ -61,31 +64,50 @@ class Asked:
 
 
 def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | None = None) -> int:
-    """Searches, or goes on with a search; gives the exit code: 1 where nothing meets the constraints.
+    """The command: searches, or goes on with a search, and says what it came to.
+
+    Returns:
+        The exit code: 1 where nothing meets the constraints, 130 where it was interrupted.
+
+    Raises:
+        RecipeError, SetupError: as `find`.
+    """
+    catalog = catalog or Catalog.discover()
+    if asked.dry_run:
+        _tell_plan(_checked(recipe, settings, asked, catalog), asked.plan)
+        return 0
+    answer = find(recipe, settings, asked, catalog)
+    if answer.stopped and not settings.quiet:
+        print(f"Stopped: {answer.stopped}.")
+    if not answer.complete:
+        again = f": {command_line()}" if command_line() else "."
+        most = min(asked.plan.trials, answer.question.space.size() or asked.plan.trials)
+        print(f"Interrupted; {len(answer.told)} of {most} trials have ended, and what the others have is kept. "
+              f"The same command goes on{again}")  # fmt: skip
+        return INTERRUPTED
+    _show(answer, settings.quiet)
+    return 0 if answer.front else 1
+
+
+def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Answer:
+    """Searches, or goes on with a search, and writes what it came to; also where it was interrupted.
 
     Args:
         recipe: the file that is varied.
         settings: of this machine; `output` is the folder of the search.
         asked: the rest of the command line.
-        catalog: the components on offer; those installed if None.
+        catalog: the components on offer.
 
     Raises:
         RecipeError: what is asked is wrong; holds every mistake. Nothing has run.
         SetupError: this machine lacks something, or the folder holds another search. Nothing has run.
     """
-    catalog, plan = catalog or Catalog.discover(), asked.plan
-    if plan.prune not in PRUNE:
-        raise SetupError(f"--prune {plan.prune}: {closest(plan.prune, PRUNE)}")
-    question = read_question(
-        recipe, catalog, asked.over, asked.least, asked.most, asked.objectives, asked.sets, asked.seeds, asked.file
-    )
-    Execution(question.base, settings.output, settings, catalog)  # what would stop every run is found before the first
-    if asked.dry_run:
-        _tell_plan(question, plan)
-        return 0
+    catalog, plan = with_files(catalog, settings.plugins), asked.plan
+    question = _checked(recipe, settings, asked, catalog)
     resolve_device(settings.device)
     with at_work(settings.output, "search"):
         store = Store(settings.output, question, {"--search-seed": plan.seed, "--prune": plan.prune})
+        _require_unchanged(question, store, catalog)
         if store.told and not settings.quiet:
             most = min(plan.trials, question.space.size() or plan.trials)
             print(f"{len(store.told)} of {max(most, store.size)} trials have ended already")
@@ -97,18 +119,44 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
             "command": command_line(), "search seed": plan.seed, "trials at a time": plan.jobs,
             "pruning": PRUNE[plan.prune], "complete": complete,
         }  # fmt: skip
-        answer = Answer(question, told, values, settings.output, facts)
+        why = looking.why if store.counted(set(store.told)) != question.space.size() else ""
+        answer = Answer(question, told, values, settings.output, facts, (), why)
         write_tables(answer)
-        recipes, page = write_recipes(answer, catalog), write_search_page(answer)
-        if looking.why and not settings.quiet and store.counted(set(store.told)) != question.space.size():
-            print(f"Stopped: {looking.why}.")
-        if not complete:
-            again = f": {command_line()}" if command_line() else "."
-            print(f"Interrupted; {len(told)} of {plan.trials} trials have ended, and what the others have is kept. "
-                  f"The same command goes on{again}")  # fmt: skip
-            return INTERRUPTED
-        _show(answer, recipes, page, settings.quiet)
-        return 0 if answer.front else 1
+        answer = dataclasses.replace(answer, recipes=write_recipes(answer, catalog))
+        write_search_page(answer)
+        return answer
+
+
+def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Question:
+    """What is asked, once everything that would stop every run is known not to be there."""
+    if asked.plan.prune not in PRUNE:
+        raise SetupError(f"--prune {asked.plan.prune}: {closest(asked.plan.prune, PRUNE)}")
+    catalog = with_files(catalog, settings.plugins)
+    question = read_question(
+        recipe, catalog, asked.over, asked.least, asked.most, asked.objectives, asked.sets, asked.seeds, asked.file
+    )
+    Execution(question.base, settings.output, settings, catalog)
+    return question
+
+
+def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> None:
+    """Refuses to go on where trials would be of another recipe now: a file that they name, or a plugin, has changed.
+
+    Raises:
+        SetupError: names the first.
+    """
+    for number, told in sorted(store.told.items()):
+        for made in told.runs:
+            sets = [*question.sets, *assignments(question.space.values(store.params(number))), f"seed={made.seed}"]
+            try:
+                same = load_recipe(question.recipe, sets, catalog).digest == made.digest
+            except RecipeError:
+                same = False
+            if not same:
+                raise SetupError(
+                    f"trial {number + 1} of {store.file.parent} was of another recipe than the same values make now: a "
+                    "file that they name, or a plugin, has changed since; put it back, or take another --output"
+                )
 
 
 def _tell_plan(question: Question, plan: Plan) -> None:
@@ -119,13 +167,13 @@ def _tell_plan(question: Question, plan: Plan) -> None:
     for constraint in question.constraints:
         print(f"require {constraint}")
     for name in question.objectives:
-        print(f"weigh {name}: {'more' if MEASURES[name].more_is_better else 'less'} is better")
+        print(f"weigh {name}: {'more' if measure(name).more_is_better else 'less'} is better")
     every = size is not None and size <= plan.trials
     trials = f"all {size} combinations" if every else f"{plan.trials} of {size or 'countless'} combinations"
     print(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")
 
 
-def _show(answer: Answer, recipes: Sequence[Path], page: Path, quiet: bool) -> None:
+def _show(answer: Answer, quiet: bool) -> None:
     """Prints what it came to."""
     from rich.console import Console
     from rich.table import Table
@@ -134,8 +182,9 @@ def _show(answer: Answer, recipes: Sequence[Path], page: Path, quiet: bool) -> N
     print(answer.headline())
     if answer.front:
         names = short_names(list(answer.question.space.dimensions))
+        chosen = [path if name in answer.shown else name for path, name in names.items()]  # an option `epsilon`
         shown = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ["trial", *answer.shown, *names.values()]:
+        for title in ["trial", *answer.shown, *chosen]:
             shown.add_column(title, justify="right", overflow="fold")
         for row in rows_of(answer):
             shown.add_row(*map(Text, row))
@@ -143,10 +192,15 @@ def _show(answer: Answer, recipes: Sequence[Path], page: Path, quiet: bool) -> N
     else:
         for line in answer.shortfall():
             print(line)
-    for line in answer.privacy() if not quiet else ():
-        print(f"privacy: {line}")
+    for line in answer.unlike:
+        print(f"not comparable: {line}")
+    if not quiet:
+        if luck := answer.luck():
+            print(f"note: {luck}")
+        for line in answer.privacy():
+            print(f"privacy: {line}")
     if failed := answer.counts.get("failed"):
         print(f"{failed} trials failed; the same command tries them again, and the page says why", file=sys.stderr)
-    for file in recipes[:1]:
-        print(f"recipe: {file}")
-    print(f"page: {page}")
+    if answer.front:
+        print(f"recipe: {answer.folder / BEST}")
+    print(f"page: {answer.page}")
