@@ -104,7 +104,7 @@ def fold(
     steps: list[Step] = []
     known: Known | None = None
     for link in links:
-        known = known or Known(zone=link.zone, layers=tuple(_layer_sizes(ctx)))
+        known = known or Known(zone=link.zone, layers=ctx.layout.layer_sizes)
         known = dataclasses.replace(known, link=link.name)
         effects: Effects | None
         try:
@@ -157,11 +157,6 @@ def _check_site(link: Link, known: Known, effects: Effects) -> None:
 
 _SITES = {"clients": "client", "key_server": "key_server", "shares": "server"}
 """Where those run who can open a seal; shares meet at the aggregation server."""
-
-
-def _layer_sizes(ctx: Context) -> list[int]:
-    slices = ctx.layout.layer_slices().values()
-    return [sum(part.stop - part.start for part in parts) for parts in slices]
 
 
 def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, str]]:

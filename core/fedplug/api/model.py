@@ -56,4 +56,6 @@ class Model(Protocol):
         """Overwrites the named buffers."""
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode."""
+        """Counts correct predictions in evaluation mode. A model that can evaluate several sets faster than one by one
+        has a method `evaluate_each(sets, data)` beside this one, as `TorchModel` has.
+        """

@@ -42,10 +42,8 @@ class Record:
         Args:
             for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
         """
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        given = [(field, getattr(self, field.name)) for field in fields]
-        kept = [(field.name, value) for field, value in given if not (_has_default(field) and _is_empty(value))]
-        return {name: _plain(value, for_json) for name, value in kept}
+        given = [(name, optional, getattr(self, name)) for name, optional in _fields(type(self))]
+        return {name: _plain(value, for_json) for name, optional, value in given if not (optional and _is_empty(value))}
 
     def to_json(self, indent: int | None = None) -> str:
         """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
@@ -89,8 +87,12 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return not (field.default is field.default_factory is dataclasses.MISSING)
+@functools.cache
+def _fields(kind: Any) -> list[tuple[str, bool]]:
+    """Of each field of a record its name, and whether it has a default."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
+    return [(field.name, not (field.default is field.default_factory is missing)) for field in fields]
 
 
 def _is_empty(value: Any) -> bool:

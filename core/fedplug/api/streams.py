@@ -6,10 +6,29 @@ import contextlib
 import contextvars
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
+
+
+class _Key(ISeedSequence):
+    """Gives Philox its key. Philox(key=...) gives it the same, after it has asked the system for a seed it drops."""
+
+    def __init__(self, key: NDArray[np.uint64]) -> None:
+        self._key = key
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        """The key, which is all that Philox asks for: two words of 64 bits."""
+        return self._key
+
+
+_FRESH = np.random.Philox(key=0).state
 
 
 def stream(seed: int, *purpose: object) -> np.random.Generator:
@@ -20,7 +39,7 @@ def stream(seed: int, *purpose: object) -> np.random.Generator:
     """
     text = "\x1f".join([str(seed), *map(str, purpose)])
     key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    made = np.random.Generator(np.random.Philox(key=key))
+    made = np.random.Generator(np.random.Philox(_Key(key)))
     if (watched := _watched.get()) is not None:
         watched.append(made)
     return made
@@ -31,12 +50,11 @@ def watch_streams() -> Iterator[Callable[[], bool]]:
     """Inside, notes reproducible streams; gives what tells whether any of them was drawn from."""
     made: list[np.random.Generator] = []
     token = _watched.set(made)
-    fresh = np.random.Philox(key=0).state
 
     def drawn() -> bool:
         states = [generator.bit_generator.state for generator in made]
         return any(
-            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
+            state["state"]["counter"].any() or state["buffer_pos"] != _FRESH["buffer_pos"] or state["has_uint32"]
             for state in states
         )
 

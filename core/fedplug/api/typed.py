@@ -66,12 +66,12 @@ def block_problem(block: Any) -> str:
 
 
 def _array_problem(array: Any, kind: type[np.generic], size: int) -> str:
-    rule = f"which must be {np.dtype(kind).name}[{size}]: one for each scalar"
-    if array is None:
+    if array is None or (isinstance(array, np.ndarray) and array.dtype == kind and array.shape == (size,)):
         return ""
+    rule = f"which must be {np.dtype(kind).name}[{size}]: one for each scalar"
     if not isinstance(array, np.ndarray):
         return f"{shown(array)}, {rule}"
-    return "" if array.dtype == kind and array.shape == (size,) else f"{array.dtype}{list(array.shape)}, {rule}"
+    return f"{array.dtype}{list(array.shape)}, {rule}"
 
 
 def _meta_problem(meta: Any) -> str:

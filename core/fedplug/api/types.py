@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fedplug.api.unchangeable import unchangeable
+from fedplug.api.unchangeable import is_unchangeable, unchangeable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,6 +81,11 @@ class Layout:
     def layers(self) -> tuple[str, ...]:
         """Names of the L layers, in order of first appearance."""
         return tuple(dict.fromkeys(parameter.layer for parameter in self.parameters))
+
+    @functools.cached_property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """Scalars of each of the L layers."""
+        return tuple(sum(part.stop - part.start for part in parts) for parts in self.layer_slices().values())
 
     def layer_slices(self) -> dict[str, list[slice]]:
         """For each layer, the slices of the flat vector that it owns."""
@@ -162,6 +167,14 @@ class Plan:
 
     def sizes(self) -> dict[str, int]:
         """Number of scalars in each zone."""
+        return dict(self._kept_sizes if is_unchangeable(self.labels) else self._count())
+
+    @functools.cached_property
+    def _kept_sizes(self) -> dict[str, int]:
+        """Of labels that nobody can change, as those of a plan that clients share: counted once."""
+        return self._count()
+
+    def _count(self) -> dict[str, int]:
         return {zone: int(np.count_nonzero(self.labels == label)) for label, zone in enumerate(self.zones)}
 
 

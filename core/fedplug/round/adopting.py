@@ -19,6 +19,9 @@ from fedplug.round.opening import opened_once, unsealed
 from fedplug.round.training import personalise
 
 if TYPE_CHECKING:
+    from fedplug.api.data import ClientData, Examples
+    from fedplug.api.links import Link
+    from fedplug.api.model import Evaluation, Model
     from fedplug.api.types import Plan
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
@@ -62,9 +65,10 @@ class Adopting(PartySteps):
                 try:
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
-                        for step in client.ctx.steps(zone):
-                            if step.link.hook == "postprocess" and step.link.site == "client":
-                                block = borders.run(self.composition, step, block, client.ctx)
+                        if any(map(_opens_here, client.ctx.links.get(zone, ()))):
+                            for step in client.ctx.steps(zone):
+                                if _opens_here(step.link):
+                                    block = borders.run(self.composition, step, block, client.ctx)
                     opened[zone] = plan, block
                 except Exception as error:
                     _report_unopened(client, zone, error)
@@ -118,16 +122,13 @@ class Adopting(PartySteps):
             data, model, test = client.data, client.loaded(client.vector), client.data.shared_test
             if not at_sites:
                 test = test.take(slice_of_test(members.index(client.client_id), len(members), len(test)))
-            public = model.evaluate(test, data)
-            own = public if at_sites else model.evaluate(data.own_test, data)
+            public, own = _evaluated(model, test, data)
             task = {name: float(count) for name, count in public.task.items()}
             counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 model = client.loaded(client.start)
-                personal = model.evaluate(test, data)
-                counts.personal_correct = personal.correct
-                own = personal if at_sites else model.evaluate(data.own_test, data)
-                counts.personal_own_correct = own.correct
+                personal, own = _evaluated(model, test, data)
+                counts.personal_correct, counts.personal_own_correct = personal.correct, own.correct
                 client.forget_model()
         client.reports.evaluation = counts.shares() if at_sites else counts
 
@@ -144,6 +145,21 @@ class Adopting(PartySteps):
         elif memory.answer_key is not None:
             key = secrets.derive(memory.answer_key, self.name, "fingerprint")
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
+
+
+def _evaluated(model: Model, test: Examples, data: ClientData) -> tuple[Evaluation, Evaluation]:
+    """A model on these test examples, and on a client's own; with data at sites both are the same."""
+    if test is data.own_test:
+        public = model.evaluate(test, data)
+        return public, public
+    if (together := getattr(model, "evaluate_each", None)) is not None:
+        public, own = together([test, data.own_test], data)
+        return public, own
+    return model.evaluate(test, data), model.evaluate(data.own_test, data)
+
+
+def _opens_here(link: Link) -> bool:
+    return link.hook == "postprocess" and link.site == "client"
 
 
 def _report_unopened(client: HostedClient, zone: str, error: Exception) -> None:

@@ -85,10 +85,11 @@ class Protecting(PartySteps):
     def _in_blocks(self, plan: Plan, ctx: Context) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
         for zone in self.composition.links:
+            if zone == CLEAR or {zone, CLEAR} & plan.shared:
+                continue
             sealed = seal_of(ctx.steps(zone))
-            width = sealed[1].position_block if sealed else 0
-            if width and zone != CLEAR and not {zone, CLEAR} & plan.shared:
-                plan = plan.widened(zone, width)
+            if sealed and sealed[1].position_block:
+                plan = plan.widened(zone, sealed[1].position_block)
         return plan
 
     def _shows_positions(self, steps: Sequence[Step]) -> bool:

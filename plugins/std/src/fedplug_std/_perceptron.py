@@ -7,7 +7,7 @@ to its weights as it is multiplied out, so that no gradient is ever stored.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -33,18 +33,22 @@ class Perceptron:
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
         """The module's weights, if it is a chain of `Linear` with `ReLU` between them, and does nothing besides."""
-        if type(module) is not nn.Sequential or _hooked(module):
+        if type(module) is not nn.Sequential:
             return None
-        first, parts = next(iter(module), None), list(module)[1:]
+        first, *parts = module._modules.values() or (None,)
         if type(first) is not nn.Flatten or (first.start_dim, first.end_dim) != (1, -1):
             return None
         kinds = [type(part) for part in parts]
         if not kinds or kinds != [nn.Linear if index % 2 == 0 else nn.ReLU for index in range(len(kinds) // 2 * 2 + 1)]:
             return None
         layers = [part for part in parts if isinstance(part, nn.Linear)]
-        if any(layer.bias is None for layer in layers) or not all(p.requires_grad for p in module.parameters()):
+        # Each has its two parameters and nothing else, also no module within: a walk through all takes a step's time.
+        own = [parameter for part in (module, first, *parts) for parameter in part._parameters.values()]
+        if len(own) != 2 * len(layers) or any(parameter is None or not parameter.requires_grad for parameter in own):
             return None
-        if len(list(module.parameters())) != 2 * len(layers):  # some are shared: no gradient is that of one layer
+        if len(set(map(id, own))) != len(own):  # some are shared: no gradient is that of one layer
+            return None
+        if any(part._modules for part in (first, *parts)) or _hooked((module, first, *parts), own):
             return None
         return cls([layer.weight.data for layer in layers], [layer.bias.data for layer in layers])
 
@@ -80,10 +84,18 @@ class Perceptron:
         return found
 
 
-def _hooked(module: nn.Module) -> bool:
-    """Whether somebody watches or changes what passes the module, its parts or all modules, or their gradients."""
-    names = (name for name in vars(torch.nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks"))
-    everywhere = [getattr(torch.nn.modules.module, name) for name in names]
-    within = [value for part in module.modules() for name, value in vars(part).items() if name in _CHANGES]
-    gradients = [(each._backward_hooks, each._post_accumulate_grad_hooks) for each in module.parameters()]
-    return any(everywhere) or any(within) or any(map(any, gradients))
+_EVERYWHERE = [
+    name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks")
+]  # fmt: skip
+"""Where torch keeps the hooks of all modules."""
+
+
+def _hooked(modules: tuple[nn.Module, ...], parameters: list[Any]) -> bool:
+    """Whether somebody watches or changes what passes these modules, or all, or the gradients of the parameters."""
+    if any(getattr(nn.modules.module, name) for name in _EVERYWHERE):
+        return True
+    for part in modules:
+        held = vars(part)
+        if any(held[name] for name in _CHANGES & held.keys()):
+            return True
+    return any(each._backward_hooks or each._post_accumulate_grad_hooks for each in parameters)

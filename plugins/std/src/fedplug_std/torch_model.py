@@ -10,6 +10,8 @@ random numbers inside torch come from a generator that is seeded on entry and re
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +78,21 @@ def to_tensor(
     else:
         values = stored.to(device, torch.float32, copy=True)
     per_channel = (-1, *[1] * (values.ndim - 2))
-    values.sub_(torch.tensor(mean, dtype=torch.float32, device=device).view(per_channel))
-    return values.div_(torch.tensor(std, dtype=torch.float32, device=device).view(per_channel))
+    means, widths = _channels(tuple(mean), tuple(std), str(device))
+    return values.sub_(means.view(per_channel)).div_(widths.view(per_channel))
+
+
+@functools.lru_cache(maxsize=16)
+def _channels(mean: tuple[float, ...], std: tuple[float, ...], device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and standard deviation of each channel, (C,); the same tensors for all, so nobody writes to them."""
+    return torch.tensor(mean, dtype=torch.float32, device=device), torch.tensor(std, dtype=torch.float32, device=device)
 
 
 def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     """The array as a tensor, without a copy where torch allows that. Do not write to the tensor."""
     # torch can neither share read-only memory (arrays that come out of a message are read-only) nor negative strides.
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    flags = array.flags
+    return torch.from_numpy(array if flags.c_contiguous and flags.writeable else np.array(array, order="C"))
 
 
 class TorchModel:
@@ -135,13 +144,16 @@ class TorchModel:
     def flat(self) -> torch.Tensor:
         """All trainable parameters as one tensor, (P,): what is written to it, they have."""
         at, width = self._flat.data_ptr(), self._flat.element_size()
-        places = self.layout.parameters
-        if any(t.data_ptr() != at + width * p.offset for t, p in zip(self.parameters, places, strict=True)):
-            # The first time, or somebody has given the module other tensors.
-            self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
-            for tensor, place in zip(self.parameters, places, strict=True):
-                tensor.data = self._flat[place.slice].view(place.shape)
+        for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
+            if tensor.data_ptr() != at + width * place.offset:
+                self._gather()  # the first time, or somebody has given the module other tensors
+                break
         return self._flat
+
+    def _gather(self) -> None:
+        self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
+        for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
+            tensor.data = self._flat[place.slice].view(place.shape)
 
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
@@ -157,7 +169,10 @@ class TorchModel:
         """
         if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
             raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{self.layout.size}]")
-        self.flat.copy_(as_tensor(vector))
+        if self.device.type == "cpu":  # as_tensor copies what nobody can change
+            self.flat.numpy()[:] = vector
+        else:
+            self.flat.copy_(as_tensor(vector))
 
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""
@@ -189,26 +204,63 @@ class TorchModel:
         Returns:
             Counts, and the summed cross entropy in nats.
         """
+        return self._evaluated([examples], data)[0]
+
+    def evaluate_each(self, sets: Sequence[Examples], data: ClientData) -> list[Evaluation]:
+        """The same of each of several sets. Those that fit into one batch together pass the model together: for a small
+        model and few examples a pass takes as long as what is in it.
+        """
+        if type(self).evaluate is not TorchModel.evaluate:
+            return [self.evaluate(examples, data) for examples in sets]
+        return self._evaluated(sets, data)
+
+    def _evaluated(self, sets: Sequence[Examples], data: ClientData) -> list[Evaluation]:
         use_one_thread()
-        count, answered = len(examples), 0
-        task: dict[str, float] = {}
-        step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
+        shape = sets[0].inputs.shape[1:]
+        step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, math.prod(shape))))
         was_training = self.module.training
-        toggled = not all(type(part) in _MODELESS for part in self.module.modules())
+        toggled = not kinds(self.module) <= _MODELESS
         if toggled:
             self.module.eval()
-        correct, loss = 0, 0.0
         with torch.no_grad():
-            for start in range(0, count, step):
-                batch = examples.take(slice(start, start + step))
-                answers = as_tensor(batch.answers).to(self.device)
-                logits = self.module(to_tensor(batch.inputs, data.mean, data.std, self.device))
-                predicted = logits.argmax(1)
-                correct += int((predicted == answers).sum())
-                answered += answers.numel()
-                loss += float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
-                for name, number in self._count(predicted, answers).items() if self._count else ():
-                    task[name] = task.get(name, 0) + number
+            if len(sets) > 1 and sum(map(len, sets)) <= step:
+                found = self._together(sets, data)
+            else:
+                found = [self._in_batches(examples, data, step) for examples in sets]
         if toggled:
             self.module.train(was_training)
-        return Evaluation(correct, answered, loss, task)
+        return found
+
+    def _together(self, sets: Sequence[Examples], data: ClientData) -> list[Evaluation]:
+        logits = self.module(to_tensor(np.concatenate([each.inputs for each in sets]), data.mean, data.std, self.device))
+        parts = logits.split([len(each) for each in sets])
+        return [self._counted(part, each) for part, each in zip(parts, sets, strict=True)]
+
+    def _in_batches(self, examples: Examples, data: ClientData, step: int) -> Evaluation:
+        found: list[Evaluation] = []
+        for start in range(0, len(examples), step):
+            batch = examples.take(slice(start, start + step))
+            found.append(self._counted(self.module(to_tensor(batch.inputs, data.mean, data.std, self.device)), batch))
+        task: dict[str, float] = {}
+        for each in found:
+            for name, number in each.task.items():
+                task[name] = task.get(name, 0) + number
+        correct, count, loss = (sum(getattr(each, name) for each in found) for name in ("correct", "count", "loss"))
+        return Evaluation(correct, count, float(loss), task)
+
+    def _counted(self, logits: torch.Tensor, examples: Examples) -> Evaluation:
+        answers = as_tensor(examples.answers).to(self.device)
+        predicted = logits.argmax(1)
+        loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
+        task = dict(self._count(predicted, answers)) if self._count else {}
+        return Evaluation(int((predicted == answers).sum()), answers.numel(), loss, task)
+
+
+def kinds(module: torch.nn.Module) -> set[type[torch.nn.Module]]:
+    """The classes of a module and of all modules within it; torch's own walk notes names, which takes longer."""
+    found, left = set(), [module]
+    while left:
+        part = left.pop()
+        found.add(type(part))
+        left += filter(None, part._modules.values())
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -118,10 +119,14 @@ class Sgd(fedplug.Trainer):
         rng = client.rng(self)
         count = client.num_examples
         lr = options.lr * options.lr_decay**ctx.round
-        take_step = self._by_hand(model, lr) or self._by_autograd(client, model, lr)
+        by_hand = self._by_hand(model, lr)
+        take_step = by_hand or self._by_autograd(client, model, lr)
         losses: list[torch.Tensor] = []
-        _training_mode(model, single=min(count, options.batch_size) == 1)
-        with seeded(int(rng.integers(2**63)), model.device):  # dropout
+        seed = int(rng.integers(2**63))
+        if by_hand is None:
+            _training_mode(model, single=min(count, options.batch_size) == 1)
+        # Steps by hand are of modules that have neither a mode nor dropout.
+        with contextlib.nullcontext() if by_hand else seeded(seed, model.device):
             for _ in range(options.epochs):
                 # Numbers stay tensors until the end: asking for one waits for the device.
                 losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
