@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+
+import numpy as np
 from fedplug.api.streams import stream, unwatched, watch_streams
 
 
@@ -11,6 +14,12 @@ def test_a_stream_follows_from_seed_and_purpose_alone() -> None:
     assert (stream(7, "noise", 1).random(4) == first).all()
     others = [stream(8, "noise", 1), stream(7, "noise", 2), stream(7, "noise1"), stream(7, "noise", "1x")]
     assert all((other.random(4) != first).all() for other in others)
+
+
+def test_a_stream_is_numpys_philox_under_a_hash_of_its_purpose() -> None:
+    key = np.frombuffer(hashlib.blake2b(b"7\x1fnoise\x1f1", digest_size=16).digest(), np.uint64)
+    reference = np.random.Generator(np.random.Philox(key=key))
+    np.testing.assert_array_equal(stream(7, "noise", 1).random(9), reference.random(9))
 
 
 def test_only_draws_from_streams_that_are_watched_count() -> None:

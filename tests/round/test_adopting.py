@@ -11,6 +11,7 @@ import pytest
 from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
 from fedplug.api import codec
 from fedplug.api.errors import TooFewClients
+from fedplug.round import adopting
 from toy_components import pushed, recipe_of
 from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 
@@ -107,3 +108,17 @@ def test_a_client_evaluates_once_a_round_and_in_rounds_of_the_recipe_alone() -> 
                 everyone.ask(protocol.steps.fingerprint)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_clients_evaluate_the_share_of_this_rounds_cohort_whatever_they_kept(
+    sampled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standardised examples stay from round to round; with them the rows are those of a run that keeps none."""
+    plain = recipe_of(rounds=3)
+    if sampled:
+        plain["sampling"] = {"scheme": "fixed", "rate": 0.5}
+    kept = run_protocol(plain)
+    monkeypatch.setattr(adopting, "_KEPT_BYTES", 0)
+    anew = run_protocol(plain)
+    assert [(row.accuracy, row.loss) for row in kept.rows] == [(row.accuracy, row.loss) for row in anew.rows]

@@ -57,5 +57,5 @@ class Model(Protocol):
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
         """Counts correct predictions in evaluation mode. A model that can evaluate several sets faster than one by one
-        has a method `evaluate_each(sets, data)` beside this one, as `TorchModel` has.
+        has a method `evaluate_each(sets, data, kept)` beside this one, as `TorchModel` has.
         """

@@ -42,7 +42,8 @@ class Record:
         Args:
             for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
         """
-        given = [(name, optional, getattr(self, name)) for name, optional in _fields(type(self))]
+        kind: Any = type(self)
+        given = [(name, optional, getattr(self, name)) for name, optional in _fields(kind)]
         return {name: _plain(value, for_json) for name, optional, value in given if not (optional and _is_empty(value))}
 
     def to_json(self, indent: int | None = None) -> str:

@@ -39,7 +39,7 @@ def stream(seed: int, *purpose: object) -> np.random.Generator:
     """
     text = "\x1f".join([str(seed), *map(str, purpose)])
     key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    made = np.random.Generator(np.random.Philox(_Key(key)))
+    made = np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]  # any ISeedSequence will do
     if (watched := _watched.get()) is not None:
         watched.append(made)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,32 @@ from fedplug.round.opening import opened_once, unsealed
 from fedplug.round.training import personalise
 
 if TYPE_CHECKING:
-    from fedplug.api.data import ClientData, Examples
+    from fedplug.api.data import Examples
     from fedplug.api.links import Link
     from fedplug.api.model import Evaluation, Model
     from fedplug.api.types import Plan
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.hosted import HostedClient
+
+
+_KEPT_BYTES = 1 << 27
+"""Clients keep standardised test examples between rounds where those of all of them take at most this much memory."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Tests:
+    """On what a client evaluates.
+
+    Attributes:
+        share: of the public test set.
+        sets: that share, and the client's own test examples; at a site these alone.
+        kept: where the model may keep what it makes of them; None: nowhere.
+    """
+
+    share: slice
+    sets: list[Examples]
+    kept: dict[str, Any] | None = None
 
 
 class Adopting(PartySteps):
@@ -119,18 +139,28 @@ class Adopting(PartySteps):
         memory.evaluated = round
         at_sites = self.recipe.data.at == "sites"
         with client.timed("evaluate"):
-            data, model, test = client.data, client.loaded(client.vector), client.data.shared_test
-            if not at_sites:
-                test = test.take(slice_of_test(members.index(client.client_id), len(members), len(test)))
-            public, own = _evaluated(model, test, data)
+            tests = self._tests(client, members)
+            public, own = _evaluated(client.loaded(client.vector), tests, client)
             task = {name: float(count) for name, count in public.task.items()}
             counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
-                model = client.loaded(client.start)
-                personal, own = _evaluated(model, test, data)
+                personal, own = _evaluated(client.loaded(client.start), tests, client)
                 counts.personal_correct, counts.personal_own_correct = personal.correct, own.correct
                 client.forget_model()
         client.reports.evaluation = counts.shares() if at_sites else counts
+
+    def _tests(self, client: HostedClient, members: list[int]) -> _Tests:
+        """What a client evaluates on; the same object as long as its share of the public test set is the same."""
+        data = client.data
+        if self.recipe.data.at == "sites":
+            return _Tests(slice(None), [data.own_test])
+        share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
+        tests: _Tests | None = client.cache.get(self.name)
+        if tests is None or tests.share != share:
+            # The shares of all clients are the test set, and their own test examples are no more than as many again.
+            kept: Any = {} if 2 * 4 * data.shared_test.inputs.size <= _KEPT_BYTES else None
+            tests = client.cache[self.name] = _Tests(share, [data.shared_test.take(share), data.own_test], kept)
+        return tests
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:
@@ -147,15 +177,14 @@ class Adopting(PartySteps):
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
 
 
-def _evaluated(model: Model, test: Examples, data: ClientData) -> tuple[Evaluation, Evaluation]:
-    """A model on these test examples, and on a client's own; with data at sites both are the same."""
-    if test is data.own_test:
-        public = model.evaluate(test, data)
-        return public, public
-    if (together := getattr(model, "evaluate_each", None)) is not None:
-        public, own = together([test, data.own_test], data)
-        return public, own
-    return model.evaluate(test, data), model.evaluate(data.own_test, data)
+def _evaluated(model: Model, tests: _Tests, client: HostedClient) -> tuple[Evaluation, Evaluation]:
+    """A model on a client's share of the public test set and on its own test examples, or, at a site, on these."""
+    together: Any = getattr(model, "evaluate_each", None)
+    if together is not None:
+        found = together(tests.sets, client.data, tests.kept)
+    else:
+        found = [model.evaluate(examples, client.data) for examples in tests.sets]
+    return found[0], found[-1]
 
 
 def _opens_here(link: Link) -> bool:

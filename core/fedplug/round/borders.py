@@ -138,9 +138,10 @@ def _apart(total: Block, blocks: Mapping[int, Block], weights: Mapping[int, floa
     if any(b.positions is not None or b.values is None or b.size != total.size for b in blocks.values()):
         return 0.0
     at = slice(None, None, max(1, total.size // 4096))
-    parts = [(1.0 if b.weighted else weights[c]) * b.plain()[at].astype(np.float64) for c, b in blocks.items()]
-    wrong = np.abs(total.plain()[at] - np.sum(parts, axis=0))
-    room = 1e-5 * np.sum(np.abs(parts), axis=0) + 1e-30
+    shares = np.array([1.0 if block.weighted else weights[client_id] for client_id, block in blocks.items()])
+    values = np.stack([block.plain()[at] for block in blocks.values()]).astype(np.float64)
+    wrong = np.abs(total.plain()[at] - shares @ values)
+    room = 1e-5 * (np.abs(shares) @ np.abs(values, out=values)) + 1e-30
     return float(wrong.max(initial=0.0)) if (wrong > room).any() else 0.0
 
 

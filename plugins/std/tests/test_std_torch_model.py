@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.data import ClientData, Examples
+from fedplug.api.model import Evaluation
 from fedplug_std.torch_model import TorchModel, as_tensor, seeded, to_tensor, use_one_thread
 from torch import nn
 
@@ -123,6 +124,32 @@ def test_evaluation_equals_a_computation_by_hand_whatever_the_batches() -> None:
     assert got.count == 2500
     assert got.correct == int((logits.argmax(1) == part.labels).sum())
     assert got.loss == pytest.approx(-log_p[np.arange(2500), part.labels].sum(), rel=1e-5)
+
+
+def test_several_sets_are_each_counted_as_if_alone_and_what_is_kept_is_used() -> None:
+    model = TorchModel(small())
+    kept: dict[str, torch.Tensor] = {}
+    for sizes in ((5, 40, 0), (1000, 900, 1)):  # in one batch, and in several
+        sets = [examples(size, seed) for seed, size in enumerate(sizes)]
+        alone = [model.evaluate(each, client_data(each)) for each in sets]
+        together = model.evaluate_each(sets, client_data(sets[0]))
+        assert [(each.correct, each.count) for each in together] == [(each.correct, each.count) for each in alone]
+        np.testing.assert_allclose([each.loss for each in together], [each.loss for each in alone], rtol=1e-5)
+    sets = [examples(5), examples(7, 1)]
+    first = model.evaluate_each(sets, client_data(sets[0]), kept)
+    model.set_vector(model.get_vector() + np.float32(0.1))
+    moved = model.evaluate_each(sets, client_data(sets[0]), kept)
+    assert [each.loss for each in moved] == [each.loss for each in model.evaluate_each(sets, client_data(sets[0]))]
+    assert [each.loss for each in moved] != [each.loss for each in first]
+
+
+def test_a_model_with_an_evaluation_of_its_own_is_asked_for_each_set() -> None:
+    class Picky(TorchModel):
+        def evaluate(self, part: Examples, data: ClientData) -> Evaluation:
+            return Evaluation(0, len(part), 7.0)
+
+    part = examples(4)
+    assert [each.loss for each in Picky(small()).evaluate_each([part, part], client_data(part))] == [7.0, 7.0]
 
 
 def test_evaluation_of_nothing() -> None:

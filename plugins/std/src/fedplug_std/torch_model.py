@@ -206,15 +206,24 @@ class TorchModel:
         """
         return self._evaluated([examples], data)[0]
 
-    def evaluate_each(self, sets: Sequence[Examples], data: ClientData) -> list[Evaluation]:
+    def evaluate_each(
+        self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
+    ) -> list[Evaluation]:
         """The same of each of several sets. Those that fit into one batch together pass the model together: for a small
         model and few examples a pass takes as long as what is in it.
+
+        Args:
+            sets: one or more, all of one shape.
+            data: as in `evaluate`.
+            kept: where their standardised inputs may stay until the same sets are evaluated again.
         """
         if type(self).evaluate is not TorchModel.evaluate:
             return [self.evaluate(examples, data) for examples in sets]
-        return self._evaluated(sets, data)
+        return self._evaluated(sets, data, kept)
 
-    def _evaluated(self, sets: Sequence[Examples], data: ClientData) -> list[Evaluation]:
+    def _evaluated(
+        self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
+    ) -> list[Evaluation]:
         use_one_thread()
         shape = sets[0].inputs.shape[1:]
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, math.prod(shape))))
@@ -224,16 +233,22 @@ class TorchModel:
             self.module.eval()
         with torch.no_grad():
             if len(sets) > 1 and sum(map(len, sets)) <= step:
-                found = self._together(sets, data)
+                found = self._together(sets, data, kept)
             else:
                 found = [self._in_batches(examples, data, step) for examples in sets]
         if toggled:
             self.module.train(was_training)
         return found
 
-    def _together(self, sets: Sequence[Examples], data: ClientData) -> list[Evaluation]:
-        logits = self.module(to_tensor(np.concatenate([each.inputs for each in sets]), data.mean, data.std, self.device))
-        parts = logits.split([len(each) for each in sets])
+    def _together(
+        self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None
+    ) -> list[Evaluation]:
+        inputs = None if kept is None else kept.get("inputs")
+        if inputs is None:
+            inputs = to_tensor(np.concatenate([each.inputs for each in sets]), data.mean, data.std, self.device)
+            if kept is not None:
+                kept["inputs"] = inputs
+        parts = self.module(inputs).split([len(each) for each in sets])
         return [self._counted(part, each) for part, each in zip(parts, sets, strict=True)]
 
     def _in_batches(self, examples: Examples, data: ClientData, step: int) -> Evaluation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -126,7 +125,7 @@ class Sgd(fedplug.Trainer):
         if by_hand is None:
             _training_mode(model, single=min(count, options.batch_size) == 1)
         # Steps by hand are of modules that have neither a mode nor dropout.
-        with contextlib.nullcontext() if by_hand else seeded(seed, model.device):
+        with torch.no_grad() if by_hand else seeded(seed, model.device):
             for _ in range(options.epochs):
                 # Numbers stay tensors until the end: asking for one waits for the device.
                 losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
@@ -134,7 +133,6 @@ class Sgd(fedplug.Trainer):
 
     def _by_hand(self, model: TorchModel, lr: float) -> Step | None:
         """Plain steps on a perceptron, the derivatives written out; None where a step is more than that."""
-        import torch
 
         from fedplug_std._perceptron import Perceptron
 
@@ -148,7 +146,6 @@ class Sgd(fedplug.Trainer):
         if perceptron is None:
             return None
 
-        @torch.no_grad()
         def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             return -perceptron.step(inputs, labels, lr).sum()
 
