@@ -110,15 +110,23 @@ def test_a_client_evaluates_once_a_round_and_in_rounds_of_the_recipe_alone() -> 
         engine.close()
 
 
-@pytest.mark.parametrize("sampled", [False, True])
-def test_clients_evaluate_the_share_of_this_rounds_cohort_whatever_they_kept(
-    sampled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Standardised examples stay from round to round; with them the rows are those of a run that keeps none."""
-    plain = recipe_of(rounds=3)
-    if sampled:
-        plain["sampling"] = {"scheme": "fixed", "rate": 0.5}
-    kept = run_protocol(plain)
+def test_rows_are_the_same_whether_or_not_clients_keep_standardised_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = run_protocol(recipe_of(rounds=3))
     monkeypatch.setattr(adopting, "_KEPT_BYTES", 0)
-    anew = run_protocol(plain)
+    anew = run_protocol(recipe_of(rounds=3))
     assert [(row.accuracy, row.loss) for row in kept.rows] == [(row.accuracy, row.loss) for row in anew.rows]
+
+
+def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_the_last() -> None:
+    protocol, engine, _ = build(recipe_of())
+    try:
+        client = engine.hosts[0].clients["client:2"]
+        steps = protocol.steps
+        first, again, smaller = (steps._tests(client, members) for members in ([0, 1, 2, 3], [0, 1, 2, 3], [2, 3]))
+    finally:
+        engine.close()
+    total = len(client.data.shared_test)
+    assert first is again
+    assert (first.share, smaller.share) == (slice(total // 2, 3 * total // 4), slice(0, total // 2))
+    assert len(smaller.sets[0]) == total // 2
+    assert smaller.kept == {}
