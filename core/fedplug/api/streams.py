@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.random.bit_generator import ISeedSequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 _watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
 
 
-class _Key(ISeedSequence):
-    """Gives Philox its key. Philox(key=...) gives it the same, after it has asked the system for a seed it drops."""
+@functools.cache
+def _philox() -> Callable[[NDArray[np.uint64]], np.random.Philox]:
+    """What makes Philox with a key. `Philox(key=...)` makes the same, but asks the system for a seed first, and drops
+    it, which takes three times as long. Made when it is first needed: much that imports this module draws nothing.
+    """
+    from numpy.random.bit_generator import ISeedSequence
 
-    def __init__(self, key: NDArray[np.uint64]) -> None:
-        self._key = key
+    class Key(ISeedSequence):
+        def __init__(self, key: NDArray[np.uint64]) -> None:
+            self.key = key
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """The key, which is all that Philox asks for: two words of 64 bits."""
-        return self._key
+        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+            return self.key  # two words of 64 bits, which is all that Philox asks for
 
-
-_FRESH = np.random.Philox(key=0).state
+    return lambda key: np.random.Philox(Key(key))  # type: ignore[arg-type]  # it takes any ISeedSequence
 
 
 def stream(seed: int, *purpose: object) -> np.random.Generator:
@@ -39,7 +42,7 @@ def stream(seed: int, *purpose: object) -> np.random.Generator:
     """
     text = "\x1f".join([str(seed), *map(str, purpose)])
     key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    made = np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]  # any ISeedSequence will do
+    made = np.random.Generator(_philox()(key))
     if (watched := _watched.get()) is not None:
         watched.append(made)
     return made
@@ -53,8 +56,9 @@ def watch_streams() -> Iterator[Callable[[], bool]]:
 
     def drawn() -> bool:
         states = [generator.bit_generator.state for generator in made]
+        fresh = np.random.Philox(key=0).state if states else {}
         return any(
-            state["state"]["counter"].any() or state["buffer_pos"] != _FRESH["buffer_pos"] or state["has_uint32"]
+            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
             for state in states
         )
 

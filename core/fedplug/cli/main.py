@@ -21,6 +21,8 @@ def program() -> NoReturn:
         from fedplug.cli.later import put_off
 
         put_off("numpy")
+        # Pydantic looks through every installed distribution for plugins of its own, which a tenth of `check` would be.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         gc.disable()  # almost all that they make are modules, which stay: there is hardly any garbage to look for
     _leave(main())
 
