@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_the_worked_example() -> None:
     assert told[:2] == pytest.approx([1.0, math.exp(0.2 * 0.3)], rel=1e-4)
     # At the median 3 of 5 are within, just below it 2: the norm stays within a step of it.
     assert 3 * math.exp(-0.2) < min(told[40:]) <= max(told[40:]) < 3 * math.exp(0.2)
+
+
+def test_what_is_kept_does_not_grow_with_the_rounds() -> None:
+    from fedplug import Context, Layout, Server
+
+    made, server = part(initial_norm=9.0), Server()
+    for round in range(50):
+        server.ctx = ctx = Context(
+            round=round, rounds=50, layout=Layout.of([("w", (3,))]), zones=(), num_clients=2, min_clients=2, seed=7,
+            digest="", party=server, components={NAME: made},
+        )  # fmt: skip
+        made._keep(ctx, 1.0 + round)
+    assert server.state[NAME]["norms"] == {48: 49.0, 49: 50.0}
+    asked = [made._norm(dataclasses.replace(ctx, round=round)) for round in (48, 49, 50)]
+    assert asked == [49.0, 50.0, 50.0]
 
 
 def test_the_noise_on_the_count_is_as_stated() -> None:

@@ -190,8 +190,12 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         return norm_of(client.update, client)
 
     def _keep(self, ctx: Context, norm: float) -> None:
-        """Remembers the norm of this round, by round: what was stated of a round stays true afterwards."""
-        ctx.party.memory(self).setdefault("norms", {})[ctx.round] = norm
+        """Remembers the norms of this round and of the last, by round: who adopts a sum, or is charged for it, asks for
+        what was stated of its round. Of rounds before nobody asks, and a checkpoint need not grow with them.
+        """
+        memory = ctx.party.memory(self)
+        kept = {round: before for round, before in memory.get("norms", {}).items() if round >= ctx.round - 1}
+        memory["norms"] = {**kept, ctx.round: norm}
 
     def _norm(self, ctx: Context) -> float:
         """The norm of this round at this party; where it is not known yet the last one, before a run the first."""
