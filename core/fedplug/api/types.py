@@ -147,6 +147,17 @@ class Plan:
 
     def positions(self, zone: str) -> NDArray[np.uint32]:
         """Global positions of a zone, ascending; shape (n,)."""
+        if not is_unchangeable(self.labels):
+            return self._find(zone)
+        if zone not in self._kept_positions:  # of a plan that clients share: found once
+            self._kept_positions[zone] = unchangeable(self._find(zone))
+        return self._kept_positions[zone]
+
+    @functools.cached_property
+    def _kept_positions(self) -> dict[str, NDArray[np.uint32]]:
+        return {}
+
+    def _find(self, zone: str) -> NDArray[np.uint32]:
         return np.flatnonzero(self.labels == self.zones.index(zone)).astype(np.uint32)
 
     def where(self, zone: str) -> NDArray[np.uint32] | slice:
