@@ -55,8 +55,10 @@ def watch_streams() -> Iterator[Callable[[], bool]]:
     token = _watched.set(made)
 
     def drawn() -> bool:
+        if not made:
+            return False
         states = [generator.bit_generator.state for generator in made]
-        fresh = np.random.Philox(key=0).state if states else {}
+        fresh = np.random.Philox(key=0).state
         return any(
             state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
             for state in states

@@ -252,16 +252,15 @@ class TorchModel:
         return [self._counted(part, each) for part, each in zip(parts, sets, strict=True)]
 
     def _in_batches(self, examples: Examples, data: ClientData, step: int) -> Evaluation:
-        found: list[Evaluation] = []
+        correct, count, loss = 0, 0, 0.0
+        task: dict[str, float] = {}
         for start in range(0, len(examples), step):
             batch = examples.take(slice(start, start + step))
-            found.append(self._counted(self.module(to_tensor(batch.inputs, data.mean, data.std, self.device)), batch))
-        task: dict[str, float] = {}
-        for each in found:
-            for name, number in each.task.items():
+            found = self._counted(self.module(to_tensor(batch.inputs, data.mean, data.std, self.device)), batch)
+            correct, count, loss = correct + found.correct, count + found.count, loss + found.loss
+            for name, number in found.task.items():
                 task[name] = task.get(name, 0) + number
-        correct, count, loss = (sum(getattr(each, name) for each in found) for name in ("correct", "count", "loss"))
-        return Evaluation(correct, count, float(loss), task)
+        return Evaluation(correct, count, loss, task)
 
     def _counted(self, logits: torch.Tensor, examples: Examples) -> Evaluation:
         answers = as_tensor(examples.answers).to(self.device)
