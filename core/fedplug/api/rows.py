@@ -140,6 +140,8 @@ class Row(Record):
         zones: share of the model in each zone, mean over the clients; None where it is unknown.
         seconds: by phase, summed over the parties.
         wall_seconds: of the round by the clock on the wall.
+        cpu_seconds: that the server's process computed in the round, all its threads together; with the engine `local`
+            that is all parties' work. None in runs that did not count it.
         bytes: of all messages.
         messages: to clients.
         epsilon: spent so far, of a client; None where nothing is priced, infinite where the noise does not protect.
@@ -186,6 +188,7 @@ class Row(Record):
     simulated: SimulatedTime | None = None
     left_out: dict[Text, LeftOut] = dataclasses.field(default_factory=dict)
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
+    cpu_seconds: Number | None = None
 
     @property
     def group_accuracy(self) -> dict[str, float]:

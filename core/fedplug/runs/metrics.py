@@ -143,6 +143,7 @@ class Metrics:
             zones={zone: shares.get(zone) for zone in self.recipe.zones},
             seconds=self._seconds(event.seconds),
             wall_seconds=event.seconds["wall"],
+            cpu_seconds=event.seconds["cpu"],
             bytes=self.office.wire.of_round(event.round),
             messages=self.office.wire.requests[event.round],
             epsilon=epsilon,
@@ -249,7 +250,7 @@ class Metrics:
 
     def _seconds(self, own: Mapping[str, float]) -> dict[str, float]:
         """By phase, summed over the parties."""
-        seconds = {phase: value for phase, value in own.items() if phase != "wall"}
+        seconds = {phase: value for phase, value in own.items() if phase not in ("wall", "cpu")}
         for _, report in self._reports:
             for phase, value in report.seconds.items():
                 seconds[phase] = seconds.get(phase, 0.0) + value
@@ -262,6 +263,7 @@ class Metrics:
         for phase, value in self._seconds(own).items():
             row.seconds[phase] = row.seconds.get(phase, 0.0) + value
         row.wall_seconds += own["wall"]
+        row.cpu_seconds = None if row.cpu_seconds is None else row.cpu_seconds + own["cpu"]
         row.bytes = row.bytes + self.office.wire.of_round(round)
         row.messages += self.office.wire.requests[round]
 

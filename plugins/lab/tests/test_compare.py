@@ -278,7 +278,7 @@ def test_a_comparison_file_names_recipes_changes_and_seeds(
     ))  # fmt: skip
     assert is_comparison(file)
     assert not is_comparison(recipes[0])
-    runs = runs_of(read_contest(file), ["min_clients=3"], catalog)
+    (runs,) = runs_of(read_contest(file), ["min_clients=3"], catalog)
     assert [(one.case, one.recipe.seed, one.recipe.rounds, one.recipe.min_clients) for one in runs] == [
         ("small", 3, 1, 3), ("b", 3, 1, 3)
     ]  # fmt: skip
@@ -292,9 +292,41 @@ def test_a_comparison_file_names_recipes_changes_and_seeds(
         compare([file, recipes[0]], settings, Asked(), catalog)
 
 
+def test_each_case_is_a_comparison_of_its_own(
+    tmp_path: Path, recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "question: Does it push?\nset: {rounds: 1, train.scale: 0.1}\n"
+        "recipes:\n  - small.yaml\n  - {recipe: large.yaml, set: {train.scale: 0.2}}\n"
+        "cases:\n  - {name: two}\n  - {name: three, set: {data.clients: 3, train.scale: 0.4}}\n"
+    )
+    file = comparison(tmp_path, text)
+    two, three = runs_of(read_contest(file), (), catalog)
+    assert [(one.case, one.recipe.clients, one.recipe.train.options.scale) for one in (*two, *three)] == [  # type: ignore[attr-defined]
+        ("small", 4, 0.1), ("large", 4, 0.2), ("small", 3, 0.4), ("large", 3, 0.4),
+    ]  # fmt: skip
+    assert compare([file], settings, Asked(), catalog) == 0
+    shown = capsys.readouterr().out
+    assert "4/4 three: large seed=" in shown
+    assert "two: Does it push?" in shown
+    for case, clients in (("two", 4), ("three", 3)):
+        found = compared_json(settings, f"question/{case}")
+        runs = [run for each in found["protocols"] for run in each["runs"]]
+        assert {len(json.loads((Path(run["folder"]) / "metrics.jsonl").read_text().splitlines()[0])["client_accuracy"])
+                for run in runs} == {clients}  # fmt: skip
+        assert all(each["numbers"]["seconds_cpu"]["mean"] > 0 for each in found["protocols"])
+    with pytest.raises(RecipeError, match="b: small seed=.* and a: small seed=.* are the same recipe"):
+        runs_of(read_contest(comparison(tmp_path, text.split("cases")[0] + "cases: [{name: a}, {name: b}]")), (), catalog)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("{recipes: [small.yaml, large.yaml], cases: iid}", "cases must be a list"),
+        ("{recipes: [small.yaml, large.yaml], cases: [iid]}", "a case is {name: text, set"),
+        ("{recipes: [small.yaml, large.yaml], cases: [{name: a, sets: {}}]}", "did you mean set?"),
+        ("{recipes: [small.yaml, large.yaml], cases: [{name: a/b}]}", "the case 'a/b' names a folder too"),
+        ("{recipes: [small.yaml, large.yaml], cases: [{name: a}, {name: a}]}", "the case 'a' is there already"),
         ("recipes: []", "recipes must be a list of two or more"),
         ("recipes: [small.yaml]", "recipes must be a list of two or more"),
         ("question: why?", "recipes must be a list of two or more"),

@@ -26,6 +26,7 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         (models.Mlp, (1, 8, 8), {"hidden": []}, 650),
         (models.Cnn, (3, 32, 32), {}, 896 + 64 + 18_496 + 128 + 1_048_832 + 2_570),
         (models.Cnn, (1, 28, 28), {"hidden": 8}, 320 + 64 + 18_496 + 128 + 25_096 + 90),
+        (models.Cnn, (1, 28, 28), {"hidden": 8, "norm": "group"}, 320 + 64 + 18_496 + 128 + 25_096 + 90),
         (models.LeNet5, (1, 28, 28), {}, 61_706),
         (models.LeNet5, (3, 32, 32), {"activation": "sigmoid"}, 62_006),
         # The published DLG network: 3x12 and twice 12x12 kernels of 5x5, 768 features.
@@ -99,6 +100,17 @@ def test_mlp_starts_from_the_defaults_of_torch() -> None:
     weights = model.module.fc1.weight.detach().numpy()
     assert np.abs(weights).max() <= bound
     assert weights.std() == pytest.approx(bound / np.sqrt(3), rel=0.01)
+
+
+def test_with_group_norm_no_example_sees_another_and_nothing_but_parameters_travels() -> None:
+    images = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    alone_alike = {}
+    for norm in ("batch", "group"):
+        model = build(models.Cnn, (1, 8, 8), hidden=4, norm=norm)
+        with torch.no_grad():
+            alone_alike[norm] = torch.allclose(model.module(images)[:1], model.module(images[:1]), atol=1e-5)
+        assert bool(model.get_buffers()) == (norm == "batch")
+    assert alone_alike == {"batch": False, "group": True}
 
 
 def test_building_and_its_check_leave_batch_norm_as_it_starts() -> None:

@@ -84,7 +84,8 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
         raise SetupError(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
     contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
     catalog = catalog or Catalog.discover()
-    runs = runs_of(contest, asked.sets, with_files(catalog, settings.plugins))
+    by_case = runs_of(contest, asked.sets, with_files(catalog, settings.plugins))
+    runs = [one for case in by_case for one in case]
     names = list(dict.fromkeys(one.case for one in runs))
     _require_baseline(contest.baseline, names)
     Execution(runs[0].recipe, settings.output, settings, catalog)  # what would stop every run is found before the first
@@ -105,11 +106,15 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
                 done = sum(map(shelf.is_done, runs))
                 print(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
                 return INTERRUPTED
-        everyone = of_combinations(runs, shelf.found)
         code = runner.tell_failures()
-        if len(everyone) < 2 or contest.baseline not in ("", *(each.name for each in everyone)):
-            raise SetupError("there is nothing to compare: of all but one recipe, or of the baseline, no run succeeded")
-        _show(contest, everyone, settings, asked)
+        for one, its in zip(contest.by_case(), by_case, strict=True):
+            everyone = of_combinations(its, shelf.found)
+            if len(everyone) < 2 or one.baseline not in ("", *(each.name for each in everyone)):
+                where = one.title if contest.cases else "there"
+                raise SetupError(
+                    f"{where} is nothing to compare: of all but one recipe, or of the baseline, no run succeeded"
+                )
+            _show(one, everyone, settings, asked)
     return code
 
 
@@ -163,14 +168,16 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
         "command": command_line(),
     }  # fmt: skip
     folder = settings.output / f"compare-{contest.title}"
+    folder.mkdir(parents=True, exist_ok=True)
     for file, write in FORMATS.values():
         write_text(folder / file, write(table, everyone, about))
     page = write_compare_page(folder / "compare.html", everyone, table, about)
     if asked.format:
         print(FORMATS[asked.format][1](table, everyone, about), end="")
         return
-    if contest.question:
-        print(contest.question)
+    _, _, case = contest.title.partition("/")
+    if contest.question or case:
+        print(": ".join(filter(None, (case, contest.question))))
     print_table(table)
     for each in everyone:
         for verdict in verdicts_of(each):

@@ -231,6 +231,9 @@ def _volumes(everyone: Sequence[Compared]) -> list[Column]:
 def _seconds(everyone: Sequence[Compared]) -> list[Column]:
     shown = lambda value: f"{value:.1f}" if value >= 1 else f"{value:.3f}"  # noqa: E731
     made = [_column(everyone, "seconds", "seconds", lambda run: run.result.wall_seconds, shown, "")]
+    if any(run.result.cpu_seconds is not None for each in everyone for run in each.runs):
+        made.append(_column(everyone, "seconds_cpu", "CPU s", lambda run: run.result.cpu_seconds, shown,
+                            "its run did not count them"))  # fmt: skip
     made += [
         dataclasses.replace(
             _column(everyone, f"seconds_{phase}", f"s {phase}",

@@ -7,14 +7,18 @@
     recipes:                                # paths from here
       - ../fedavg.yaml
       - {recipe: ../paraaegis-static.yaml, name: ParaAegis 10%, set: {negotiate_mask.ratio: 0.1}}
+    cases:                                  # the whole comparison under each of them, a table for each
+      - {name: iid, set: {data.partition: {use: std.iid}}}
+      - {name: dir0.5}
 
-Each recipe goes by its own name unless the file gives it another. Everything is checked before anything runs, and all
-mistakes are reported at once.
+Each recipe goes by its own name unless the file gives it another. What a case sets holds over what all and an entry
+set. Everything is checked before anything runs, and all mistakes are reported at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +31,9 @@ from fedplug.recipe.yaml_source import KeyPath, Source
 
 from fedplug_lab.grid import SEED, Case, Choice, Combination, Grid, combinations
 
-KEYS = ("question", "baseline", "seeds", "set", "recipes")
+KEYS = ("question", "baseline", "seeds", "set", "recipes", "cases")
 _ENTRY = ("recipe", "name", "set")
+_CASE = ("name", "set")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Contest:
         baseline: the name of the one that the others are set against; empty for the first.
         seeds: each recipe is run with each of them; with the recipe's own if empty.
         entries: the recipes.
+        cases: what the whole comparison is made under, one after the other; none: as it is.
     """
 
     title: str
@@ -57,6 +63,17 @@ class Contest:
     baseline: str
     seeds: tuple[int, ...]
     entries: tuple[Entry, ...]
+    cases: tuple[Case, ...] = ()
+
+    def by_case(self) -> list[Contest]:
+        """A comparison of its own for each case, with a title `comparison/case`; itself where there are no cases."""
+        return [
+            dataclasses.replace(
+                self, title=f"{self.title}/{case.name}", cases=(),
+                entries=tuple(dataclasses.replace(e, choices=(*e.choices, *case.choices)) for e in self.entries),
+            )
+            for case in self.cases
+        ] or [self]  # fmt: skip
 
 
 def is_comparison(path: Path) -> bool:
@@ -85,14 +102,34 @@ def read_contest(path: Path) -> Contest:
     return contest
 
 
-def runs_of(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[Combination]:
-    """The runs of a comparison: each recipe with each seed. `case` of a run is the name of its recipe.
+def runs_of(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[list[Combination]]:
+    """The runs of a comparison, for each case: each recipe with each seed. `case` of a run is the name of its recipe.
 
     Raises:
         RecipeError: holds every mistake of every recipe, each once; or two go by one name, or are the same.
     """
+    found: list[list[Combination]] = []
+    problems: dict[str, None] = {}
+    seen: dict[str, str] = {}
+    for one in contest.by_case():
+        try:
+            found.append(_runs_of_case(one, sets, catalog))
+        except RecipeError as error:
+            problems |= dict.fromkeys(error.problems)
+            continue
+        for run in found[-1]:
+            if other := seen.get(run.recipe.digest):
+                problems[f"{run.label} and {other} are the same recipe; remove one of them"] = None
+        seen |= {run.recipe.digest: run.label for run in found[-1]}
+    if problems:
+        raise RecipeError([*problems])
+    return found
+
+
+def _runs_of_case(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[Combination]:
     made: list[Combination] = []
     complaints: dict[str, list[str]] = {}
+    _, _, before = contest.title.partition("/")
     seeds = {SEED: tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in contest.seeds)} if contest.seeds else {}
     names: dict[str, Path] = {}
     for entry in contest.entries:
@@ -109,7 +146,8 @@ def runs_of(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[Com
             complaints[f"{names[name]} and {entry.recipe} both go by the name {name!r}; {remedy}"] = []
         names.setdefault(name, entry.recipe)
         made += [
-            dataclasses.replace(one, case=name, label=f"{name} seed={one.recipe.seed}") for one in found
+            dataclasses.replace(one, case=name, label=f"{before}{': ' if before else ''}{name} seed={one.recipe.seed}")
+            for one in found
         ]  # fmt: skip
     first: dict[str, str] = {}
     for one in made:
@@ -143,8 +181,9 @@ class _Reader:
         shared = self.choices(data.get("set"), ("set",))
         entries = self.entries(data.get("recipes"), shared)
         return Contest(
-            self.path.stem, self.text(data, "question"), self.text(data, "baseline"), self.seeds(data), entries
-        )
+            self.path.stem, self.text(data, "question"), self.text(data, "baseline"), self.seeds(data), entries,
+            self.cases(data.get("cases", [])),
+        )  # fmt: skip
 
     def text(self, data: Mapping[str, Any], key: str) -> str:
         found = data.get(key, "")
@@ -184,6 +223,28 @@ class _Reader:
         if not file.is_file():
             self.source.complain((*at, "recipe"), f"there is no recipe {file}; paths are from the comparison's folder")
         return Entry(file, name, (*shared, *self.choices(data.get("set"), (*at, "set"))))
+
+    def cases(self, data: Any) -> tuple[Case, ...]:
+        if not isinstance(data, list):
+            self.source.complain(("cases",), "cases must be a list, such as [{name: iid, set: {path: value}}]")
+            return ()
+        found: dict[str, Case] = {}
+        for i, one in enumerate(data):
+            at: KeyPath = ("cases", i)
+            if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+                self.source.complain(at, "a case is {name: text, set: {path: value}}")
+                continue
+            for key in one:
+                if key not in _CASE:
+                    self.source.complain((*at, key), f"unknown key {key!r}; {closest(str(key), _CASE)}", key=True)
+            name = one["name"]
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                message = f"the case {name!r} names a folder too; it may have letters, digits, '_', '.' and '-'"
+                self.source.complain((*at, "name"), message)
+            elif name in found:
+                self.source.complain((*at, "name"), f"the case {name!r} is there already; give it a name of its own")
+            found[name] = Case(name, self.choices(one.get("set"), (*at, "set")))
+        return tuple(found.values())
 
     def choices(self, data: Any, at: KeyPath) -> tuple[Choice, ...]:
         if data is None:

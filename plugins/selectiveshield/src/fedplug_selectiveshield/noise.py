@@ -8,12 +8,37 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Effects, Field, Known, hookimpl
+from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Misplaced, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import gaussian_noise_multiplier, geometric_schedule
+from fedplug.privacy.accounting import (
+    effective_multiplier,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+    geometric_schedule,
+)
 from fedplug.privacy.renyi import gaussian_rdp_epsilon
-from fedplug_std.gaussian import Gaussian, NoiseOptions, local_noise
+from fedplug_std.clip import Clip
+from fedplug_std.gaussian import CLIP_FIRST, Gaussian, NoiseOptions, local_noise
 from pydantic import model_validator
+
+
+_OTHERS = -1
+"""Stands for the clients without a norm or noise of their own."""
+
+
+class Own(fedplug.Options):
+    """C_n and sigma_n of one client, where they are not those of all."""
+
+    client: int = Field(ge=0, description="whose they are; clients count from 0")
+    norm: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="C_n, to which this client clips further; default: that of all"
+    )
+    epsilon: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="of this client, with the delta of all; where all have an epsilon"
+    )
+    noise_multiplier: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="sigma_n of the first round; where all have a noise_multiplier"
+    )
 
 
 class Noise(fedplug.Protector):
@@ -26,6 +51,10 @@ class Noise(fedplug.Protector):
       zone must be encrypted afterwards.
     * `literal_K` adds C sigma sqrt(K), as eq. 21 prints. Uploads then cost a K-th of what eq. 22 says in Renyi DP, and
       the mean has noise of C sigma: as if a single client had added it.
+
+    `clients` gives single clients a clipping norm C_n and a sigma_n of their own, as Sec. 4.4 allows and the paper's
+    analysis leaves out. They are options, hence public: chosen from a client's data they would tell of it. The ledger
+    charges everybody what the client with the least noise pays, and notes what each pays.
 
     The ledger states what the noise really gives. Everything else is as with `std.gaussian`.
     """
@@ -42,6 +71,26 @@ class Noise(fedplug.Protector):
         participants: int | None = Field(
             None, ge=1, description="K of eq. 21, the clients of a round; default: all clients of the recipe"
         )
+
+        clients: tuple[Own, ...] = Field(
+            (), description="norm and epsilon (or noise_multiplier) of single clients: [{client: 3, epsilon: 4}]"
+        )
+
+        @model_validator(mode="after")
+        def _own_noise_is_given_as_that_of_all(self) -> Noise.Options:
+            wrong, right = ("noise_multiplier", "epsilon") if self.epsilon is not None else ("epsilon", "noise_multiplier")
+            seen: set[int] = set()
+            for own in self.clients:
+                if getattr(own, wrong) is not None:
+                    raise ValueError(f"client {own.client}: {wrong} does not go with the {right} of all; write {right}")
+                if own.norm is None and getattr(own, right) is None:
+                    raise ValueError(f"client {own.client}: give it a norm or {right} of its own, or remove it")
+                if own.client in seen:
+                    raise ValueError(f"client {own.client} is there twice; keep one")
+                seen.add(own.client)
+            if self.clients and self.choice == "distributed":
+                raise ValueError("choice: distributed adds up noise that is alike at all clients; remove clients")
+            return self
 
         @model_validator(mode="after")
         def _say_only_what_counts(self) -> Noise.Options:
@@ -65,6 +114,16 @@ class Noise(fedplug.Protector):
             except ValueError as error:
                 raise ProtectionError(str(error)) from error
 
+        def own(self, client_id: int) -> Own | None:
+            """What is said of one client."""
+            return next((own for own in self.clients if own.client == client_id), None)
+
+        def of_client(self, client_id: int) -> Noise.Options:
+            """The noise of one client."""
+            own = self.own(client_id)
+            changed = own.model_dump(exclude_none=True, include={"epsilon", "noise_multiplier"}) if own else {}
+            return self.model_copy(update={**changed, "clients": ()})
+
     def __init__(self, options: Options) -> None:
         self.options: Noise.Options = options
 
@@ -74,6 +133,9 @@ class Noise(fedplug.Protector):
         if choice != "local" and recipe.sampling is not None and self.options.participants is None:
             expected = max(1, int(recipe.sampling.rate * recipe.clients + 0.5))
             complaints.append(f"choice: {choice} needs to know the clients of a round; write participants: {expected}")
+        for own in self.options.clients:
+            if own.client >= recipe.clients:
+                complaints.append(f"client={own.client} must be < data.clients={recipe.clients}; clients count from 0")
         if (self.options.participants or 0) > recipe.clients:
             complaints.append(f"participants={self.options.participants} must be <= data.clients={recipe.clients}")
         return complaints
@@ -97,6 +159,8 @@ class Noise(fedplug.Protector):
             ProtectionError: no such schedule exists, or the grid does not suit the bound.
         """
         options = self.options
+        if options.clients:
+            return self._effects_of_each(known, ctx)
         trust: Literal["local", "distributed"] = "distributed" if options.choice == "distributed" else "local"
         found = local_noise(options, known, ctx, self.factor(ctx.num_clients), trust)
         sigma = options.multiplier(ctx.round, ctx.rounds)
@@ -108,14 +172,68 @@ class Noise(fedplug.Protector):
         }[options.choice]
         return (dataclasses.replace(found, literal=options.choice == "literal_K", note=note),)
 
+    def _effects_of_each(self, known: Known, ctx: Context) -> Effects:
+        """Where clients differ: at a client its own norm and noise; elsewhere the least noise of any, of unknown size.
+
+        Raises:
+            Misplaced: as `effects`; or a client's norm is above the bound that holds.
+        """
+        options, factor = self.options, self.factor(ctx.num_clients)
+        bound = known.need_norm(CLIP_FIRST)
+        for own in options.clients:
+            if own.norm is not None and own.norm > bound:
+                raise Misplaced(
+                    f"{self.name}: norm={own.norm:g} of client {own.client} must be <= {bound:g}, to which the zone is "
+                    "clipped before; raise the norm of std.clip, or lower this one"
+                )
+        if isinstance(ctx.party, Client):
+            number = ctx.party.client_id
+            share = self._norm(number, bound) / bound
+            noise = local_noise(options.of_client(number), known, ctx, factor * share)
+            return Bound(bound * share), dataclasses.replace(noise, literal=options.choice == "literal_K")
+        given = [own.client for own in options.clients]
+        if len(given) < ctx.num_clients:
+            given.append(_OTHERS)
+        least = min(given, key=lambda number: options.of_client(number).multiplier(ctx.round, ctx.rounds))
+        found = local_noise(options.of_client(least), known, ctx, factor)
+        note = f"the least of any client; {self._paid(given, ctx)}; {found.note}"
+        multiplier = options.of_client(least).multiplier(ctx.round, ctx.rounds) * factor
+        return (
+            dataclasses.replace(
+                found, scale=None, multiplier=multiplier, grid=0.0, literal=options.choice == "literal_K", note=note
+            ),
+        )
+
+    def _norm(self, client_id: int, bound: float) -> float:
+        """C_n of a client, where the zone is clipped to `bound` before."""
+        own = self.options.own(client_id)
+        return bound if own is None or own.norm is None else own.norm
+
+    def _paid(self, given: list[int], ctx: Context) -> str:
+        """What each client pays that takes part in every round, in words."""
+        factor, delta = self.factor(ctx.num_clients), self.options.delta
+        paid: dict[str, list[str]] = {}
+        for number in given:
+            options = self.options.of_client(number)
+            total = factor * effective_multiplier(options.multiplier(round, ctx.rounds) for round in range(ctx.rounds))
+            cost = f"a multiplier of {total:.4g}" if delta is None else f"epsilon {gaussian_epsilon(total, delta):.4g}"
+            paid.setdefault(cost, []).append("the others" if number == _OTHERS else f"client {number}")
+        return "over all rounds " + ", ".join(f"{cost} at {' and '.join(who)}" for cost, who in paid.items())
+
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Eq. 21, with the std of `choice`.
+        """Eq. 20, for a client with a norm of its own, and eq. 21, with the std of `choice`.
 
         Raises:
             ProtectionError: nothing bounds the values, or the grid does not suit them.
         """
-        multiplier = self.options.multiplier(ctx.round, ctx.rounds) * self.factor(ctx.num_clients)
+        own, share = self.options.of_client(client.client_id), 1.0
+        bound = ctx.known.norm() if ctx.known else None
+        if bound and (norm := self._norm(client.client_id, bound)) < bound:
+            share, clip = norm / bound, Clip(Clip.Options(norm=norm))
+            clip.name = self.name
+            block = clip.protect(block, client, ctx)
+        multiplier = own.multiplier(ctx.round, ctx.rounds) * self.factor(ctx.num_clients) * share
         options, source, grid = Gaussian.Options, self.options.source, self.options.grid
         gaussian = Gaussian(options(noise_multiplier=multiplier, source=source, grid=grid))
         gaussian.name = self.name  # which keys its stream
@@ -125,7 +243,8 @@ class Noise(fedplug.Protector):
         """One line for the plan of the run."""
         std = {"local": "C sigma", "distributed": "C sigma / sqrt(K)", "literal_K": "C sigma sqrt(K) (literal)"}
         lemma = ", sigma by Lemma 2" if self.options.calibration == "rdp" else ""
-        return f"Gaussian noise of std {std[self.options.choice]} at the client, {self.options.words()}{lemma}"
+        own = f", {len(self.options.clients)} clients with their own" if self.options.clients else ""
+        return f"Gaussian noise of std {std[self.options.choice]} at the client, {self.options.words()}{lemma}{own}"
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+_GROUPS = 8
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 
 
@@ -16,18 +17,19 @@ def mlp(shape: tuple[int, ...], num_classes: int, hidden: Sequence[int]) -> nn.M
     return nn.Sequential(OrderedDict([("flatten", nn.Flatten()), *_dense(math.prod(shape), hidden, num_classes)]))
 
 
-def cnn(shape: tuple[int, ...], num_classes: int, hidden: int) -> nn.Module:
-    """C->32->64 with 3x3 kernels, batch norm, ReLU and 2x2 pooling; then `hidden` and the logits."""
+def cnn(shape: tuple[int, ...], num_classes: int, hidden: int, norm: str = "batch") -> nn.Module:
+    """C->32->64 with 3x3 kernels, batch or group norm, ReLU and 2x2 pooling; then `hidden` and the logits."""
     channels, height, width = shape
+    normed = nn.BatchNorm2d if norm == "batch" else lambda channels: nn.GroupNorm(_GROUPS, channels)
     return nn.Sequential(
         OrderedDict(
             [
                 ("conv1", nn.Conv2d(channels, 32, 3, padding=1)),
-                ("norm1", nn.BatchNorm2d(32)),
+                ("norm1", normed(32)),
                 ("relu1", nn.ReLU()),
                 ("pool1", nn.MaxPool2d(2)),
                 ("conv2", nn.Conv2d(32, 64, 3, padding=1)),
-                ("norm2", nn.BatchNorm2d(64)),
+                ("norm2", normed(64)),
                 ("relu2", nn.ReLU()),
                 ("pool2", nn.MaxPool2d(2)),
                 ("flatten", nn.Flatten()),

@@ -45,13 +45,18 @@ class Mlp(fedplug.ModelSource):
 class Cnn(fedplug.ModelSource):
     """Two 3x3 convolutions (32 and 64 channels) with batch norm, ReLU and pooling, then two fully connected layers.
 
-    SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers).
+    SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers). `norm: group` puts group
+    norm (Wu & He 2018), in eight groups, where the paper has batch norm: as many parameters, no statistics of a batch,
+    so that DP-SGD can train it and nothing but parameters travels.
     """
 
     class Options(fedplug.Options):
-        """Its width."""
+        """Its width and its normalisation."""
 
         hidden: int = Field(256, ge=1, description="width of the first fully connected layer")
+        norm: Literal["batch", "group"] = Field(
+            "batch", description="batch norm; or group norm of eight groups, which mixes no examples, for DP-SGD"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -60,7 +65,7 @@ class Cnn(fedplug.ModelSource):
         """Builds the model for images (C, H, W) of at least 4x4."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.cnn(shape, num_classes, self.options.hidden), shape, seed, device)
+        return build(lambda: _networks.cnn(shape, num_classes, self.options.hidden, self.options.norm), shape, seed, device)
 
 
 class LeNet5(fedplug.ModelSource):
