@@ -94,8 +94,8 @@ def terms(rounds: list[list[dict[str, Any]]], recipe: Any, module: Any, seed: in
     clip, noise = (use.options for use in recipe.protect["noised"])
     sigma = noise.multiplier(0, ROUNDS)
     counts = [len(one["labels"]) for one in rounds[0]]
-    steps = statistics.fmean(recipe.train.options.epochs * math.ceil(n / recipe.train.options.batch_size) for n in counts)
-    eta = recipe.train.options.lr * steps
+    train = recipe.train.options
+    eta = train.lr * train.epochs * statistics.fmean(math.ceil(n / train.batch_size) for n in counts)
     loss = Loss(module, rounds[0])
     found: list[dict[str, float]] = []
     for number, clients in enumerate(rounds):
@@ -205,7 +205,8 @@ def main() -> None:
         if not columns:
             columns = [*runs[0]]
             print("| row |", " | ".join(columns), "|\n|", " | ".join(["---"] * (len(columns) + 1)), "|")
-        print(f"| {name} |", " | ".join(f"{statistics.fmean(run[key] for run in runs):.3g}" for key in columns), "|", flush=True)
+        means = [f"{statistics.fmean(run[key] for run in runs):.3g}" for key in columns]
+        print(f"| {name} |", " | ".join(means), "|", flush=True)
 
 
 if __name__ == "__main__":

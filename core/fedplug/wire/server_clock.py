@@ -32,7 +32,7 @@ class ServerClock:
         return sum(self._seconds.values())
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each phase so far; since the beginning, `wall` by the clock and `cpu` that this process computed."""
+        """Seconds of each phase so far; from the beginning on, `wall` by the clock, `cpu` of this process."""
         opened = self._key_server.seconds - self._opened
         since = {"wall": time.perf_counter() - self._started, "cpu": time.process_time() - self._process}
         return {**self._seconds, **({"open": opened} if opened else {}), **since}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Known, Layout, Seal, gaussian_epsilon
+from fedplug import Block, Bound, Client, Context, Known, Layout, Misplaced, Seal, gaussian_epsilon
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
-from fedplug.privacy.accounting import effective_multiplier
+from fedplug.privacy.accounting import effective_multiplier, gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
@@ -278,3 +278,60 @@ def test_it_says_how_much_noise() -> None:
     assert noise(epsilon=1, delta=DELTA, calibration="rdp").describe().endswith("secure source, sigma by Lemma 2")
     note = release_of(noise(noise_multiplier=11.8, choice="literal_K"), client_at().ctx).note
     assert note.startswith("eq. 21 as printed; eq. 22 states the cost of sigma=11.8, K times the true one;")
+
+
+# -- clients that choose for themselves --------------------------------------------------------------------------------
+
+
+OWN = [{"client": 2, "noise_multiplier": 0.5}, {"client": 3, "norm": C / 10}]
+
+
+def test_a_client_has_the_norm_and_the_noise_that_it_chose() -> None:
+    component = noise(noise_multiplier=2.0, own=OWN, source="reproducible")
+    for number, std in ((0, 2.0 * C), (2, 0.5 * C), (3, 2.0 * C / 10)):
+        found = noised(component, client_at(number))
+        assert float(np.std(found.astype(np.float64))) == pytest.approx(std, rel=6 / math.sqrt(2 * 20_000))
+    long = np.full(10, C / math.sqrt(10), np.float32)
+    quiet = noise(noise_multiplier=1e-9, own=[{"client": 3, "norm": C / 10}])
+    lengths = [
+        float(np.linalg.norm(quiet.protect(Block("noised", 10, long), client, client.ctx).plain()))
+        for client in map(client_at, (0, 3))
+    ]
+    assert lengths == pytest.approx([C, C / 10], rel=1e-3)
+
+
+@pytest.mark.parametrize("choice", ["local", "literal_K"])
+def test_everybody_is_charged_what_the_client_with_the_least_noise_pays(choice: str) -> None:
+    """And a note says what each of them pays; a party's own position changes nothing of what it states."""
+    options: dict[str, Any] = {"epsilon": 8, "delta": DELTA, "choice": choice}
+    component = noise(**options, own=[{"client": 1, "epsilon": 20}, {"client": 2, "epsilon": 4, "norm": C / 2}])
+    releases = [release_of(component, client_at(number).ctx) for number in (0, 1, 2)]
+    assert releases[0] == releases[1] == releases[2]
+    least = release_of(noise(**options | {"epsilon": 20}), client_at().ctx)
+    assert releases[0].noise_multiplier == pytest.approx(least.noise_multiplier)
+    assert releases[0].uncredited
+    factor = component.factor(K)
+    for own, who in ((20, "client 1"), (4, "client 2"), (8, "the others")):
+        paid = gaussian_epsilon(factor * gaussian_noise_multiplier(own, DELTA), DELTA)
+        assert f"epsilon {paid:.4g} at {who}" in releases[0].note
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"own": [{"client": 1, "noise_multiplier": 2}]}, "noise_multiplier does not go with the epsilon of all"),
+        ({"own": [{"client": 1}]}, "client 1: give it a norm or epsilon of its own"),
+        ({"own": [{"client": 1, "epsilon": 2}, {"client": 1, "norm": 2}]}, "client 1 is there twice"),
+        ({"own": [{"client": 1, "epsilon": 2}], "choice": "distributed"}, "alike at all clients; remove own"),
+    ],
+)
+def test_what_clients_cannot_choose_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        noise(epsilon=8, delta=DELTA, **options)
+
+
+def test_a_norm_above_that_of_the_clip_and_a_client_too_many_are_refused() -> None:
+    with pytest.raises(Misplaced, match=r"norm=1 of client 1 must be <= 0\.5"):
+        release_of(noise(epsilon=8, delta=DELTA, own=[{"client": 1, "norm": 1.0}]), client_at().ctx)
+    chosen = {"use": "selectiveshield.noise", "epsilon": 8, "delta": DELTA, "own": [{"client": 9, "norm": 0.1}]}
+    assert "client=9 must be < data.clients=" in problems([CLIP, chosen])

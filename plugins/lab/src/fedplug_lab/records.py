@@ -52,7 +52,7 @@ class Result(Record):
         group_accuracy: of the last round, over groups, each on test data like its clients'; None without groups.
         personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
         seconds: by phase, over the run.
-        wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None where the recipe describes no devices.
+        wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
         verdict: of the ledger.
         assessments: component -> fact -> value.
@@ -207,7 +207,7 @@ def result_of(run_dir: Path) -> Result:
         log=last.log if last else {},
         seconds={phase: units.total(row.seconds.get(phase) for row in rows) for phase in phases},
         wall_seconds=units.total(row.wall_seconds for row in rows),
-        cpu_seconds=units.total(row.cpu_seconds for row in rows) if all(row.cpu_seconds is not None for row in rows) else None,
+        cpu_seconds=None if any(row.cpu_seconds is None for row in rows) else units.total(r.cpu_seconds for r in rows),
         simulated_seconds=units.total(simulated) if simulated else None,
         bytes=Volume(
             sum(row.bytes.up.total for row in rows),

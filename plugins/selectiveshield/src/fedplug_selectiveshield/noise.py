@@ -8,7 +8,7 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Misplaced, hookimpl
+from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import (
     effective_multiplier,
@@ -20,7 +20,6 @@ from fedplug.privacy.renyi import gaussian_rdp_epsilon
 from fedplug_std.clip import Clip
 from fedplug_std.gaussian import CLIP_FIRST, Gaussian, NoiseOptions, local_noise
 from pydantic import model_validator
-
 
 _OTHERS = -1
 """Stands for the clients without a norm or noise of their own."""
@@ -52,7 +51,7 @@ class Noise(fedplug.Protector):
     * `literal_K` adds C sigma sqrt(K), as eq. 21 prints. Uploads then cost a K-th of what eq. 22 says in Renyi DP, and
       the mean has noise of C sigma: as if a single client had added it.
 
-    `clients` gives single clients a clipping norm C_n and a sigma_n of their own, as Sec. 4.4 allows and the paper's
+    `own` gives single clients a clipping norm C_n and a sigma_n of their own, as Sec. 4.4 allows and the paper's
     analysis leaves out. They are options, hence public: chosen from a client's data they would tell of it. The ledger
     charges everybody what the client with the least noise pays, and notes what each pays.
 
@@ -72,24 +71,26 @@ class Noise(fedplug.Protector):
             None, ge=1, description="K of eq. 21, the clients of a round; default: all clients of the recipe"
         )
 
-        clients: tuple[Own, ...] = Field(
+        own: tuple[Own, ...] = Field(
             (), description="norm and epsilon (or noise_multiplier) of single clients: [{client: 3, epsilon: 4}]"
         )
 
         @model_validator(mode="after")
         def _own_noise_is_given_as_that_of_all(self) -> Noise.Options:
-            wrong, right = ("noise_multiplier", "epsilon") if self.epsilon is not None else ("epsilon", "noise_multiplier")
+            wrong, right = "epsilon", "noise_multiplier"
+            if self.epsilon is not None:
+                wrong, right = right, wrong
             seen: set[int] = set()
-            for own in self.clients:
+            for own in self.own:
                 if getattr(own, wrong) is not None:
                     raise ValueError(f"client {own.client}: {wrong} does not go with the {right} of all; write {right}")
                 if own.norm is None and getattr(own, right) is None:
                     raise ValueError(f"client {own.client}: give it a norm or {right} of its own, or remove it")
                 if own.client in seen:
-                    raise ValueError(f"client {own.client} is there twice; keep one")
+                    raise ValueError(f"client {own.client} is there twice; keep one of them")
                 seen.add(own.client)
-            if self.clients and self.choice == "distributed":
-                raise ValueError("choice: distributed adds up noise that is alike at all clients; remove clients")
+            if self.own and self.choice == "distributed":
+                raise ValueError("choice: distributed adds up noise that is alike at all clients; remove own")
             return self
 
         @model_validator(mode="after")
@@ -114,15 +115,15 @@ class Noise(fedplug.Protector):
             except ValueError as error:
                 raise ProtectionError(str(error)) from error
 
-        def own(self, client_id: int) -> Own | None:
+        def said_of(self, client_id: int) -> Own | None:
             """What is said of one client."""
-            return next((own for own in self.clients if own.client == client_id), None)
+            return next((own for own in self.own if own.client == client_id), None)
 
         def of_client(self, client_id: int) -> Noise.Options:
             """The noise of one client."""
-            own = self.own(client_id)
+            own = self.said_of(client_id)
             changed = own.model_dump(exclude_none=True, include={"epsilon", "noise_multiplier"}) if own else {}
-            return self.model_copy(update={**changed, "clients": ()})
+            return self.model_copy(update={**changed, "own": ()})
 
     def __init__(self, options: Options) -> None:
         self.options: Noise.Options = options
@@ -133,7 +134,7 @@ class Noise(fedplug.Protector):
         if choice != "local" and recipe.sampling is not None and self.options.participants is None:
             expected = max(1, int(recipe.sampling.rate * recipe.clients + 0.5))
             complaints.append(f"choice: {choice} needs to know the clients of a round; write participants: {expected}")
-        for own in self.options.clients:
+        for own in self.options.own:
             if own.client >= recipe.clients:
                 complaints.append(f"client={own.client} must be < data.clients={recipe.clients}; clients count from 0")
         if (self.options.participants or 0) > recipe.clients:
@@ -159,7 +160,7 @@ class Noise(fedplug.Protector):
             ProtectionError: no such schedule exists, or the grid does not suit the bound.
         """
         options = self.options
-        if options.clients:
+        if options.own:
             return self._effects_of_each(known, ctx)
         trust: Literal["local", "distributed"] = "distributed" if options.choice == "distributed" else "local"
         found = local_noise(options, known, ctx, self.factor(ctx.num_clients), trust)
@@ -173,25 +174,22 @@ class Noise(fedplug.Protector):
         return (dataclasses.replace(found, literal=options.choice == "literal_K", note=note),)
 
     def _effects_of_each(self, known: Known, ctx: Context) -> Effects:
-        """Where clients differ: at a client its own norm and noise; elsewhere the least noise of any, of unknown size.
+        """Where clients differ: what the client with the least noise pays, and what each does, in a note.
+
+        No client's own bound and size are stated, so that the statement is the same at all parties.
 
         Raises:
             Misplaced: as `effects`; or a client's norm is above the bound that holds.
         """
         options, factor = self.options, self.factor(ctx.num_clients)
         bound = known.need_norm(CLIP_FIRST)
-        for own in options.clients:
+        for own in options.own:
             if own.norm is not None and own.norm > bound:
                 raise Misplaced(
                     f"{self.name}: norm={own.norm:g} of client {own.client} must be <= {bound:g}, to which the zone is "
                     "clipped before; raise the norm of std.clip, or lower this one"
                 )
-        if isinstance(ctx.party, Client):
-            number = ctx.party.client_id
-            share = self._norm(number, bound) / bound
-            noise = local_noise(options.of_client(number), known, ctx, factor * share)
-            return Bound(bound * share), dataclasses.replace(noise, literal=options.choice == "literal_K")
-        given = [own.client for own in options.clients]
+        given = [own.client for own in options.own]
         if len(given) < ctx.num_clients:
             given.append(_OTHERS)
         least = min(given, key=lambda number: options.of_client(number).multiplier(ctx.round, ctx.rounds))
@@ -206,7 +204,7 @@ class Noise(fedplug.Protector):
 
     def _norm(self, client_id: int, bound: float) -> float:
         """C_n of a client, where the zone is clipped to `bound` before."""
-        own = self.options.own(client_id)
+        own = self.options.said_of(client_id)
         return bound if own is None or own.norm is None else own.norm
 
     def _paid(self, given: list[int], ctx: Context) -> str:
@@ -243,7 +241,7 @@ class Noise(fedplug.Protector):
         """One line for the plan of the run."""
         std = {"local": "C sigma", "distributed": "C sigma / sqrt(K)", "literal_K": "C sigma sqrt(K) (literal)"}
         lemma = ", sigma by Lemma 2" if self.options.calibration == "rdp" else ""
-        own = f", {len(self.options.clients)} clients with their own" if self.options.clients else ""
+        own = f", {len(self.options.own)} clients with their own" if self.options.own else ""
         return f"Gaussian noise of std {std[self.options.choice]} at the client, {self.options.words()}{lemma}{own}"
 
 

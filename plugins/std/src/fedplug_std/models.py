@@ -65,7 +65,8 @@ class Cnn(fedplug.ModelSource):
         """Builds the model for images (C, H, W) of at least 4x4."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.cnn(shape, num_classes, self.options.hidden, self.options.norm), shape, seed, device)
+        chosen = self.options
+        return build(lambda: _networks.cnn(shape, num_classes, chosen.hidden, chosen.norm), shape, seed, device)
 
 
 class LeNet5(fedplug.ModelSource):
