@@ -5,6 +5,8 @@
 
 The second writes the numbers of a comparison to docs/numbers first: that of
 `recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
+Where the comparison has cases, their accuracies stand beside each other, and what they took in NAME-costs.csv; columns
+of these files that begin with `paper` stay.
 """
 
 from __future__ import annotations
@@ -291,6 +293,8 @@ VIEWS = {
 def take(folder: Path) -> str:
     """Writes a file of numbers from what `fedplug compare` left in a folder; gives its name."""
     path = folder / "compare.csv"
+    if cases := sorted(folder.glob("*/compare.csv"), key=lambda case: case.stat().st_mtime):
+        return take_cases(folder.name.removeprefix("compare-"), cases)
     if not path.is_file():
         sys.exit(f"{path} is not there; make it with: fedplug compare recipes/comparisons/{COMPARISON}.yaml")
     with path.open(encoding="utf-8", newline="") as file:
@@ -306,13 +310,47 @@ def take(folder: Path) -> str:
          "seconds": shown(row, "seconds_mean", 1), **{title: shown(row, key, 2) for key, title in VIEWS.items()}}
         for row in found
     ]  # fmt: skip
-    kept = [key for key in lines[0] if any(line[key] for line in lines)]
     name = path.parent.name.removeprefix("compare-")
+    write(name, lines)
+    return name
+
+
+def take_cases(name: str, cases: Sequence[Path]) -> str:
+    """Writes the numbers of a comparison with cases, in the order in which these were made; gives its name."""
+    accuracies: dict[str, dict[str, str]] = {}
+    costs: dict[str, dict[str, str]] = {}
+    for path in cases:
+        case = path.parent.name
+        with path.open(encoding="utf-8", newline="") as file:
+            found = list(csv.DictReader(file))
+        for row in found:
+            line = accuracies.setdefault(row["protocol"], {"protocol": row["protocol"]})
+            for key, title in (("accuracy", case), ("personal_accuracy", f"{case}, own models")):
+                if row.get(f"{key}_mean"):
+                    line[title] = f"{float(row[f'{key}_mean']):.3f}"
+                    line[f"{title} sd"] = f"{float(row[f'{key}_sd']):.3f}"
+            seconds, size = float(row["seconds_cpu_mean"]), float(row["bytes_up_mean"]) + float(row["bytes_down_mean"])
+            costs.setdefault(row["protocol"], {"protocol": row["protocol"]}).update({
+                f"{case} CPU s": f"{seconds:.1f}",
+                f"{case} % per CPU s": f"{100 * float(row['accuracy_mean']) / seconds:.1f}",
+                f"{case} MB": f"{size / 1e6:.1f}",
+            })  # fmt: skip
+    write(name, [*accuracies.values()])
+    write(f"{name}-costs", [*costs.values()])
+    return name
+
+
+def write(name: str, lines: Sequence[dict[str, str]]) -> None:
+    """Writes a file of numbers, without empty columns, and with what the file that is there quotes from a paper."""
+    there = {row["protocol"]: row for row in rows_of(name)} if (NUMBERS / f"{name}.csv").is_file() else {}
+    for line in lines:
+        line |= {key: value for key, value in there.get(line["protocol"], {}).items() if key.startswith("paper")}
+    keys = dict.fromkeys(key for line in lines for key in line)
     with (NUMBERS / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, kept, lineterminator="\n", extrasaction="ignore")
+        kept = [key for key in keys if any(line.get(key) for line in lines)]
+        writer = csv.DictWriter(file, kept, restval="", lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(lines)
-    return name
 
 
 if __name__ == "__main__":
