@@ -318,25 +318,30 @@ def take(folder: Path) -> str:
 def take_cases(name: str, cases: Sequence[Path]) -> str:
     """Writes the numbers of a comparison with cases, in the order in which these were made; gives its name."""
     accuracies: dict[str, dict[str, str]] = {}
-    costs: dict[str, dict[str, str]] = {}
+    costs: dict[str, dict[str, dict[str, float]]] = {}
     for path in cases:
-        case = path.parent.name
         with path.open(encoding="utf-8", newline="") as file:
             found = list(csv.DictReader(file))
         for row in found:
             line = accuracies.setdefault(row["protocol"], {"protocol": row["protocol"]})
-            for key, title in (("accuracy", case), ("personal_accuracy", f"{case}, own models")):
+            titles = {"accuracy": path.parent.name, "personal_accuracy": f"{path.parent.name}, own models"}
+            for key, title in titles.items():
                 if row.get(f"{key}_mean"):
                     line[title] = f"{float(row[f'{key}_mean']):.3f}"
                     line[f"{title} sd"] = f"{float(row[f'{key}_sd']):.3f}"
-            seconds, size = float(row["seconds_cpu_mean"]), float(row["bytes_up_mean"]) + float(row["bytes_down_mean"])
-            costs.setdefault(row["protocol"], {"protocol": row["protocol"]}).update({
-                f"{case} CPU s": f"{seconds:.1f}",
-                f"{case} % per CPU s": f"{100 * float(row['accuracy_mean']) / seconds:.1f}",
-                f"{case} MB": f"{size / 1e6:.1f}",
-            })  # fmt: skip
+            seconds, cost = float(row["seconds_cpu_mean"]), costs.setdefault(row["protocol"], {})
+            cost.setdefault("CPU s", {})[path.parent.name] = seconds
+            cost.setdefault("% per CPU s", {})[path.parent.name] = 100 * float(row["accuracy_mean"]) / seconds
+            cost.setdefault("MB", {})[path.parent.name] = (
+                float(row["bytes_up_mean"]) + float(row["bytes_down_mean"])
+            ) / 1e6  # fmt: skip
     write(name, [*accuracies.values()])
-    write(f"{name}-costs", [*costs.values()])
+    write(f"{name}-costs", [
+        {"protocol": protocol, **{
+            f"{title}, {case}": f"{value:.1f}" for title, by_case in cost.items() for case, value in by_case.items()
+        }}
+        for protocol, cost in costs.items()
+    ])  # fmt: skip
     return name
 
 
