@@ -39,7 +39,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "random 20%": {"negotiate_mask.ratio": 0.2, "score_parameters.0.strategy": "random"},
     "largest 20%, epsilon 1": {"negotiate_mask.ratio": 0.2, "protect.noised.1.epsilon": 1},
     "largest 20%, norm 0.1": {"negotiate_mask.ratio": 0.2, "protect.noised.0.norm": 0.1},
-    "largest 20%, norm 1": {"negotiate_mask.ratio": 0.2, "protect.noised.0.norm": 1.0},
 }
 
 

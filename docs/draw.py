@@ -332,9 +332,8 @@ def take_cases(name: str, cases: Sequence[Path]) -> str:
             seconds, cost = float(row["seconds_cpu_mean"]), costs.setdefault(row["protocol"], {})
             cost.setdefault("CPU s", {})[path.parent.name] = seconds
             cost.setdefault("% per CPU s", {})[path.parent.name] = 100 * float(row["accuracy_mean"]) / seconds
-            cost.setdefault("MB", {})[path.parent.name] = (
-                float(row["bytes_up_mean"]) + float(row["bytes_down_mean"])
-            ) / 1e6  # fmt: skip
+            size = float(row["bytes_up_mean"]) + float(row["bytes_down_mean"])
+            cost.setdefault("MB", {path.parent.name: size / 1e6})  # of the first case; the others hardly differ
     write(name, [*accuracies.values()])
     write(f"{name}-costs", [
         {"protocol": protocol, **{

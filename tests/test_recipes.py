@@ -155,10 +155,11 @@ def test_a_row_is_what_its_name_says(path: Path) -> None:
     assert (recipe.train.options.batch_size, recipe.train.options.lr) == (32, 0.01)  # type: ignore[attr-defined]
     clips = [use.options.norm for use in found.values() if use.use == "std.clip"]  # type: ignore[attr-defined]
     assert clips in ([], [numbers[""] if kind == "clip" else 1.0])
-    noises = [use.options for use in found.values() if use.use == "std.gaussian"]
-    assert len(noises) == len(clips)
+    noises = [use.options for use in found.values() if use.use in ("std.gaussian", "baselines.lwe", "baselines.nbafl")]
+    assert len(noises) == len(clips) + (kind == "nbafl")
     for noise in noises:
-        assert (noise.epsilon, noise.decay) == (8, 0.9 if kind == "varying" else 1.0)  # type: ignore[attr-defined]
+        assert noise.epsilon == 8  # type: ignore[attr-defined]
+        assert getattr(noise, "decay", 1.0) == (0.9 if kind == "varying" else 1.0)
     clients = {IMAGENETTE: 10, FASHION_MNIST: 20}[path.parent.name]
     assert recipe.clients == (numbers[""] if kind == "clients" else clients)
     if "paraaegis.vote" in found:
@@ -168,7 +169,8 @@ def test_a_row_is_what_its_name_says(path: Path) -> None:
         strategy = path.stem.partition("-")[2] if kind == "strategy" else "max"
         assert scorer.strategy == strategy  # type: ignore[attr-defined]
     else:
-        zone = {"fedavg": "clear", "dp": "noised", "varying": "noised", "ckks": "encrypted", "serial": "encrypted"}
+        zone = {"fedavg": "clear", "dp": "noised", "varying": "noised", "ckks": "encrypted", "serial": "encrypted",
+                "nbafl": "noised", "stevens": "encrypted"}  # fmt: skip
         assert list(recipe.protect) == [zone[kind]]
 
 

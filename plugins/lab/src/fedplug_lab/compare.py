@@ -107,14 +107,14 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
                 print(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
                 return INTERRUPTED
         code = runner.tell_failures()
-        for one, its in zip(contest.by_case(), by_case, strict=True):
+        for part, its in zip(contest.by_case(), by_case, strict=True):
             everyone = of_combinations(its, shelf.found)
-            if len(everyone) < 2 or one.baseline not in ("", *(each.name for each in everyone)):
-                where = one.title if contest.cases else "there"
+            if len(everyone) < 2 or part.baseline not in ("", *(each.name for each in everyone)):
+                where = f" in {part.title}" if contest.cases else ""
                 raise SetupError(
-                    f"{where} is nothing to compare: of all but one recipe, or of the baseline, no run succeeded"
+                    f"there is nothing to compare{where}: of all but one recipe, or of the baseline, no run succeeded"
                 )
-            _show(one, everyone, settings, asked)
+            _show(part, everyone, settings, asked)
     return code
 
 
