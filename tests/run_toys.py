@@ -12,7 +12,7 @@ from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 
 ROUNDS = 4
-TIMES = ("seconds", "wall_seconds", "bytes")
+TIMES = ("seconds", "wall_seconds", "cpu_seconds", "bytes")
 
 
 def start(folder: Path, plain: dict[str, Any] | None = None, **settings: Any) -> Path:

@@ -63,7 +63,7 @@ def results(folder: Path) -> tuple[list[Row], list[np.ndarray], list[Any]]:
     """What a run has ended with: its metrics without times and bytes, its models, what its ledger has recorded."""
     rows = read_rows(folder)
     nothing = Traffic(Sent(), Sent(), Sent())
-    rows = [dataclasses.replace(row, seconds={}, wall_seconds=0.0, bytes=nothing) for row in rows]
+    rows = [dataclasses.replace(row, seconds={}, wall_seconds=0.0, cpu_seconds=0.0, bytes=nothing) for row in rows]
     models = list(read_saved(Checkpoints(folder).path(ROUNDS))[0].values())
     return rows, models, json.loads((folder / "ledger.json").read_text())["log"]
 
