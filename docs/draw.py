@@ -347,9 +347,10 @@ def take_cases(name: str, cases: Sequence[Path]) -> str:
 def write(name: str, lines: Sequence[dict[str, str]]) -> None:
     """Writes a file of numbers, without empty columns, and with what the file that is there quotes from a paper."""
     there = {row["protocol"]: row for row in rows_of(name)} if (NUMBERS / f"{name}.csv").is_file() else {}
+    keys = dict.fromkeys(key for line in lines for key in line)
     for line in lines:
         line |= {key: value for key, value in there.get(line["protocol"], {}).items() if key.startswith("paper")}
-    keys = dict.fromkeys(key for line in lines for key in line)
+    keys |= dict.fromkeys(key for line in lines for key in line)
     with (NUMBERS / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         kept = [key for key in keys if any(line.get(key) for line in lines)]
         writer = csv.DictWriter(file, kept, restval="", lineterminator="\n", extrasaction="ignore")
