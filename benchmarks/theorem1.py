@@ -150,7 +150,7 @@ class Loss:
 
     def __init__(self, module: Any, clients: list[dict[str, Any]]) -> None:
         import torch
-        from fedplug.api.torch_model import to_tensor
+        from fedplug_std.torch_model import to_tensor
 
         mean, std = clients[0]["scale"]
         self.module = module
