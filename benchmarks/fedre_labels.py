@@ -1,6 +1,6 @@
 """Which kind a document is, from one FedRE upload with the noise of a layer unknown: share of 96 documents told right.
 
-    python benchmarks/fedre_labels.py
+python benchmarks/fedre_labels.py
 """
 
 from __future__ import annotations

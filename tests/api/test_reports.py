@@ -92,8 +92,9 @@ def test_reasons_are_one_line() -> None:
 
 
 def test_shares_are_of_one_answer() -> None:
-    counts = Evaluated(3, 4, 2.0, 1, 2, personal_correct=2, personal_own_correct=2, task={"pixels": 6.0})
-    assert counts.shares() == Evaluated(
-        0.75, 1, 0.5, 0.5, 1, personal_correct=0.5, personal_own_correct=1.0, task={"pixels": 1.5}
-    )
+    own = {"personal_correct": 2, "personal_own_correct": 2, "personal_task": {"pixels": 2.0}}
+    assert Evaluated(3, 4, 2.0, 1, 2, task={"pixels": 6.0}, **own).shares() == Evaluated(
+        0.75, 1, 0.5, 0.5, 1, personal_correct=0.5, personal_own_correct=1.0, task={"pixels": 1.5},
+        personal_task={"pixels": 0.5},
+    )  # fmt: skip
     assert Evaluated(0, 0, 0.0, 0, 0).shares() == Evaluated(0, 0, 0.0, 0, 0)

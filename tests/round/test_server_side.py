@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.errors import FedplugError
-from fedplug.api.types import CLEAR
+from fedplug.api.types import CLEAR, RETAINED
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.files import read_rows
 from fedplug.runs.run import start
@@ -56,6 +56,19 @@ def test_a_task_is_judged_by_counts_of_all_clients() -> None:
     bright, seen = (sum(count[name] for count in counts) for name in ("bright", "seen"))
     assert row.figures == {"bright seen": seen / bright}
     assert row.figures["bright seen"] > 0.98
+
+
+def test_models_of_the_clients_own_are_judged_by_counts_too() -> None:
+    """Everybody trains alone: the global model stays as it was."""
+    alone = {"negotiate_mask": {"use": "std.single_zone", "zone": RETAINED}, "postprocess": {RETAINED: ["toy.keep"]}}
+    outcome = run_protocol(recipe_of(**PIXELS, **alone, protect={}, rounds=4))
+    told = [message.decode()["reports"] for message in outcome.sent("server", round=4)]
+    counts = [reports["evaluation"]["personal_task"] for reports in told if "evaluation" in reports]
+    assert len(counts) == 3
+    bright, seen = (sum(count[name] for count in counts) for name in ("bright", "seen"))
+    figures = outcome.protocol.rows[-1].figures
+    assert list(figures) == ["bright seen", "bright seen, own models"]
+    assert figures["bright seen, own models"] == seen / bright > figures["bright seen"] + 0.2
 
 
 def test_counts_that_a_model_cannot_use_cost_no_round() -> None:

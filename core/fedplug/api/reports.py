@@ -46,6 +46,7 @@ class Evaluated(Record):
         own_correct, own_count: on test data like its own.
         personal_correct, personal_own_correct: of its own model, on the same; None where it has none.
         task: what the model counted beside these, on its share of the public test set; see `Evaluation.task`.
+        personal_task: the same of its own model.
     """
 
     correct: Number
@@ -56,6 +57,7 @@ class Evaluated(Record):
     personal_correct: Number | None = None
     personal_own_correct: Number | None = None
     task: Numbers = dataclasses.field(default_factory=dict)
+    personal_task: Numbers = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError where there are more right answers than questions, or more of these than anybody counts."""
@@ -79,6 +81,7 @@ class Evaluated(Record):
             None if personal is None else personal / answers,
             None if personal_own is None else personal_own / own_answers,
             {name: total / answers for name, total in self.task.items()},
+            {name: total / answers for name, total in self.personal_task.items()},
         )
 
 

@@ -20,6 +20,8 @@ from fedplug.round.opening import opened_once, unsealed
 from fedplug.round.training import personalise
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fedplug.api.data import Examples
     from fedplug.api.links import Link
     from fedplug.api.model import Evaluation, Model
@@ -141,11 +143,13 @@ class Adopting(PartySteps):
         with client.timed("evaluate"):
             tests = self._tests(client, members)
             public, own = _evaluated(client.loaded(client.vector), tests, client)
-            task = {name: float(count) for name, count in public.task.items()}
-            counts = Evaluated(public.correct, public.count, public.loss, own.correct, own.count, task=task)
+            counts = Evaluated(
+                public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task)
+            )
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 personal, own = _evaluated(client.loaded(client.start), tests, client)
                 counts.personal_correct, counts.personal_own_correct = personal.correct, own.correct
+                counts.personal_task = _floats(personal.task)
                 client.forget_model()
         client.reports.evaluation = counts.shares() if at_sites else counts
 
@@ -189,6 +193,10 @@ def _evaluated(model: Model, tests: _Tests, client: HostedClient) -> tuple[Evalu
 
 def _opens_here(link: Link) -> bool:
     return link.hook == "postprocess" and link.site == "client"
+
+
+def _floats(counts: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(count) for name, count in counts.items()}
 
 
 def _report_unopened(client: HostedClient, zone: str, error: Exception) -> None:

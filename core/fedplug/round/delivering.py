@@ -55,10 +55,12 @@ class Delivery:
             server.cohort = part.only(sorted(replies))
             self.server_model.show(group)
             senders = {zone: [c for c, upload in replies.items() if zone in upload.sizes] for zone in sums[group]}
+            # Nothing was sent: each client has kept all of its update, and makes its own model of that.
+            kept = not sums[group]
             opened = self.sums.open(group, sums[group], senders, weights, ctx, clock, contributors)
             self.server_model.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
-            if opened:
+            if opened or kept:
                 buffers = None
                 if shares_buffers:
                     theirs = {c: upload.buffers for c, upload in replies.items() if upload.buffers is not None}

@@ -103,7 +103,9 @@ class Metrics:
             if total := sum(count.count * by for count, by in inside):
                 right = sum(count.correct * by for count, by in inside)
                 results[group] = GroupResult(right / total, sum(count.loss * by for count, by in inside) / total)
-        row.figures = self._figures([(count, worth[client_id]) for client_id, count in public.items()])
+        row.figures = self._figures([(count.task, worth[client_id]) for client_id, count in public.items()])
+        own = self._figures([(count.personal_task, worth[client_id]) for client_id, count in public.items()])
+        row.figures |= {f"{title}, own models": value for title, value in own.items()}
         row.accuracy = _mean(result.accuracy for result in results.values())
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}
@@ -235,11 +237,11 @@ class Metrics:
         weights = self.server.remembered.weights
         return {c: weights[c] / count.count if count.count else 0.0 for c, count in counts.items()}
 
-    def _figures(self, counts: Iterable[tuple[Evaluated, float]]) -> dict[str, float]:
+    def _figures(self, counts: Iterable[tuple[Mapping[str, float], float]]) -> dict[str, float]:
         """What the task's model makes of the clients' counts. Those may be anything, so its errors cost no round."""
         total: Counter[str] = Counter()
         for count, by in counts:
-            total.update({name: value * by for name, value in count.task.items()})
+            total.update({name: value * by for name, value in count.items()})
         if not total:
             return {}
         try:
