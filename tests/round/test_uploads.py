@@ -94,6 +94,12 @@ def test_a_bare_array_is_no_block() -> None:
     assert "its zone noised holds a ndarray, not a block" in outcome.rows[0].clients.dropped[1]
 
 
+@pytest.mark.parametrize("stated", [None, {}, {"noised": ONES}, {"noised": ONES[:0]}, {"noised": "text"}])
+def test_a_fingerprint_that_is_not_the_servers_is_no_match_whatever_its_type(stated: Any) -> None:
+    outcome = run_edited(PLAIN, with_entry("stated", stated))
+    assert "keeps other bounds, or has other noise" in outcome.rows[0].clients.dropped[1]
+
+
 def test_meta_may_hold_plain_data_however_deep() -> None:
     deep: Any = 1
     for _ in range(400):

@@ -206,7 +206,8 @@ class UploadRules:
             return f"its {problem}"
         kept = upload.get("stated")
         for zone in upload["blocks"]:
-            if not isinstance(kept, dict) or kept.get(zone) != stated[zone]:
+            fingerprint = kept.get(zone) if isinstance(kept, dict) else None
+            if not isinstance(fingerprint, bytes) or fingerprint != stated[zone]:  # an array would compare by elements
                 return (
                     f"its {zone} block keeps other bounds, or has other noise, than the server goes by; both may "
                     "follow from options and from what everybody was told, not from what a client alone keeps"

@@ -301,6 +301,8 @@ def test_each_case_is_a_comparison_of_its_own(
         "cases:\n  - {name: two}\n  - {name: three, set: {data.clients: 3, train.scale: 0.4}}\n"
     )
     file = comparison(tmp_path, text)
+    over = [one.recipe for runs in runs_of(read_contest(file), ["rounds=2", "data.clients=5"], catalog) for one in runs]
+    assert {(recipe.rounds, recipe.clients) for recipe in over} == {(2, 5)}  # what is typed holds over the file
     two, three = runs_of(read_contest(file), (), catalog)
     assert [(one.case, one.recipe.clients, one.recipe.train.options.scale) for one in (*two, *three)] == [  # type: ignore[attr-defined]
         ("small", 4, 0.1), ("large", 4, 0.2), ("small", 3, 0.4), ("large", 3, 0.4),

@@ -32,6 +32,7 @@ from fedplug.wire.record import KEY_SERVER
 from fedplug_kit.world import build
 
 _ARRAYS, _BLOCKS = 1, 3
+_NOT_KEPT = "it has no more answers"
 _State = tuple[bytes, list[RoundEntry]]
 _VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, -1e308, math.nan, math.inf, "",
@@ -92,7 +93,7 @@ class Stage(Transport):
             answer = self.lies[address, number] if (address, number) in self.lies else (
                 known[number] if number < len(known) else None
             )  # fmt: skip
-            yield address, ClientError("it has no more answers") if answer is None else answer
+            yield address, ClientError(_NOT_KEPT) if answer is None else answer
 
 
 class Lies:
@@ -150,6 +151,8 @@ class Lies:
         if isinstance(outcome, str):
             # Where a round needs everybody, whoever is left out ends it, as whoever is gone does.
             ends = outcome.startswith(TooFewClients.__name__) and self._missing(act, address) == self._everyone
+            # A lie may make the server ask the key server once more, which would answer and here has nothing kept.
+            ends |= address != KEY_SERVER and outcome.endswith(_NOT_KEPT)
             return "" if ends else outcome
         others = outcome - ({int(address.partition(":")[2])} if address != KEY_SERVER else set())
         if others and not others <= self._missing(act, address):

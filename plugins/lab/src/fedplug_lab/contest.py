@@ -135,7 +135,7 @@ def _runs_of_case(contest: Contest, sets: Sequence[str], catalog: Catalog) -> li
     for entry in contest.entries:
         shown = entry.name or entry.recipe.stem
         try:
-            found = combinations(entry.recipe, Grid((Case("", entry.choices),), seeds), sets, catalog)
+            found = combinations(entry.recipe, Grid((Case("", entry.choices),), seeds), (), catalog, over=sets)
         except RecipeError as error:
             for problem in error.problems:
                 complaints.setdefault(problem, []).append(shown)

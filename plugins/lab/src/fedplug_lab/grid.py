@@ -214,8 +214,17 @@ class _Reader:
         return yaml_source.Problem(yaml_source.Position(origin), message)
 
 
-def combinations(recipe: Path, grid: Grid, sets: Sequence[str], catalog: Catalog) -> list[Combination]:
+def combinations(
+    recipe: Path, grid: Grid, sets: Sequence[str], catalog: Catalog, over: Sequence[str] = ()
+) -> list[Combination]:
     """The runs of a sweep, in order: by case, then parameters, the last one changing fastest.
+
+    Args:
+        recipe: its file.
+        grid: what changes.
+        sets: of `--set`, under what the grid changes.
+        catalog: of components.
+        over: of `--set`, over what the grid changes.
 
     Raises:
         RecipeError: holds every mistake of every combination, each once, with the combinations that it is in.
@@ -228,7 +237,7 @@ def combinations(recipe: Path, grid: Grid, sets: Sequence[str], catalog: Catalog
         label = " ".join([*filter(None, [case.name]), *(f"{names[c.path]}={_shown(c.value)}" for c in values)])
         label = label or recipe.stem
         try:
-            loaded = load_recipe(recipe, [*sets, *(choice.assignment for choice in choices)], catalog)
+            loaded = load_recipe(recipe, [*sets, *(choice.assignment for choice in choices), *over], catalog)
         except RecipeError as error:
             for problem in error.problems:
                 if (placed := _at_its_place(problem, choices)) is not None:

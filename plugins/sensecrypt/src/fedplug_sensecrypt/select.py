@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import Any, Literal
 
 import fedplug
@@ -195,6 +195,6 @@ def facts(alpha: float, selection: Selection) -> dict[str, float]:
 def device_problem(device: Any) -> str:
     """What is wrong with what a client reports of its device; empty if nothing."""
     numbers = isinstance(device, list) and len(device) == 2 and all(type(n) in (int, float) for n in device)
-    if numbers and all(0 < n < math.inf for n in device):
+    if numbers and all(0 < n <= sys.float_info.max for n in device):  # whole numbers may be larger
         return ""
     return f"its device is {device!r:.60}, which must be a bandwidth and a number of CPUs, finite and > 0"
