@@ -151,7 +151,7 @@ class Spy(Toy, fedplug.Attack):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """How many messages and uploads there are, and how much of them can be read."""
         uploads = [block for _, _, blocks in view.uploads() for block in blocks.values()]
-        return AttackReport("success", {
+        return AttackReport("finished", {
             "messages": len(view.messages),
             "bytes": sum(message.size for message in view.messages),
             "to_clients": sum(message.receiver.startswith("client:") for message in view.messages),

@@ -19,7 +19,7 @@ from row_toys import a_row
 def test_every_field_comes_back() -> None:
     row = dataclasses.replace(
         a_row(3), figures={"Dice": 0.5}, epsilon=math.inf, epsilon_prices="noised", level_epsilons={"record": 2.0},
-        view_epsilons={"client": 1.5},
+        view_epsilons={"client": 1.5}, cpu_seconds=1.5,
         groups={"a": GroupResult(0.5, 1.0)}, group_members={"a": [0, 1]}, personal_accuracy={0: 0.25, 11: 0.75},
         personal_public_accuracy={0: 1.0}, unopened=[Unopened("noised", "why", [1])], added={"x": {"y": [1]}},
         simulated=SimulatedTime(1.0, 2, 0.5, 0.5, 0.0, 0.0, {2: 1.0}, 0.25), skipped="why",

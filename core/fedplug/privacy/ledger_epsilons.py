@@ -67,7 +67,9 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
         keeper, found = ledger.keepers[level], []
         # Clients that made the same releases, in whatever order, have spent the same.
         for history in {frozenset(releases.items()): releases for releases in by_client.values()}.values():
-            known = [keeper.account.release(*numbers) for numbers in history.elements() if numbers is not None]
+            known: list[object] = []
+            for numbers, times in history.items():
+                known += [] if numbers is None else [keeper.account.release(*numbers)] * times
             with of_component(keeper.name, "epsilon_of"):
                 epsilons = keeper.epsilon_of(known, ledger.delta)
             found.append(dict.fromkeys(epsilons, math.inf) if None in history else epsilons)

@@ -268,7 +268,7 @@ def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attack
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("summary.json", None, "summary.json cannot be read"),
+        ("summary.json", None, "it has no summary.json"),
         ("ledger.json", b"{", "ledger.json is damaged"),
         ("metrics.jsonl", b'{"rou', r"metrics.jsonl, line 1, is damaged .invalid JSON.* fedplug resume"),
         ("metrics.jsonl", b'{"round": "one"}', r"metrics.jsonl, line 1, is damaged .round is 'one': "),

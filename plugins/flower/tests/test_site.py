@@ -196,6 +196,9 @@ def test_programs_end_with_all_that_they_have_started(tmp_path: Path, monkeypatc
         assert len(below) == 2
         started.require()
         assert started.tail("stubborn") == "here"
+    until = time.monotonic() + 10  # the system takes a moment to end what was killed
+    while {pid, *below} & processes().keys() and time.monotonic() < until:
+        time.sleep(0.05)
     assert not {pid, *below} & processes().keys()
 
 

@@ -103,7 +103,7 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
         names where distributions would take too much memory or time.
     """
     counts: collections.Counter[tuple[float, float]] = collections.Counter()
-    for (multiplier, rate, steps), times in collections.Counter(map(tuple, releases)).items():
+    for (multiplier, rate, steps), times in collections.Counter(releases).items():
         if rate > 0 and steps > 0 and math.isfinite(multiplier):
             known = min(float(multiplier), _MOST_NOISE), max(float(rate), _LEAST_RATE)
             counts[known] += times * int(steps)
