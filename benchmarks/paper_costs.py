@@ -134,7 +134,9 @@ def _settings() -> list[Setting]:
     table1, tables23 = "ParaAegis, Table 1", "ParaAegis, Tables 2 and 3"
     return [
         Setting(table1, imagenette + "fedavg.yaml", each=3, **few),
-        Setting(table1, imagenette + "dp-fedavg.yaml", ("dp-fedavg.yaml", "varying-dp.yaml", "nbafl.yaml"), each=3, **few),
+        Setting(
+            table1, imagenette + "dp-fedavg.yaml", ("dp-fedavg.yaml", "varying-dp.yaml", "nbafl.yaml"), each=3, **few
+        ),
         Setting(table1, imagenette + "ckks-fedavg.yaml", each=3, **few),
         Setting(table1, imagenette + "serial-dp-he.yaml", each=3, large=True, **few),
         Setting(table1, imagenette + "stevens.yaml", each=3, large=True, **few),

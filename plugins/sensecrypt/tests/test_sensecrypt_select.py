@@ -158,7 +158,9 @@ def test_a_client_without_a_profile_says_so() -> None:
         component.device(client)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("device", [None, [1.0], [1.0, 0], [1.0, float("nan")], [True, 2], ["50", 2], [1.0, -3.0], [10**400, 2]])
+@pytest.mark.parametrize(
+    "device", [None, [1.0], [1.0, 0], [1.0, float("nan")], [True, 2], ["50", 2], [1.0, -3.0], [10**400, 2]]
+)
 def test_devices_that_cannot_be_are_refused(device: Any) -> None:
     assert "finite and > 0" in device_problem(device)
     assert device_problem([50.0, 8]) == ""
