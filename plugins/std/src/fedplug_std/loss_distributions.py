@@ -73,10 +73,17 @@ def many_gaussians(multiplier: float, rate: float, count: int, relation: str = "
     if not blocks:
         return _repeated(multiplier, rate, relation, interval, rest)
     coarse = interval * math.sqrt(_BLOCK)
-    total = coarser(_repeated(multiplier, rate, relation, interval, _BLOCK), coarse).self_compose(blocks)
+    total = _blocks(multiplier, rate, relation, interval, blocks)
     if rest:
         total = total.compose(coarser(_repeated(multiplier, rate, relation, interval, rest), coarse))
     return total
+
+
+@functools.lru_cache(maxsize=16)
+def _blocks(multiplier: float, rate: float, relation: str, interval: float, count: int) -> Any:
+    """Whole blocks, which stay for many rounds while the rest grows."""
+    block = _repeated(multiplier, rate, relation, interval, _BLOCK)
+    return coarser(block, interval * math.sqrt(_BLOCK)).self_compose(count)
 
 
 @functools.lru_cache(maxsize=16)
