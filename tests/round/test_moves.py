@@ -69,6 +69,16 @@ def test_an_array_that_is_changed_in_place_moves_the_next_client_by_what_it_hold
             np.testing.assert_array_equal(move.vector, client.vector + np.float32(number))
 
 
+def test_equal_arrays_of_their_own_are_moved_once_and_others_to_the_bit_are_not() -> None:
+    """As where each client decrypts for itself."""
+    client, values = client_and_values()
+    plan, moves = Plan.single("clear", SIZE, client.ctx.zones), Moves()
+    given = [values, values.copy(), 0 * values, -0.0 * values]
+    first, second, zeros, negative = (moves.of(client, {"clear": (plan, Block("clear", SIZE, one))}) for one in given)
+    assert first is second
+    assert zeros is not negative
+
+
 def test_nobody_can_change_what_all_were_moved_to() -> None:
     client, values = client_and_values()
     move = Moves().of(client, {"clear": (Plan.single("clear", SIZE, client.ctx.zones), Block("clear", SIZE, values))})

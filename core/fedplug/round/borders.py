@@ -88,7 +88,7 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return "it states no change of the values, and changed them; state what it does in its effects"
     if at_client and (problem := _besides_problem(given, before, step)):
         return problem
-    return "" if known.summed else _claims_problem(given.values, _layers_of(given, ctx), step)
+    return "" if known.summed else _claims_problem(given, ctx, step)
 
 
 def _besides_problem(given: Block, before: Block, step: Step) -> str:
@@ -193,9 +193,9 @@ def shape_problem(given: Any, zone: str) -> str:
     return ""
 
 
-def _claims_problem(values: NDArray[np.float32], layers: NDArray[np.int64] | None, step: Step) -> str:
+def _claims_problem(block: Block, ctx: Context, step: Step) -> str:
     """Which stated norm or grid one client's values break; empty if none."""
-    known = step.after
+    known, values = step.after, block.plain()
     if known.grid > 0:
         steps = values.astype(np.float64) / known.grid
         off = np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1.0, np.abs(steps))
@@ -206,6 +206,7 @@ def _claims_problem(values: NDArray[np.float32], layers: NDArray[np.int64] | Non
         if bound.per == "scalar" or bound.order == math.inf:
             found, most = np.abs(values, dtype=np.float64).max(initial=0.0), _largest(bound.norm)
         elif bound.per == "layer":
+            layers = _layers_of(block, ctx)
             if layers is None:
                 continue
             norms = np.broadcast_to(np.asarray(bound.norm, np.float64), (max(len(known.layers), 1),))

@@ -48,8 +48,7 @@ class Moves:
     def of(self, client: HostedClient, opened: Opened) -> Move:
         """The client's global model, moved by the means of opened sums; a zone whose mean cannot be is left as it was.
 
-        Clients that hold the same arrays, none of which anybody can change, are moved once. Each reports the seconds
-        that it takes.
+        Clients that hold equal arrays are moved once. Each reports the seconds that it takes.
         """
         asked: list[Any] = [client.ctx.round, client.vector]
         for zone, (plan, block) in opened.items():
@@ -59,7 +58,8 @@ class Moves:
             return self._last
         started = time.perf_counter()
         vector, problems = moved(client, opened)
-        self._asked, self._last = asked, Move(unchangeable(vector), problems, time.perf_counter() - started)
+        self._asked = [one.copy() if isinstance(one, np.ndarray) and not is_unchangeable(one) else one for one in asked]
+        self._last = Move(unchangeable(vector), problems, time.perf_counter() - started)
         client.took("open", self._last.seconds)
         return self._last
 
@@ -83,12 +83,13 @@ def moved(client: HostedClient, opened: Opened) -> tuple[NDArray[np.float32], di
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether arrays are the same objects, which nobody can change, and everything else is equal."""
+    """Whether everything is equal; arrays that are one object are not looked at."""
 
     def same(one: Any, other: Any) -> bool:
-        if isinstance(one, np.ndarray):
-            return one is other and is_unchangeable(one)
-        return not isinstance(other, np.ndarray) and bool(one == other)
+        if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+            return not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and bool(one == other)
+        alike = (one.dtype, one.shape) == (other.dtype, other.shape)
+        return one is other or (alike and one.tobytes() == other.tobytes())  # to the bit, which == is not for zeros
 
     return len(some) == len(others) and all(map(same, some, others))
 
