@@ -18,7 +18,6 @@ from fedplug.api.events import Events, RoundClosed
 from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
-from fedplug.engines.processes import ProcessEngine
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_log import RoundEntry
 from fedplug.privacy.ledger_setup import ledger_of
@@ -31,6 +30,7 @@ from fedplug.round.world import World
 from fedplug.runs.bookkeeping import Bookkeeping
 from fedplug.wire.record import Message, Wire
 from fedplug_kit.world import Notes
+from fedplug_std.processes import ProcessEngine
 from numpy.typing import NDArray
 from toy_components import toy_catalog
 

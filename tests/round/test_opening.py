@@ -24,7 +24,6 @@ from fedplug.api.rows import Row
 from fedplug.api.types import Block
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
-from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -40,6 +39,7 @@ from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_attacks.workshop import command as attack_command
+from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
 from toy_components import recipe_of, toy_catalog
 
 ENGINES = ("local", "processes")

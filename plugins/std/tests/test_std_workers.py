@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from fedplug.api.errors import ClientError, PartyLost, SetupError
 from fedplug.api.events import Asking
-from fedplug.engines import workers
 from fedplug.engines.base import Job
-from fedplug.engines.processes import ProcessEngine
-from fedplug.engines.workers import KEY_SERVER_WORKER, Worker, answering
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.steps import Steps
 from fedplug.wire.calls import Call, request
+from fedplug_std import workers
+from fedplug_std.processes import ProcessEngine
+from fedplug_std.workers import KEY_SERVER_WORKER, Worker, answering
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import build, half_an_answer, read_saved
 

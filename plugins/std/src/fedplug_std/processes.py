@@ -17,8 +17,9 @@ from pathlib import Path
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.engines.base import Job
 from fedplug.engines.hosts import shares
-from fedplug.engines.workers import CLOSE_SECONDS, KEY_SERVER_WORKER, Worker, answering
 from fedplug.wire.record import KEY_SERVER, client_address
+
+from fedplug_std.workers import CLOSE_SECONDS, KEY_SERVER_WORKER, Worker, answering
 
 _REVIVALS = 3
 """How often in a row a worker may die while it is being restored."""

@@ -14,12 +14,12 @@ import pytest
 from ended import gone
 from fedplug.api.errors import SetupError
 from fedplug.api.events import Asking
-from fedplug.engines import processes
 from fedplug.engines.base import Job
-from fedplug.engines.processes import KEY_SERVER_WORKER, ProcessEngine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.wire.calls import Call, request
+from fedplug_std import processes
+from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import build, read_saved, run_protocol
 
