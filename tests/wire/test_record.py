@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
 from fedplug.api.types import Block
-from fedplug.wire.record import KEY_SERVER, SERVER, Message, Wire, client_address, framed, read_wire
+from fedplug.wire.record import KEY_SERVER, SERVER, Answered, Message, Wire, client_address, framed, read_wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,3 +102,46 @@ def test_a_packed_message_is_counted_and_kept_as_the_bytes_that_it_would_be() ->
         found.append((wire.counts, wire.traffic, wire.requests))
     assert found[0] == found[1]
     assert sum(found[0][0][0].values()) == len(sent)
+
+
+# -- what recorded messages hold ---------------------------------------------------------------------------------------
+
+
+def sent_as(body: Any) -> Message:
+    data = codec.frame(codec.encode(body))
+    return Message(SERVER, "client:0", 0, "upload", data, len(data), {})
+
+
+def test_calls_are_read_in_order_with_their_bytes() -> None:
+    calls = [codec.encode([7, 0, "fedplug", "train", []]), codec.encode([0, 0, "acme.vote", "ballot", [{"a": 1}]])]
+    first, second = sent_as({"calls": calls}).asked()
+    assert (first.sequence, first.round, first.component, first.method, first.payload) == (7, 0, "fedplug", "train", [])
+    assert (second.component, second.payload) == ("acme.vote", [{"a": 1}])
+    assert [first.body, second.body] == calls
+    assert sent_as({"value": 3}).asked() == []
+
+
+def test_an_answer_says_its_blocks_and_how_many_examples_there_are() -> None:
+    block = Block("clear", 2, np.array([1, 2], np.float32))
+    found = sent_as({"value": {"blocks": {"clear": block}, "num_examples": 31}}).answered()
+    assert found is not None
+    assert found.blocks is not None
+    assert found.blocks["clear"].plain().tolist() == [1, 2]
+    assert found.num_examples == 31
+
+
+@pytest.mark.parametrize("value", [None, 5, [], {"blocks": [1], "num_examples": "3"}])
+def test_another_answer_has_neither(value: Any) -> None:
+    assert Answered(value).blocks is None
+    assert Answered(value).num_examples is None
+
+
+def test_a_failure_is_no_answer_and_damage_is_an_error() -> None:
+    assert sent_as({"error": {"call": "x"}}).answered() is None
+    nothing = sent_as({"value": None}).answered()
+    assert nothing is not None
+    assert nothing.value is None
+    damaged = dataclasses.replace(sent_as({"value": 1}), data=sent_as({"value": 1}).data[:-1])
+    for read in (damaged.asked, damaged.answered):
+        with pytest.raises(MessageError):
+            read()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec
-from fedplug.api.messages import Answered, Asked, answered_in, asked_in
 from fedplug.api.rows import Sent, Traffic
+from fedplug.api.types import Block
 
 SERVER, KEY_SERVER = "server", "key_server"
 
@@ -18,6 +18,49 @@ SERVER, KEY_SERVER = "server", "key_server"
 def client_address(client_id: int) -> str:
     """The address of a client: `client:3`."""
     return f"client:{client_id}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Asked:
+    """A call in a message to a client or to the key server, as whoever reads the bytes can read it.
+
+    Attributes:
+        body: its bytes: the same for every receiver.
+        sequence: its number among the calls that stay in force; 0 for one of a single round.
+        round: 0-based; -1 for the set-up.
+        component, method: by the component's name in the recipe; `fedplug` for the protocol's own.
+        payload: its arguments.
+    """
+
+    body: bytes
+    sequence: int
+    round: int
+    component: str
+    method: str
+    payload: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answered:
+    """What the last call of a message gave.
+
+    Attributes:
+        value: as the component gave it; None where it gave nothing.
+    """
+
+    value: Any
+
+    @property
+    def blocks(self) -> Mapping[str, Block] | None:
+        """Of an upload, its blocks by zone; None of another answer."""
+        blocks = self.value.get("blocks") if isinstance(self.value, dict) else None
+        return blocks if isinstance(blocks, dict) else None
+
+    @property
+    def num_examples(self) -> int | None:
+        """How many examples a client has, where it answers that."""
+        size = self.value.get("num_examples") if isinstance(self.value, dict) else None
+        return size if isinstance(size, int) else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,11 +97,13 @@ class Message:
 
     def asked(self) -> list[Asked]:
         """The calls that it asks for; none of a reply. Raises as `decode`."""
-        return asked_in(self.data)
+        calls = codec.decode(codec.unframe(self.data)).get("calls", ())
+        return [Asked(call, *codec.decode(call)) for call in calls]
 
     def answered(self) -> Answered | None:
         """What it answers; None of a question, and of a reply that says what failed. Raises as `decode`."""
-        return answered_in(self.data)
+        body = codec.decode(codec.unframe(self.data))
+        return Answered(body["value"]) if "value" in body else None
 
 
 @dataclasses.dataclass(eq=False)

@@ -21,7 +21,6 @@ pytest.importorskip("flwr", reason="flwr is not installed; make test installs it
 
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
-from fedplug.api.messages import asked_in
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.state_files import read_file
 from fedplug.runs import functions
@@ -97,7 +96,7 @@ def fingerprints(run: Path) -> list[tuple[str, bytes]]:
     messages = read_wire(sorted((run / "wire").glob("*.wire"))[-1])
     askers = {
         message.receiver for message in messages
-        if message.sender == "server" and any(call.method == "fingerprint" for call in asked_in(message.data))
+        if message.sender == "server" and any(call.method == "fingerprint" for call in message.asked())
     }  # fmt: skip
     answers = {message.sender: message.answered() for message in messages if message.sender in askers}
     return sorted((sender, answer.value) for sender, answer in answers.items() if answer is not None)

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.messages import num_examples_in
 from fedplug.api.types import Block, Layout
-from fedplug.wire.record import SERVER, Message, client_address
+from fedplug.wire.record import SERVER, Answered, Message, client_address
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,6 +156,6 @@ def memberships(component: str, round: int, groups: Iterable[Sequence[int]]) -> 
 def examples_of(told: Iterable[Told]) -> int | None:
     """How many examples the client has, if it said so before round 1."""
     for each in told:
-        if each.round == -1 and (size := num_examples_in(each.value)) is not None:
+        if each.round == -1 and (size := Answered(each.value).num_examples) is not None:
             return size
     return None

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from fedplug.api.effects import Learns
     from fedplug.api.links import Step
-    from fedplug.api.messages import Asked
     from fedplug.api.model import Model
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
+    from fedplug.wire.record import Asked
     from numpy.typing import NDArray
 
 Vector: TypeAlias = "NDArray[np.float32]"
