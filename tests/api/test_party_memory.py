@@ -61,7 +61,7 @@ def test_no_record_shares_a_dictionary(kind: type[PartyMemory]) -> None:
     ],
 )  # fmt: skip
 def test_a_field_that_cannot_be_is_refused_by_its_name(memory: PartyMemory, field: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{field} is .*, not "):
+    with pytest.raises(ValueError, match=f"^{field}[.: ]"):
         type(memory).from_plain({**memory.to_plain(), field: value})
 
 

@@ -14,36 +14,36 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, OpenedBefore
+from fedplug.api.record import Count, Record, Text
 
 
 @dataclasses.dataclass(frozen=True)
-class Opening:
+class Opening(Record):
     """One sum that was opened.
 
     Attributes:
         round: 0-based.
         zone: of the sum.
         group: of the clients.
-        clients: whose uploads are in the sum.
+        clients: whose uploads are in the sum, ascending.
         digest: of its ciphertexts.
     """
 
-    round: int
-    zone: str
-    group: str
-    clients: frozenset[int]
-    digest: str
+    round: Count
+    zone: Text
+    group: Text
+    clients: list[Count]
+    digest: Text
 
     def bars(self, other: Opening) -> bool:
         """Whether the other sum must stay closed because of this one: same round and zone, and a client in both."""
         same_place = (self.round, self.zone) == (other.round, other.zone)
-        return same_place and self != other and (self.group == other.group or bool(self.clients & other.clients))
+        return same_place and self != other and (self.group == other.group or not set(self.clients).isdisjoint(other.clients))
 
 
 class Openings:
@@ -79,7 +79,7 @@ class Openings:
         Raises:
             OpenedBefore: another sum of the round and zone was opened, of this group or with a client of this one.
         """
-        this = Opening(round, zone, group, frozenset(clients), _digest(ciphertexts))
+        this = Opening(round, zone, group, sorted(set(clients)), _digest(ciphertexts))
         for noted in self._noted:
             if noted.bars(this):
                 differs = "with other ciphertexts" if noted.clients == this.clients else "from other clients"
@@ -107,7 +107,7 @@ class Openings:
     def _append(self, opening: Opening) -> None:
         if self.file is None:
             return
-        line = json.dumps({**dataclasses.asdict(opening), "clients": sorted(opening.clients)}) + "\n"
+        line = opening.to_json() + "\n"
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
@@ -124,20 +124,13 @@ class Openings:
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
             os.truncate(file, len(whole))
-        return [_opening(file, number, line) for number, line in enumerate(whole.splitlines(), 1)]
-
-
-def _opening(file: Path, number: int, line: bytes) -> Opening:
-    try:
-        noted = json.loads(line)
-        opening = Opening(noted["round"], noted["zone"], noted["group"], frozenset(noted["clients"]), noted["digest"])
-        valid = type(opening.round) is int and all(type(client_id) is int for client_id in opening.clients)
-        valid = valid and all(isinstance(text, str) for text in (opening.zone, opening.group, opening.digest))
-    except (ValueError, LookupError, TypeError):
-        valid = False
-    if not valid:
-        raise CheckpointError(f"{file}, line {number}, is damaged: {line[:60]!r}; {_remedy(file)}")
-    return opening
+        noted = []
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                noted.append(Opening.from_json(line.decode()))
+            except ValueError as error:
+                raise CheckpointError(f"{file}, line {number}, is damaged ({error}); {_remedy(file)}") from error
+        return noted
 
 
 def _remedy(file: Path) -> str:

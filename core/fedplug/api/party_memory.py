@@ -7,79 +7,58 @@ its checksum does not tell, is refused before a round is run with it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import field
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
+from pydantic import Field, PlainValidator
 
+from fedplug.api.record import Count, Record, Text
 from fedplug.api.typed import MOST, shown
 from fedplug.api.types import RETAINED, Block
 
 
 def _array(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
-        raise ValueError("an array")
+        raise ValueError("it must be an array")
     return value
 
 
 def _vector(value: Any) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.ndim != 1:
-        raise ValueError("a vector of float32")
+        raise ValueError("it must be a vector of float32")
     return value
 
 
 def _retained(value: Any) -> Any:
-    if not isinstance(value, Block) or value.zone != RETAINED or value.values is None or value.positions is None:
-        raise ValueError("a block of the retained zone, with values and positions")
+    block = isinstance(value, Block) and value.zone == RETAINED
+    if value is not None and not (block and value.values is not None and value.positions is not None):
+        raise ValueError("it must be None, or a block of the retained zone, with values and positions")
     return value
 
 
-# The validators below say all there is to say of arrays and blocks; `Any` keeps pydantic from looking into their types.
-_Count = Annotated[int, Field(ge=0, lt=MOST)]
-_Round = Annotated[int, Field(ge=-1, lt=MOST)]
-_Weight = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-_Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Key = Annotated[bytes, Field(min_length=32, max_length=32)]
-_Releases = list[list[Annotated[float, Field(ge=0)]]]
-_Buffers = dict[str, Annotated[Any, PlainValidator(_array)]]
-_Vectors = dict[str, Annotated[Any, PlainValidator(_vector)]]
-_Retained = Annotated[Any, PlainValidator(_retained)]
+# The validators above say all there is to say of arrays and blocks; `Any` keeps pydantic from looking into their types.
+_Round = Annotated[int, Field(strict=True, ge=-1, lt=MOST)]
+_Weight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+_Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+_Key = Annotated[bytes, Field(strict=True, min_length=32, max_length=32)]
+_Releases = list[list[Annotated[float, Field(strict=True, ge=0)]]]
 
 
 @dataclasses.dataclass(eq=False)
-class PartyMemory:
+class PartyMemory(Record):
     """Nothing: for parties of which the protocol remembers nothing."""
 
-    def to_plain(self) -> dict[str, Any]:
-        """Plain data that `fedplug.api.codec` can save."""
+    def to_plain(self, for_json: bool = False) -> dict[str, Any]:
+        """Plain data that `fedplug.api.codec` can save, every field of it."""
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
-        """Inverse of `to_plain`.
-
-        Raises:
-            ValueError: it is not a record of this kind; names the field and its rule.
-        """
+        """Inverse of `to_plain`. Raises as `Record.from_plain`, also where a field is missing that has a default."""
         if not isinstance(plain, dict) or plain.keys() != {each.name for each in dataclasses.fields(cls)}:
             raise ValueError(f"{shown(plain)} does not have the fields of a {cls.__name__}")
-        kind: type = cls
-        try:
-            return cls(**dict(_checks(kind).model_validate(plain)))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name, rule = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{name} is {shown(plain[name])}, not {rule.removeprefix('Input should be ')}") from None
-
-
-@functools.cache
-def _checks(kind: type[PartyMemory]) -> type[BaseModel]:
-    """A model of the same fields: strict validation makes none of these records out of a dictionary."""
-    hints = get_type_hints(kind, include_extras=True)
-    fields: dict[str, Any] = {each.name: (hints[each.name], ...) for each in dataclasses.fields(kind)}
-    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields)
+        return super().from_plain(plain)
 
 
 @dataclasses.dataclass(eq=False)
@@ -93,10 +72,10 @@ class CalledMemory(PartyMemory):
         opened: how many sums it had opened when it was last saved.
     """
 
-    done: _Count = 0
-    saved: _Count = 0
+    done: Count = 0
+    saved: Count = 0
     round: _Round = -1
-    opened: _Count = 0
+    opened: Count = 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -118,9 +97,9 @@ class ClientMemory(CalledMemory):
     protected: _Round = -1
     evaluated: _Round = -1
     weight: _Weight = 1.0
-    buffers: _Buffers = field(default_factory=dict)
-    retained: _Retained | None = None
-    accounts: dict[str, _Releases] = field(default_factory=dict)
+    buffers: dict[Text, Annotated[Any, PlainValidator(_array)]] = field(default_factory=dict)
+    retained: Annotated[Any, PlainValidator(_retained)] = None
+    accounts: dict[Text, _Releases] = field(default_factory=dict)
     cohort_secret: _Key | None = None
     answer_key: _Key | None = None
 
@@ -152,12 +131,12 @@ class ServerMemory(PartyMemory):
         short: how many rounds in a row, the last one among them, fell short of clients.
     """
 
-    weights: dict[int, _Weight] = field(default_factory=dict)
-    accounts: dict[int, dict[str, _Releases]] = field(default_factory=dict)
-    classes: dict[int, list[_Count]] = field(default_factory=dict)
-    groups: dict[str, list[_Count]] = field(default_factory=dict)
-    zone_sizes: dict[str, _Size] = field(default_factory=dict)
-    secret_cohort: bool | None = None
-    vectors: _Vectors = field(default_factory=dict)
-    repeated: list[_Count] = field(default_factory=list)
-    short: _Count = 0
+    weights: dict[Count, _Weight] = field(default_factory=dict)
+    accounts: dict[Count, dict[Text, _Releases]] = field(default_factory=dict)
+    classes: dict[Count, list[Count]] = field(default_factory=dict)
+    groups: dict[Text, list[Count]] = field(default_factory=dict)
+    zone_sizes: dict[Text, _Size] = field(default_factory=dict)
+    secret_cohort: Annotated[bool, Field(strict=True)] | None = None
+    vectors: dict[Text, Annotated[Any, PlainValidator(_vector)]] = field(default_factory=dict)
+    repeated: list[Count] = field(default_factory=list)
+    short: Count = 0
