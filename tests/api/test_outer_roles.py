@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import fedplug
 import pytest
 from fedplug.api import outer_roles
-from fedplug.api.members import members, undecided
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import View
+from fedplug.api.members import undecided
 
 
 @pytest.mark.parametrize(
@@ -43,23 +40,3 @@ def test_what_nobody_wrote_is_absent() -> None:
     assert (attack.form, attack.in_form("naive")) == (None, None)
     extension = bare(fedplug.Extension)
     assert (extension.every_run, extension.hears, extension.observe(None)) == (False, (), None)
-
-
-def test_views_and_reports_have_what_the_role_says_of_every_view_and_answer() -> None:
-    pairs = (outer_roles.AttackView, View("server")), (outer_roles.AttackAnswer, AttackReport("failed"))
-    for promised, found in pairs:
-        names = members(promised)
-        assert names
-        assert [name for name in names if not hasattr(found, name)] == []
-
-
-def test_an_attack_that_names_its_types_is_an_attack_like_any_other() -> None:
-    found = type("Odd", (fedplug.Attack,), {})
-    typed = types.new_class("Typed", (fedplug.Attack[View, AttackReport],))
-    assert [name for _, name in undecided(typed)] == [name for _, name in undecided(found)]
-    with pytest.raises(TypeError, match=r"attack\(self, seen\) has other arguments"):
-        types.new_class("Wrong", (fedplug.Attack[View, AttackReport],), {}, lambda body: body.update(attack=_wrong))
-
-
-def _wrong(self: Any, seen: Any) -> None:
-    """A hook with other arguments than the role's."""

@@ -43,7 +43,8 @@ class Opening(Record):
     def bars(self, other: Opening) -> bool:
         """Whether the other sum must stay closed because of this one: same round and zone, and a client in both."""
         same_place = (self.round, self.zone) == (other.round, other.zone)
-        return same_place and self != other and (self.group == other.group or not set(self.clients).isdisjoint(other.clients))
+        overlap = self.group == other.group or not set(self.clients).isdisjoint(other.clients)
+        return same_place and self != other and overlap
 
 
 class Openings:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self
-
-from typing_extensions import TypeVar  # with defaults, which typing has from Python 3.13 on
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from fedplug.api.base import Component
 from fedplug.api.role_records import Finds, Measures
@@ -74,69 +72,8 @@ class Accountant(Component, role=True):
         return None
 
 
-class AttackView(Protocol):
-    """What every view of an adversary says, whoever makes it; `fedplug_attacks.View` says far more.
-
-    Attributes:
-        adversary: who looks: `server`, `client`, `server+client`, ...
-        target: the client that is attacked; None where everybody is.
-        round: 0-based, in which what is attacked was made.
-        vector: float32 (P,), the global model at that time, as far as the adversary knows it; else None.
-        num_classes: outputs of the model.
-        shape: (C, H, W) of one example.
-        seed: for the attack's own randomness.
-    """
-
-    @property
-    def adversary(self) -> str: ...
-
-    @property
-    def target(self) -> int | None: ...
-
-    @property
-    def round(self) -> int: ...
-
-    @property
-    def vector(self) -> NDArray[np.float32] | None: ...
-
-    @property
-    def num_classes(self) -> int: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def seed(self) -> int: ...
-
-
-class AttackAnswer(Protocol):
-    """What every attack gives; `fedplug_attacks.AttackReport` has what it found beside.
-
-    Attributes:
-        status: `finished`, `diverged` or `not_applicable`.
-        metrics: numbers of the attack's own.
-        reason: one sentence, where it is not `finished`.
-    """
-
-    @property
-    def status(self) -> str: ...
-
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-
-    @property
-    def reason(self) -> str: ...
-
-
-Look = TypeVar("Look", bound=AttackView, contravariant=True, default=Any)
-Answer = TypeVar("Answer", bound=AttackAnswer, covariant=True, default=Any)
-
-
-class Attack(Component, Generic[Look, Answer], role=True):
-    """Tries to learn about clients' data from what one adversary observed; outside every party.
-
-    For a type checker, write `Attack[View, AttackReport]` with the classes of `fedplug_attacks`; `Attack` alone works.
-    """
+class Attack(Component, role=True):
+    """Tries to learn about clients' data from what one adversary observed; outside every party."""
 
     @property
     @abc.abstractmethod
@@ -149,7 +86,7 @@ class Attack(Component, Generic[Look, Answer], role=True):
         return None
 
     @abc.abstractmethod
-    def attack(self, view: Look, ctx: Context) -> Answer:
+    def attack(self, view: Any, ctx: Context) -> Any:
         """What it found in a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
         `not_applicable` with a reason.
         """

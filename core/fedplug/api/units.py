@@ -12,6 +12,7 @@ from typing import Any
 NOTHING = "–"
 """Shown where there is no number."""
 
+
 def as_float(value: Any) -> float:
     """The value as a float; NaN for None and for anything that is not a number. JSON has infinity as the text `inf`."""
     if isinstance(value, str):
@@ -20,33 +21,6 @@ def as_float(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
-
-
-def read(row: Mapping[str, Any], *path: str) -> float:
-    """The number under `path` of nested mappings; NaN where a key is missing or holds no number."""
-    here: Any = row
-    for key in path:
-        if not isinstance(here, Mapping):
-            return math.nan
-        here = here.get(key)
-    return as_float(here)
-
-
-def mapping(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The mapping under `key`; empty where there is none."""
-    value = row.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def names(rows: Iterable[Mapping[str, Any]], *path: str) -> list[str]:
-    """Keys of the mapping under `path` over all rows, in order of first appearance."""
-    distinct: dict[str, None] = {}
-    for row in rows:
-        here = row
-        for key in path:
-            here = mapping(here, key)
-        distinct.update(dict.fromkeys(map(str, here)))
-    return list(distinct)
 
 
 def total(values: Iterable[float | None]) -> float:

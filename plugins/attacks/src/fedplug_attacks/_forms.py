@@ -6,11 +6,8 @@ from typing import Literal, Self
 
 import fedplug
 
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import View
 
-
-class Formed(fedplug.Attack[View, AttackReport]):
+class Formed(fedplug.Attack):
     """An attack whose option `form` says which of the two it is."""
 
     @property

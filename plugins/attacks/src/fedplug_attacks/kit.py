@@ -57,7 +57,7 @@ def metric_problems(metric: Metric) -> Iterator[str]:
             yield f"{name} is {scores}; better says {way}"
 
 
-def attack_problems(attack: Attack[View, AttackReport]) -> Iterator[str]:
+def attack_problems(attack: Attack) -> Iterator[str]:
     """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
     if not attack.finds.what <= {*KINDS} - {"update"}:
         yield f"what of finds holds {sorted(attack.finds.what)}; there is images, labels, members"

@@ -38,7 +38,7 @@ _LEAN = 4
 """Public examples a class must have for its mean to count as much as the mean of all classes."""
 
 
-class Membership(fedplug.Attack[View, AttackReport]):
+class Membership(fedplug.Attack):
     """Rank candidates by how much more certain a model is of them than of examples it never saw, or by its loss.
 
     The model is in evaluation mode, as whoever uses it has it. What is attacked is one of three: the `released` model

@@ -24,7 +24,7 @@ _PRESENT = 0.25
 _KINDS = ("vectors", "ballots", "masks")
 
 
-class Negotiation(fedplug.Attack[View, AttackReport]):
+class Negotiation(fedplug.Attack):
     """Class presence and counts from ballots, sensitivity vectors and masks (this project).
 
     Scores of scalars follow from gradients on the client's data. In the last layer, row k and bias k get theirs mostly

@@ -385,12 +385,14 @@ class Attacks(Section):
 
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
         """Whether the recipe has attacks that were not made, or not to their end."""
-        return bool(units.mapping(recipe, "attack").get("attacks")) and not (run_dir / "attacks" / SUMMARY).is_file()
+        section = recipe.get("attack")
+        wanted = isinstance(section, Mapping) and bool(section.get("attacks"))
+        return wanted and not (run_dir / "attacks" / SUMMARY).is_file()
 
     def columns(self, results: Sequence[Result]) -> Iterator[Column]:
         """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""
         known = [_leakages(result.added.get(self.key, {})) for result in results]
-        for name in units.names(known):
+        for name in dict.fromkeys(name for found in known for name in found):
             entries = [entry for found in known if (entry := found.get(name))]
             headline = entries[0].ranking.metric
             label = f"{name.partition('.')[2] or name} {headline}"

@@ -11,7 +11,7 @@ from fedplug_attacks import AttackReport, Needs, View
 from fedplug_attacks.api.needs import LAST_BIAS, role
 
 
-class Thing(fedplug.Attack[View, AttackReport]):
+class Thing(fedplug.Attack):
     """Guess how often each class was in a batch, from the gradient of the last layer's bias."""
 
     class Options(fedplug.Options):
