@@ -18,3 +18,14 @@ def test_a_model_is_a_vector_buffers_and_an_evaluation() -> None:
     assert (found.correct, found.count) == (2, 8)
     np.testing.assert_allclose(found.loss, 8 * np.log(CLASSES), rtol=1e-6)
     assert Evaluation(1, 2, 0.5).task == {}
+
+
+def test_a_model_that_says_no_more_evaluates_several_sets_one_by_one() -> None:
+    class Counts(Model):
+        def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
+            return Evaluation(0, len(examples), 0.0)
+
+    some = Examples(np.zeros((8, 2), np.uint8), np.arange(8))
+    sets = [some, some.take(slice(0, 3))]
+    found = Counts().evaluate_each(sets, ClientData(some, some, some, (), (), ()))  # type: ignore[abstract]
+    assert [each.count for each in found] == [8, 3]

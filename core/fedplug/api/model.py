@@ -1,12 +1,12 @@
 """What the core needs of a model: a flat vector in, a flat vector out, buffers apart, and an evaluation.
 
-`TorchModel` of the plugin `fedplug-std` implements this for any `torch.nn.Module`.
+`TorchModel` of the plugin `fedplug-std` implements this for any `torch.nn.Module`. Another class inherits from `Model`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedplug.api.data import ClientData, Examples
@@ -38,10 +38,8 @@ class Model(Protocol):
     """A model as the core handles it."""
 
     layout: Layout
-
-    @property
-    def module(self) -> Any:
-        """The `torch.nn.Module` that it wraps; None of a model that is made otherwise."""
+    module: Any
+    """The `torch.nn.Module` that it wraps; None of a model that is made otherwise."""
 
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
@@ -56,6 +54,17 @@ class Model(Protocol):
         """Overwrites the named buffers."""
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode. A model that can evaluate several sets faster than one by one
-        has a method `evaluate_each(sets, data, kept)` beside this one, as `TorchModel` has.
+        """Counts correct predictions in evaluation mode."""
+        ...
+
+    def evaluate_each(
+        self, sets: Sequence[Examples], data: ClientData, kept: dict[str, Any] | None = None
+    ) -> list[Evaluation]:
+        """The same of each of several sets, one or more; a model that is faster with all of them together overrides it.
+
+        Args:
+            sets: all of one shape.
+            data: as in `evaluate`.
+            kept: where the model may keep what it makes of them, until the same sets are evaluated again.
         """
+        return [self.evaluate(examples, data) for examples in sets]

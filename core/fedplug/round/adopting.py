@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from fedplug.api.data import Examples
     from fedplug.api.links import Link
-    from fedplug.api.model import Evaluation, Model
     from fedplug.api.types import Plan
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
@@ -142,12 +141,14 @@ class Adopting(PartySteps):
         at_sites = self.recipe.data.at == "sites"
         with client.timed("evaluate"):
             tests = self._tests(client, members)
-            public, own = _evaluated(client.loaded(client.vector), tests, client)
+            found = client.loaded(client.vector).evaluate_each(tests.sets, client.data, tests.kept)
+            public, own = found[0], found[-1]
             counts = Evaluated(
                 public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task)
             )
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
-                personal, own = _evaluated(client.loaded(client.start), tests, client)
+                found = client.loaded(client.start).evaluate_each(tests.sets, client.data, tests.kept)
+                personal, own = found[0], found[-1]
                 counts.personal_correct, counts.personal_own_correct = personal.correct, own.correct
                 counts.personal_task = _floats(personal.task)
                 client.forget_model()
@@ -179,16 +180,6 @@ class Adopting(PartySteps):
         elif memory.answer_key is not None:
             key = secrets.derive(memory.answer_key, self.name, "fingerprint")
         return hashlib.blake2b(client.vector.tobytes(), key=key, digest_size=16).digest()
-
-
-def _evaluated(model: Model, tests: _Tests, client: HostedClient) -> tuple[Evaluation, Evaluation]:
-    """A model on a client's share of the public test set and on its own test examples, or, at a site, on these."""
-    together: Any = getattr(model, "evaluate_each", None)
-    if together is not None:
-        found = together(tests.sets, client.data, tests.kept)
-    else:
-        found = [model.evaluate(examples, client.data) for examples in tests.sets]
-    return found[0], found[-1]
 
 
 def _opens_here(link: Link) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from fedplug.api.data import ClientData, Examples
-from fedplug.api.model import Evaluation
+from fedplug.api.model import Evaluation, Model
 from fedplug.api.types import Layout
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array if flags.c_contiguous and flags.writeable else np.array(array, order="C"))
 
 
-class TorchModel:
-    """A `fedplug.Model` around any module.
+class TorchModel(Model):
+    """One around any module.
 
     The flat vector holds the parameters that need a gradient, in the order of `module.named_parameters()`; frozen
     parameters stay as they are. Buffers are the module's persistent ones: running means and variances of batch norm,
@@ -209,16 +209,11 @@ class TorchModel:
     def evaluate_each(
         self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
     ) -> list[Evaluation]:
-        """The same of each of several sets. Those that fit into one batch together pass the model together: for a small
-        model and few examples a pass takes as long as what is in it.
-
-        Args:
-            sets: one or more, all of one shape.
-            data: as in `evaluate`.
-            kept: where their standardised inputs may stay until the same sets are evaluated again.
+        """Sets that fit into one batch pass the model together: for a small model and few examples a pass takes as long
+        as what is in it. `kept` is for their standardised inputs.
         """
         if type(self).evaluate is not TorchModel.evaluate:
-            return [self.evaluate(examples, data) for examples in sets]
+            return super().evaluate_each(sets, data, kept)
         return self._evaluated(sets, data, kept)
 
     def _evaluated(
