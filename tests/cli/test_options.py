@@ -17,9 +17,9 @@ def test_options_that_would_change_nothing_are_refused(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     calls = fake_runs(monkeypatch, 0)
     assert call(monkeypatch, "run", "r.yaml", "--workers", "2") == 1
-    assert "--workers 2 changes nothing with --engine local" in capsys.readouterr().err
+    assert "workers=2 changes nothing with the engine local" in capsys.readouterr().err
     assert call(monkeypatch, "run", "r.yaml", "--timeout", "60") == 1
-    assert "--timeout 60 changes nothing with --engine local; add --engine processes" in capsys.readouterr().err
+    assert "timeout=60 changes nothing with the engine local; take engine processes" in capsys.readouterr().err
     assert call(monkeypatch, "resume", "runs/x", "--output", "o") == 2
     assert not calls
 

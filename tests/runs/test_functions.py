@@ -108,8 +108,8 @@ def test_the_data_of_the_caller_are_left_alone() -> None:
     [
         ({"engin": "local"}, "engin: this is neither a setting nor a key of recipes; did you mean engine?"),
         ({"round": 5}, "round: this is neither a setting nor a key of recipes; did you mean rounds?"),
-        ({"workers": 2}, "workers=2 changes nothing with engine='local'"),
-        ({"timeout": 60}, "timeout=60 changes nothing with engine='local'; add engine='processes'"),
+        ({"workers": 2}, "workers=2 changes nothing with the engine local"),
+        ({"timeout": 60}, "timeout=60 changes nothing with the engine local; take engine processes"),
         ({"engine": "proceses"}, "did you mean processes"),
         ({"display": "live"}, "display='live' must be 'lines', 'terminal'"),
         ({"muted": "lab.report"}, "muted='lab.report' must be a list"),

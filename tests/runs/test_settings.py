@@ -29,7 +29,7 @@ def test_settings_come_from_the_config_file_then_the_environment_then_the_comman
         ("workers = true", "workers=True must be a whole number"),
         ("workers = 0", "workers=0 must be >= 1"),
         ("timeout = 1.5", "timeout=1.5 must be a whole number"),
-        ("timeout = -1", "timeout=-1 must be >= 0 seconds; 0 means no limit"),
+        ("timeout = -1", "timeout=-1 must be >= 0; it is in seconds, and 0 means no limit"),
         ("= 1", "cannot be read"),
     ):
         config.write_text(text)
@@ -62,5 +62,5 @@ def test_an_engine_comes_with_its_options_as_text_as_a_mapping_and_in_the_config
     assert loaded.replace({"engine": "acme.far"}) == loaded
     assert loaded.replace({"engine": "local"}).engine_options == {}, "they are those of one engine"
     for wrong in ("{use: [1]}", "{use", {"host": "h"}, 3):
-        with pytest.raises(SetupError, match=r"must be the name of an engine, or \{use: NAME, option: value\}"):
+        with pytest.raises(SetupError, match=r"must be the name of a component, or \{use: NAME, option: value\}"):
             loaded.replace({"engine": wrong})

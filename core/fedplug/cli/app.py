@@ -9,24 +9,8 @@ import typer
 
 from fedplug.cli import completion
 from fedplug.cli.commands import Commands
-from fedplug.cli.options import (
-    Data,
-    Device,
-    Engine,
-    Output,
-    Plugins,
-    Quiet,
-    RecipeFile,
-    RecordWire,
-    Resident,
-    Sets,
-    Timeout,
-    With,
-    WithEngine,
-    Without,
-    Workers,
-    settings_of,
-)
+from fedplug.cli.options import Plugins, RecipeFile, RunFolder, Sets, WithEngine, takes
+from fedplug.runs.settings import Settings
 
 completion.answer_zsh_at_once()
 app = typer.Typer(
@@ -60,56 +44,26 @@ def _common(version: Version = False) -> None:
 @app.command(
     "run", cls=WithEngine, epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2"
 )
-def run_recipe(
-    recipe: RecipeFile,
-    sets: Sets = None,
-    plugins: Plugins = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    resident: Resident = None,
-    timeout: Timeout = None,
-    device: Device = None,
-    output: Output = None,
-    data: Data = None,
-    record_wire: RecordWire = None,
-    listeners: With = None,
-    muted: Without = None,
-    quiet: Quiet = False,
-) -> None:
+@takes("plugins", "engine", "workers", "resident", "timeout", "device", "output", "data", "record_wire", "listeners",
+       "muted", "quiet")  # fmt: skip
+def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
     """Run a protocol and write what happened to a new folder."""
-    settings = settings_of(
-        engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output, data=data,
-        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
-    )  # fmt: skip
     from fedplug.runs import functions
 
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
 @app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
+@takes("engine", "workers", "resident", "timeout", "device", "data", "record_wire", "plugins", "listeners", "muted",
+       "quiet")  # fmt: skip
 def resume(
-    run: Annotated[Path, typer.Argument(
-        metavar="RUN", help="The folder of the run.", show_default=False, autocompletion=completion.runs)],
+    run: RunFolder,
+    settings: Settings,
     round: Annotated[
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    resident: Resident = None,
-    timeout: Timeout = None,
-    device: Device = None,
-    data: Data = None,
-    record_wire: RecordWire = None,
-    plugins: Plugins = None,
-    listeners: With = None,
-    muted: Without = None,
-    quiet: Quiet = False,
 ) -> None:
     """Continue a run that was interrupted, from its last checkpoint."""
-    settings = settings_of(
-        engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, data=data,
-        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
-    )  # fmt: skip
     from fedplug.runs import functions
 
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)

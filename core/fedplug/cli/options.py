@@ -1,11 +1,13 @@
 """Options that several commands share, and how plugins add commands.
 
 An entry point of the group `fedplug.command` names the command and the function that is it, annotated as typer wants,
-and perhaps marked with `command`.
+and perhaps marked with `command`. Options that are settings of a run come with `takes`.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,8 +18,22 @@ import typer
 from typer.core import TyperCommand
 
 from fedplug.cli import completion
+from fedplug.runs.settings import TABLE, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_ROWS = {row.name: row.metadata for row in TABLE}
+_COMPLETED: dict[str, Any] = {
+    "engine": completion.engines, "device": completion.devices, "listeners": completion.extensions,
+    "muted": completion.extensions,
+}  # fmt: skip
+
+
+def _option(name: str) -> Any:
+    """A setting as an option."""
+    row = _ROWS[name]
+    return typer.Option(*row["flags"], metavar=row["metavar"], help=row["help"], autocompletion=_COMPLETED.get(name))
+
 
 RecipeFile = Annotated[Path, typer.Argument(
     metavar="RECIPE", help="The recipe, a YAML file.", show_default=False, autocompletion=completion.recipes)]
@@ -28,46 +44,33 @@ Sets = Annotated[
     typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe: --set protect.noised.0.norm=0.5",
                  autocompletion=completion.values),
 ]
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        autocompletion=completion.engines,
-        help="What runs the parties: local, processes, or a plugin's, whose own options fedplug show NAME lists.",
-    ),
-]
-Workers = Annotated[int | None, typer.Option(help="Worker processes, for engines that have them.")]
-Resident = Annotated[
-    int | None, typer.Option(metavar="N", help="Clients in memory at a time; the others are on disk. Default: all.")
-]
-Timeout = Annotated[
-    int | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
-    ),
-]
-Device = Annotated[str | None, typer.Option(
-    help="auto (CUDA if there is any), cpu, cuda, cuda:1, ...", autocompletion=completion.devices)]
-Output = Annotated[Path | None, typer.Option(help="Folder in which the run gets its own folder.")]
-Data = Annotated[Path | None, typer.Option(help="Folder of data sets; else FEDPLUG_DATA or the config file.")]
-RecordWire = Annotated[bool | None, typer.Option("--record-wire/--no-record-wire", help="Keep every message.")]
-Plugins = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--plugin", metavar="FILE", help="A Python file whose components count as installed: X of my.py is my.X."
-    ),
-]
-With = Annotated[
-    list[str] | None,
-    typer.Option("--with", metavar="NAME", help="An extension that hears it: NAME, or '{use: NAME, option: value}'",
-                 autocompletion=completion.extensions),
-]
-Without = Annotated[
-    list[str] | None, typer.Option("--without", metavar="NAME", help="An extension that is not to hear it.",
-                                     autocompletion=completion.extensions)
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, and what it came to at the end.")]
+Plugins = Annotated[list[Path] | None, _option("plugins")]
+"""For commands that take no other setting."""
+
+
+def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of these settings in place of its parameter `settings`, and hands it there the user's
+    settings with what the options say, and what is `fixed`.
+    """
+
+    def mark(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            changes = {**fixed, **{name: given.pop(name) for name in names}}
+            function(**given, settings=Settings.load().with_words(changes))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        own = inspect.signature(function, eval_str=True).parameters
+        parameters = [own[name].replace(kind=keyword) for name in own if name != "settings"]
+        for name in names:
+            kind = _ROWS[name]["kind"]
+            hint = Annotated[(list[str] if kind is list else kind) | None, _option(name)]  # type: ignore[valid-type]
+            parameters.append(inspect.Parameter(name, keyword, default=None, annotation=hint))
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return mark
 
 
 class WithEngine(TyperCommand):
@@ -96,11 +99,11 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
     from fedplug.api.errors import SetupError
     from fedplug.engines.choice import engine_entry, options_class
     from fedplug.recipe.option_errors import closest
-    from fedplug.runs.settings import Settings, engine_use
+    from fedplug.recipe.yaml_source import use_of
 
     chosen = [after for word, after in pairwise([*words, ""]) if word == "--engine"]
     chosen += [word.partition("=")[2] for word in words if word.startswith("--engine=")]
-    name, given = engine_use(chosen[-1]) if chosen else (Settings.load().engine, {})
+    name, given = use_of(chosen[-1], "engine") if chosen else (Settings.load().engine, {})
     kind = options_class(engine_entry(name).load())
     if kind is None:
         _require_no_keys(strange)
@@ -131,26 +134,6 @@ def _require_no_keys(strange: list[str]) -> None:
         option, _, value = word.partition("=")
         if (key := option.removeprefix("--")) in General.model_fields:
             raise SetupError(f"{option} is a value of the recipe; write --set {key}={value or 'VALUE'}")
-
-
-def settings_of(**changes: Any) -> Any:
-    """The user's settings with what the command line says of them; what it leaves out is None.
-
-    Raises:
-        SetupError: a value that cannot be.
-    """
-    from fedplug.api.errors import SetupError
-    from fedplug.runs.settings import OF_PROCESSES, Settings
-
-    settings = Settings.load()
-    for key in ("listeners", "muted", "plugins"):  # beside those of the config file
-        if changes.get(key) is not None:
-            changes[key] = (*getattr(settings, key), *map(str, changes[key]))
-    settings = settings.replace(changes)
-    for key in OF_PROCESSES if settings.engine == "local" else ():
-        if changes.get(key) is not None:
-            raise SetupError(f"--{key} {changes[key]} changes nothing with --engine local; add --engine processes")
-    return settings
 
 
 def command(**keywords: Any) -> Callable[[F], F]:

@@ -125,9 +125,7 @@ class Charging:
             self._charge_owed(self.ledger, *self.owed)
             self.owed = None
         elif self.amplified(begun):
-            self.ledger.record(
-                begun, charged=(), zone_sizes={}, total=self.size, releases={}, contributors={}, weights={}
-            )
+            self.ledger.record(begun, charged=(), total=self.size)
 
     def _check(self, event: RoundStarted) -> None:
         """Checks that what a round is about to release costs what the ledger takes it for; before anybody is asked.
@@ -149,15 +147,8 @@ class Charging:
 
     def charge_ballots(self, round: int, charged: Sequence[int], releases: dict[str, list[Release]]) -> None:
         """Enters ballots with noise into the ledger; whoever is asked for one pays."""
-        self.ledger.record(
-            round,
-            charged=charged,
-            zone_sizes=dict.fromkeys(releases, float(self.size)),
-            total=self.size,
-            releases=releases,
-            contributors={},
-            weights={},
-        )
+        sizes = dict.fromkeys(releases, float(self.size))
+        self.ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=releases)
 
     def lost_ballots(self, round: int, charged: list[int]) -> None:
         """Charges ballots of a round that was cut off and is repeated with other noise."""
@@ -208,8 +199,6 @@ class Charging:
             zone_sizes=sizes,
             total=self.size,
             releases=releases,
-            contributors={},
-            weights={},
             secret_cohort=secret,
             accounts=self.accounts(round, remembered.accounts if secret else charged),
             unstated=self.unstated(round),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fedplug.api.effects import GAUSSIAN
 from fedplug.api.releases import Release
@@ -18,20 +19,45 @@ _STEPS_PER_STD = 2.0
 it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
 
 
+def counted(
+    zone: str,
+    noises: list[Release],
+    curves: Iterable[str],
+    count: int,
+    charged: list[int],
+    weights: Mapping[int, float],
+) -> dict[str, Any]:
+    """Which of the noises in a zone's chain count, and what others' noise adds to them, as `ZoneEntry` has it.
+
+    Args:
+        zone: for messages.
+        noises: what the links of its chain say of this round.
+        curves: names of the mechanisms whose cost somebody states.
+        count: how many uploads its sum holds.
+        charged, weights: of the cohort; see `noise_of_others`.
+    """
+    why = uncredited(zone, noises, min(weights.values(), default=1.0))
+    alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)
+    return {
+        "local": strongest(release for release in noises if release.trust != "central"),
+        "central": strongest(release for release in noises if release.trust == "central"),
+        "other": strongest_other(noises, curves),
+        "sum_factor": alone,
+        "peer_factor": others,
+        "uncredited": why,
+    }
+
+
 def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple[str, float] | None:
     """The largest multiplier of local noise that is not Gaussian, with its mechanism.
 
     None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
-
-    Args:
-        releases: of one zone's chain.
-        curves: names of the mechanisms whose cost somebody states.
     """
-    found = list(releases)
-    if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in found):
+    noises = list(releases)
+    if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in noises):
         return None
     known = {*_OTHERS, *curves}
-    others = [r for r in found if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
+    others = [r for r in noises if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
     if not others:
         return None
     strongest = max(others, key=lambda release: release.noise_multiplier)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,10 @@ import numpy as np
 from fedplug.api.effects import Curve, Reveals
 from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
-from fedplug.privacy.credit import noise_of_others, strongest, strongest_other, uncredited
+from fedplug.privacy.credit import counted
 from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
 from fedplug.privacy.so_far import SoFar
-from fedplug.privacy.spent import Spent, ZoneCost
+from fedplug.privacy.spent import Spent, ZoneCost, inverse_square
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,16 +35,15 @@ if TYPE_CHECKING:
     from fedplug.privacy.ledger_record import LedgerReport
 
 
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
 @dataclasses.dataclass(eq=False)
 class Ledger:
     """The privacy account of one run.
 
     Args:
-        recipe_name: for the record.
-        num_clients: K.
-        rounds: T, as planned.
-        min_clients: the fewest updates that a sum may hold.
-        delta: failure probability for which epsilon is stated.
+        recipe_name, num_clients, rounds, min_clients, delta: of the recipe.
         sampling: `{"scheme": "all" | "poisson" | "fixed", "rate": q, "source": "secure" | "reproducible"}`; `rate`
             defaults to 1, `source` to secure.
         key_holders: for each encrypted zone, who can decrypt: `clients`, `key_server`, or `shares`, which many clients
@@ -105,22 +105,22 @@ class Ledger:
         round: int,
         *,
         charged: Iterable[int],
-        zone_sizes: Mapping[str, float],
         total: int,
-        releases: Mapping[str, list[Release]],
-        contributors: Mapping[str, int],
-        weights: Mapping[int, float],
+        zone_sizes: Mapping[str, float] = NOTHING,
+        releases: Mapping[str, list[Release]] = NOTHING,
+        contributors: Mapping[str, int] = NOTHING,
+        weights: Mapping[int, float] = NOTHING,
         secret_cohort: bool = False,
-        accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None,
-        unstated: Mapping[str, Iterable[str]] | None = None,
+        accounts: Mapping[str, Mapping[int, Iterable[float]]] = NOTHING,
+        unstated: Mapping[str, Iterable[str]] = NOTHING,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
         Args:
             round: 0-based; the log and people are shown `round + 1`.
             charged: the clients that were asked for an upload. They pay even if it was lost or left out afterwards.
-            zone_sizes: mean number of scalars of each zone that was sent, over the clients.
             total: P.
+            zone_sizes: mean number of scalars of each zone that was sent, over the clients.
             releases: for each zone, what the components of its chain say of this round. A zone that was sent and is
                 not named here counts as released without noise.
             contributors: for each zone, how many uploads its sum holds; with several groups or plans that differ, the
@@ -138,39 +138,26 @@ class Ledger:
         for zone, size in zone_sizes.items():
             if zone == RETAINED or not size > 0:
                 continue
-            found = releases.get(zone, [])
-            alone, others = noise_of_others(contributors.get(zone, 0), paying, weights)
-            why = uncredited(zone, found, min(weights.values(), default=1.0))
-            if why:
-                alone = others = 1.0
+            noises = releases.get(zone, [])
             zones[zone] = ZoneEntry(
                 size=float(size),
-                releases=list(found),
-                local=strongest(release for release in found if release.trust != "central"),
-                central=strongest(release for release in found if release.trust == "central"),
-                other=strongest_other(found, self.curves),
-                sum_factor=alone,
-                peer_factor=others,
-                uncredited=why,
-                slack=max((release.slack for release in found), default=0.0),
-                unstated=list((unstated or {}).get(zone, ())),
+                releases=list(noises),
+                **counted(zone, noises, self.curves, contributors.get(zone, 0), paying, weights),
+                slack=max((release.slack for release in noises), default=0.0),
+                unstated=list(unstated.get(zone, ())),
             )
         kept = {
             level: {int(client_id): list(map(float, release)) for client_id, release in by_client.items()}
-            for level, by_client in (accounts or {}).items()
+            for level, by_client in accounts.items()
         }
         everyone = paying == list(range(self.num_clients))
         self._enter(RoundEntry(round + 1, "all" if everyone else paying, int(total), zones, bool(secret_cohort), kept))
 
     def message_uncovered(self, component: str, what: str) -> None:
-        """Enters that the server was sent something that no effect and no statement of the component covers.
-
-        Args:
-            component: that asked for it.
-            what: `asks clients for counts, and says nowhere what the answers show`.
+        """Enters that the server was sent something that no effect and no statement of the component covers: `asks
+        clients for counts, and says nowhere what the answers show`.
         """
-        note = f"{component} {what}"
-        if note not in self.uncovered:
+        if (note := f"{component} {what}") not in self.uncovered:
             self.uncovered.append(note)
 
     def note_unopened(self, round: int, zone: str) -> None:
@@ -184,58 +171,57 @@ class Ledger:
         self.so_far.enter(entry)
         charged = np.zeros(self.num_clients, bool)
         charged[slice(None) if entry.charged == "all" else entry.charged] = True
-        visible, un_noised_feedback = 0.0, False
+        others = charged.sum() - charged
+        fed_back = np.where(self._fed_back & (others > 0), np.maximum(others, 1), 0)
+        visible = 0.0
         for zone, facts in entry.zones.items():
-            cost = self.costs.setdefault(zone, ZoneCost.zero(self.num_clients))
-            cost.largest = max(cost.largest, facts.size)
-            cost.slack = max(cost.slack, facts.slack)
-            if facts.other:
-                mechanism, multiplier = facts.other
-                self._enter_other(cost, mechanism, multiplier, charged, zone not in self.sealed or zone in self.opened)
-                continue
+            self.costs.setdefault(zone, ZoneCost.zero(self.num_clients)).enter(facts, charged)
             if facts.is_bare:
-                cost.bare += 1
-                un_noised_feedback |= zone in self.sealed
+                self._fed_back |= charged & (zone in self.sealed)
+            elif zone in self.sealed and zone not in self.opened:
                 continue
-            local, central = facts.local or 0.0, facts.central or 0.0
-            in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
-            cost.releases += 1
-            cost.central += facts.local is None
-            cost.beneath += facts.local is not None and facts.central is not None
-            # Local and central noise add up in the sum; the larger of the two alone is a bound.
-            cost.own[charged] += _inverse_square(local)
-            cost.total[charged] += _inverse_square(max(in_sum, central))
-            cost.below[charged] += _inverse_square(in_sum)
-            cost.peer[charged] += _inverse_square(max(for_peers, central))
-            if zone not in self.sealed or zone in self.opened:
-                visible += _inverse_square(local)
+            elif facts.other:
+                mechanism, multiplier = facts.other
+                if fed_back.any():
+                    self.feedback.count(mechanism, multiplier / 2, fed_back)
+            else:
+                visible += inverse_square(facts.local or 0.0)
         # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
         # the clipping norm, once for each other upload; hence the 4.
-        others = charged.sum() - charged
-        if visible > 0:
-            self.feedback.gaussian += np.where(
-                self._fed_back & (others > 0), 4.0 * visible * np.maximum(others, 1), 0.0
-            )
-        if un_noised_feedback:
-            self._fed_back |= charged
+        if visible > 0 and fed_back.any():
+            self.feedback.gaussian += np.where(fed_back > 0, 4.0 * visible * np.maximum(fed_back, 1), 0.0)
         for level, kept in self.accounts.items():
             stated = entry.accounts.get(level, {})
             for client_id in map(int, np.flatnonzero(charged)):
                 release = stated.get(client_id)
                 kept.setdefault(client_id, Counter())[None if release is None else tuple(release)] += 1
 
-    def _enter_other(
-        self, cost: ZoneCost, mechanism: str, multiplier: float, charged: NDArray[np.bool_], visible: bool
-    ) -> None:
-        """Counts one release that is not Gaussian for each charged client."""
-        cost.releases += 1
-        cost.others.setdefault((mechanism, multiplier), np.zeros(self.num_clients, np.int64))[charged] += 1
-        others = charged.sum() - charged
-        if visible and self._fed_back.any():
-            counts = np.where(self._fed_back & (others > 0), np.maximum(others, 1), 0)
-            self.feedback.count(mechanism, multiplier / 2, counts)
-
     # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def noised(self) -> dict[str, ZoneCost]:
+        """What each zone has cost that was released with noise."""
+        return {zone: cost for zone, cost in self.costs.items() if cost.releases}
+
+    @property
+    def bare(self) -> list[str]:
+        """Zones that were released without noise in some round."""
+        return [zone for zone, cost in self.costs.items() if cost.bare]
+
+    def slack_of(self, cost: ZoneCost) -> float:
+        """What a zone's mechanisms take of delta. They state it for as many releases as rounds were planned; of more,
+        such as those of repeated rounds, every further lot of so many, also a broken one, takes as much again.
+        """
+        return cost.slack * math.ceil(cost.releases / max(1, self.rounds))
+
+    def priced(self, zones: Mapping[str, ZoneCost], price: Callable[[str, ZoneCost], NDArray[np.float64]]) -> Spent:
+        """What zones have cost together, where `price` says which of their Gaussian costs counts."""
+        parts = [Spent(price(zone, cost), cost.others, self.slack_of(cost)) for zone, cost in zones.items()]
+        return Spent.of(self.num_clients, parts)
+
+    def epsilons_of(self, spent: Spent) -> dict[str, float]:
+        """Epsilon of the worst client by method, at `delta`; the first is the one to quote."""
+        return spent.epsilons(self.delta, self.accountant, self.curves)
 
     def epsilon(self) -> float | None:
         """Epsilon so far of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
@@ -292,8 +278,3 @@ class Ledger:
         for entry in log:
             self._enter(entry)
         self.unopened = [list(place) for place in state["unopened"]]
-
-
-def _inverse_square(multiplier: float) -> float:
-    """1/multiplier^2; infinite where there is no noise."""
-    return math.inf if multiplier < 1e-150 else 1 / multiplier**2

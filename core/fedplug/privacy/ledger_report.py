@@ -21,7 +21,6 @@ from fedplug.privacy.ledger_record import (
     ZoneReport,
 )
 from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
-from fedplug.privacy.ledger_zones import is_reproducible
 from fedplug.privacy.sampling_credit import why_not_amplified
 from fedplug.recipe.curves import PRICED
 
@@ -88,7 +87,7 @@ def verdict(ledger: Ledger) -> str:
     given, meaningless = _unaccounted(ledger), epsilon > LARGEST_MEANINGFUL
     server = toward_aggregator(ledger)
     aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
-    if is_reproducible(ledger):
+    if ledger.so_far.reproducible:
         rest = f"{bare}; " if bare else ""
         return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
     if bare or voided:
@@ -141,7 +140,7 @@ def warnings(ledger: Ledger) -> list[str]:
             f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
             "delta, publishing one whole client at random would pass"
         )
-    if is_reproducible(ledger):
+    if ledger.so_far.reproducible:
         found.append(SEED_IS_KNOWN)
     releases = _releases(ledger)
     for zone, release in releases:

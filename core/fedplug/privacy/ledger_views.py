@@ -8,16 +8,15 @@ one training; it is given only where the view holds nothing that was released wi
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
+from fedplug.api.types import NOISED
 from fedplug.privacy.ledger_record import Epsilons, ViewReport
-from fedplug.privacy.ledger_zones import bare_zones, is_reproducible, listed, listed_bare, noised_zones, summed
 from fedplug.privacy.sampling_credit import amplified, why_not_amplified
 from fedplug.privacy.spent import Spent
 
@@ -56,7 +55,7 @@ def views(ledger: Ledger) -> dict[str, ViewReport]:
             found[name] = ViewReport(None, view, colluders=colluders)
             continue
         stated = _stated(ledger, view, sampled=amplified(ledger) if name == "released_model" else None)
-        if is_reproducible(ledger) and view.zero_out.any():
+        if ledger.so_far.reproducible and view.zero_out.any():
             found[name] = ViewReport(None, SEED_IS_KNOWN, nominal=stated, colluders=colluders)
         else:
             found[name] = ViewReport(stated, view.because, colluders=colluders)
@@ -78,11 +77,11 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     found: dict[str, float] = {}
     seen: list[tuple[Spent, float]] = []  # most views have spent the same
     for name, view in _of_values(ledger).items():
-        if isinstance(view, str) or _voided(ledger, name) or (is_reproducible(ledger) and view.zero_out.any()):
+        if isinstance(view, str) or _voided(ledger, name) or (ledger.so_far.reproducible and view.zero_out.any()):
             continue
         known = next((epsilon for spent, epsilon in seen if spent.same(view.zero_out)), None)
         if known is None:
-            known = next(iter(view.zero_out.epsilons(ledger.delta, ledger.accountant, ledger.curves).values()))
+            known = next(iter(ledger.epsilons_of(view.zero_out).values()))
             seen.append((view.zero_out, known))
         found[name] = known
     return found
@@ -90,9 +89,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
 
 def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
     """What a guarantee comes to; where sampling earns credit, with it and beside it what there is without."""
-    zero_out, replace_one = (
-        spent.epsilons(ledger.delta, ledger.accountant, ledger.curves) for spent in (view.zero_out, view.replace_one)
-    )
+    zero_out, replace_one = ledger.epsilons_of(view.zero_out), ledger.epsilons_of(view.replace_one)
     if sampled is None:
         return Epsilons(zero_out, replace_one)
     return Epsilons(
@@ -144,7 +141,7 @@ def _voided(ledger: Ledger, name: Party) -> str:
 def _unsaid(ledger: Ledger) -> str:
     """What nobody stated, so that no view has a guarantee; empty where all is stated."""
     if unstated := ledger.so_far.unstated:
-        return f"{listed([*unstated])} states no effect, so nothing is promised behind it"
+        return f"{listed(unstated)} states no effect, so nothing is promised behind it"
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
         return f"{ledger.uncovered[0]}, so nothing is promised to anybody"
@@ -171,7 +168,7 @@ def toward_aggregator(ledger: Ledger) -> float | None:
     view = _voided(ledger, "aggregator") or _aggregator(ledger)
     if isinstance(view, str):
         return None
-    return next(iter(view.zero_out.epsilons(ledger.delta, ledger.accountant, ledger.curves).values()))
+    return next(iter(ledger.epsilons_of(view.zero_out).values()))
 
 
 def priced_part(ledger: Ledger) -> str:
@@ -179,9 +176,9 @@ def priced_part(ledger: Ledger) -> str:
 
     Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.
     """
-    noised, bare = noised_zones(ledger), bare_zones(ledger)
+    noised, bare = ledger.noised, ledger.bare
     if noised and (bare or ledger.feedback.any() or _voided(ledger, "aggregator") or headline_voided(ledger)):
-        return listed([*noised])
+        return listed(noised)
     return ""
 
 
@@ -190,7 +187,7 @@ def priced_part(ledger: Ledger) -> str:
 
 def _aggregator(ledger: Ledger) -> Guarantee | str:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
-    noised, bare = noised_zones(ledger), bare_zones(ledger)
+    noised, bare = ledger.noised, ledger.bare
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
         return f"sees the {listed_bare(ledger, seen)} zone of every upload, without noise"
     if seen := [zone for zone in bare if zone in ledger.opened]:
@@ -209,12 +206,11 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds")
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
     # Those that it can it sees before it adds noise of its own.
-    own = _priced(
-        ledger,
+    own = ledger.priced(
         {**plain, **sealed},
         lambda zone, cost: cost.own if zone in plain else cost.below if zone in ledger.opened else cost.total,
     )
-    because = f"sees the {listed([*plain])} zone of every upload, after the noise" if plain else "sees noised sums"
+    because = f"sees the {listed(plain)} zone of every upload, after the noise" if plain else "sees noised sums"
     if ledger.sealed:
         because += "; the rest as ciphertexts, as long as the encryption holds"
     if ledger.feedback.any():
@@ -233,7 +229,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | str:
         return "nothing is encrypted, so nobody holds a key"
     if holders == {"shares"}:
         return "nobody holds a key: only enough clients together could open an upload"
-    noised = noised_zones(ledger)
+    noised = ledger.noised
     if central := [zone for zone, cost in noised.items() if cost.central and zone in ledger.sealed]:
         return f"opens sums of the {listed(central)} zone before the noise is added"
     if "clients" in holders:
@@ -252,14 +248,14 @@ def _key_holder(ledger: Ledger) -> Guarantee | str:
 
 def _collusion(ledger: Ledger) -> Guarantee | str:
     """The aggregation server together with a client and that client's keys."""
-    noised, bare = noised_zones(ledger), bare_zones(ledger)
+    noised, bare = ledger.noised, ledger.bare
     if bare:
         return f"sees the {listed_bare(ledger, bare)} zone without noise, {_how_bare(ledger, bare)}"
     if central := [zone for zone, cost in noised.items() if cost.central]:
         return f"the server adds the noise of the {listed(central)} zone itself and sees what is below it"
     shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
-    own = _priced(ledger, noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
+    own = ledger.priced(noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
     if shared:
         because = f"sees sums of the {listed(sorted(shared))} zone, which one client's shares do not open"
@@ -268,22 +264,24 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
 
 def _everybody(ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str) -> Guarantee | str:
     """Whoever sees the sums of every zone, each at its price."""
-    if bare := bare_zones(ledger):
+    if bare := ledger.bare:
         return f"sees sums of the {listed_bare(ledger, bare)} zone without noise"
-    spent = _priced(ledger, noised_zones(ledger), price)
+    spent = ledger.priced(ledger.noised, price)
     return Guarantee(spent, spent.doubled(), because)
-
-
-def _priced(
-    ledger: Ledger, zones: Mapping[str, ZoneCost], price: Callable[[str, ZoneCost], NDArray[np.float64]]
-) -> Spent:
-    """What zones have cost together, where `price` says which of their costs counts."""
-    return Spent.of(
-        ledger.num_clients, [summed(ledger, [cost], functools.partial(price, zone)) for zone, cost in zones.items()]
-    )
 
 
 def _how_bare(ledger: Ledger, zones: list[str]) -> str:
     if all(ledger.key_holders.get(zone) == "key_server" for zone in zones):
         return "as decrypted sums"
     return "each client's own upload where it is plain or a client has the key"
+
+
+def listed_bare(ledger: Ledger, zones: list[str]) -> str:
+    """Zones that were released without noise: one called noised that never had any is so only by name."""
+    never = [zone for zone in zones if zone == NOISED and not ledger.costs[zone].releases]
+    return listed([f"so-called {zone}" if zone in never else zone for zone in zones])
+
+
+def listed(zones: Iterable[str]) -> str:
+    """Names in a sentence."""
+    return " and ".join(zones)

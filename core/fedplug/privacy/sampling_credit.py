@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING
 
 from fedplug.privacy.ledger_record import Epsilons
-from fedplug.privacy.ledger_zones import bare_zones, listed, slack_of
 
 if TYPE_CHECKING:
     from fedplug.api.outer_roles import Accountant
@@ -24,7 +23,7 @@ def amplified(ledger: Ledger) -> Epsilons | None:
     # Every release here is central: `why_not_amplified` saw to it.
     rate = float(ledger.sampling["rate"])
     releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
-    slack = math.fsum(slack_of(ledger, cost) for cost in ledger.costs.values())
+    slack = math.fsum(ledger.slack_of(cost) for cost in ledger.costs.values())
     adjacencies = "zero_out", "replace_one"
     zero_out, replace_one = (
         _within(ledger.accountant, releases, ledger.delta, slack, adjacency) for adjacency in adjacencies
@@ -64,7 +63,7 @@ def _composed(
 
 def why_not_amplified(ledger: Ledger) -> str | None:
     """Why sampling earns no credit; None if it does."""
-    costs = [cost for cost in ledger.costs.values() if cost.releases]
+    costs = ledger.noised.values()
     if ledger.sampling["scheme"] == "all":
         return "all clients take part in every round"
     if not costs:
@@ -79,8 +78,8 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return f"{ledger.uncovered[0]}, and they may tell who took part"
     if ledger.accountant is None:
         return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
-    if bare := bare_zones(ledger):
-        return f"sums of the {listed(bare)} zone have no noise, and show who took part"
+    if ledger.bare:
+        return f"sums of the {' and '.join(ledger.bare)} zone have no noise, and show who took part"
     if ledger.so_far.exposed:
         return "what was released besides the noised sums shows who took part"
     # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.effects import Curve
     from fedplug.api.outer_roles import Accountant
+    from fedplug.privacy.ledger_log import ZoneEntry
 
 _LARGEST_COMPOSED = 100.0
 """Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
@@ -161,3 +162,28 @@ class ZoneCost:
     def zero(cls, num_clients: int) -> ZoneCost:
         own, total, below, peer = (np.zeros(num_clients) for _ in range(4))
         return cls(own, total, below, peer)
+
+    def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
+        """Adds what a round released of the zone, for the clients that were charged."""
+        self.largest, self.slack = max(self.largest, facts.size), max(self.slack, facts.slack)
+        if facts.is_bare:
+            self.bare += 1
+            return
+        self.releases += 1
+        if facts.other:
+            self.others.setdefault(facts.other, np.zeros(len(charged), np.int64))[charged] += 1
+            return
+        local, central = facts.local or 0.0, facts.central or 0.0
+        in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
+        self.central += facts.local is None
+        self.beneath += facts.local is not None and facts.central is not None
+        # Local and central noise add up in the sum; the larger of the two alone is a bound.
+        self.own[charged] += inverse_square(local)
+        self.total[charged] += inverse_square(max(in_sum, central))
+        self.below[charged] += inverse_square(in_sum)
+        self.peer[charged] += inverse_square(max(for_peers, central))
+
+
+def inverse_square(multiplier: float) -> float:
+    """1/multiplier^2; infinite where there is no noise."""
+    return math.inf if multiplier < 1e-150 else 1 / multiplier**2

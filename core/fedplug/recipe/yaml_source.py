@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+
+from fedplug.api.errors import SetupError
 
 Key = str | int
 KeyPath = tuple[Key, ...]
@@ -173,6 +176,21 @@ def read_text(text: str, origin: str, in_file: bool = True) -> Source:
             _Reading(source, position).document(node)
     source.marks.setdefault((), Marks(Position(origin, int(in_file), 1), Position(origin, int(in_file), 1)))
     return source
+
+
+def use_of(given: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:
+    """The name of a component and its options, from `NAME` or `{use: NAME, option: value}`, as text or as a mapping.
+
+    Raises:
+        SetupError: it is neither; names `what`, which it was given for.
+    """
+    text = isinstance(given, str) and given.lstrip().startswith("{")
+    use: Any = read_text(str(given), what, in_file=False).data if text else given
+    if isinstance(use, str) and use:
+        return use, {}
+    if not isinstance(use, Mapping) or not isinstance(use.get("use"), str):
+        raise SetupError(f"{what}={given!r} must be the name of a component, or {{use: NAME, option: value}}")
+    return use["use"], {str(key): value for key, value in use.items() if key != "use"}
 
 
 class _Reading:

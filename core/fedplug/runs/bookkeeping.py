@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import ValidationError
 
 from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error, of_component
@@ -20,10 +19,11 @@ from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Use
 from fedplug.recipe.plugin_files import in_file
+from fedplug.recipe.yaml_source import use_of
 from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fedplug.privacy.ledger import Ledger
     from fedplug.privacy.ledger_log import RoundEntry
@@ -93,7 +93,7 @@ def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None
 
 def listeners(
     catalog: Catalog,
-    wanted: Sequence[str] = (),
+    wanted: Sequence[str | Mapping[str, Any]] = (),
     unwanted: Sequence[str] = (),
     broken: Callable[[str], None] | None = None,
     recipe: Recipe | None = None,
@@ -102,7 +102,7 @@ def listeners(
 
     Args:
         catalog: the components on offer.
-        wanted: components, or text such as `{use: acme.rows, file: rows.csv}`.
+        wanted: names of components, or `{use: acme.rows, file: rows.csv}`, as text or as a mapping.
         unwanted: components that are not to hear it, though they are for every run.
         broken: called with installed extensions that nobody asked for and that cannot be imported; None: the first
             raises.
@@ -112,8 +112,8 @@ def listeners(
         SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
             hooks or states what it shows, which only a recipe can ask for.
     """
-    uses = [_parsed(text) for text in wanted]
-    named = {str(use["use"]) for use in uses}
+    uses = [use_of(given, "with") for given in wanted]
+    named = {name for name, _ in uses}
     for name in unwanted:
         if catalog.get("extension", name) is None:
             raise SetupError(f"--without {name}: there is no such extension; {catalog.suggest('extension', name)}")
@@ -128,8 +128,8 @@ def listeners(
             broken(f"{error}; the run goes on without it")
             continue
         if kind.every_run:
-            uses.append({"use": entry.name})
-    made = [_built(catalog, use) for use in uses]
+            uses.append((entry.name, {}))
+    made = [_built(catalog, *use) for use in uses]
     if recipe is not None:
         for extension in made:
             with of_component(extension.name, "check"):
@@ -138,19 +138,7 @@ def listeners(
     return made
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        use = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SetupError(f"--with {text}: this is not YAML: {error}") from error
-    use = {"use": use} if isinstance(use, str) else use
-    if not isinstance(use, dict) or not isinstance(use.get("use"), str):
-        raise SetupError(f"--with {text}: write the name of an extension, or {{use: NAME, option: value}}")
-    return use
-
-
-def _built(catalog: Catalog, given: dict[str, Any]) -> Extension:
-    name, options = given["use"], {key: value for key, value in given.items() if key != "use"}
+def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
     offered = in_file(name) if is_own(name) else catalog.named(name)
     entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:

@@ -1,32 +1,31 @@
 """What a script or a notebook calls: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands of those
 names are these functions too.
 
-Keywords of `run` that are settings of this machine have a name in its signature; every other keyword is a top-level key
-of the recipe. One name is both: `data` is the recipe's section where it is a mapping, and else the folder of data sets.
+Keywords of `run` are settings of this machine or top-level keys of the recipe. One name is both: `data` is the recipe's
+section where it is a mapping, and else the folder of data sets.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, SetupError
+from fedplug.runs.settings import TABLE, Settings
 
 if TYPE_CHECKING:
     from fedplug.console.display import Display
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.runs.result import Run
-    from fedplug.runs.settings import Settings
     from fedplug.runs.shown import Shown
 
 Sets = Iterable[str] | Mapping[str, Any]
 """Changes of a recipe: texts such as `protect.noised.0.norm=0.5`, or such paths with their values."""
-Listener = str | Mapping[str, Any]
-"""An extension that hears a run: its name, or `{"use": NAME, "option": value}`."""
+SETTINGS = tuple(row.name for row in TABLE)
+"""The settings that `run` takes as keywords."""
 
 
 def run(
@@ -34,20 +33,8 @@ def run(
     sets: Sets | None = None,
     *,
     settings: Settings | None = None,
-    engine: str | Mapping[str, Any] | None = None,
-    workers: int | None = None,
-    resident: int | None = None,
-    timeout: int | None = None,
-    device: str | None = None,
-    output: Path | str | None = None,
-    data: Path | str | Mapping[str, Any] | None = None,
-    record_wire: bool | None = None,
-    quiet: bool | None = None,
-    listeners: Sequence[Listener] = (),
-    muted: Sequence[str] = (),
-    plugins: Sequence[Path | str] = (),
     display: Shown | Display = "lines",
-    **values: Any,
+    **keywords: Any,
 ) -> Run:
     """Runs a recipe from the start, in a run folder of its own: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
 
@@ -55,12 +42,10 @@ def run(
         recipe: a file, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        engine, workers, resident, timeout, device, output, record_wire, quiet: change single settings, see `Settings`.
-        data: the folder of data sets; a mapping is the recipe's section `data`.
-        listeners, muted: extensions that are to hear the run, and not to, beside those of the settings.
-        plugins: Python files whose components count as installed: `Thing` of `my.py` is `my.Thing`.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
-        values: top-level keys of the recipe, each as a whole, over `sets`: `rounds=5`.
+        keywords: single settings (`engine`, `workers`, `device`, `output`, ...: see `Settings`), where `listeners`,
+            `muted` and `plugins` are beside those of `settings`; and top-level keys of the recipe, each as a whole,
+            over `sets`: `rounds=5`. `data` is the folder of data sets; a mapping is the recipe's section `data`.
 
     Raises:
         RecipeError: the recipe is wrong; `problems` has every mistake.
@@ -68,13 +53,12 @@ def run(
         FedplugError: the run failed; the message says what to do.
         KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` goes on.
     """
-    if isinstance(data, Mapping):
-        values, data = {"data": data, **values}, None
-    _require_keys(values)
-    chosen = _settings(
-        settings, engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, output=output,
-        data=data, record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted, plugins=plugins,
-    )  # fmt: skip
+    changes = {key: value for key, value in keywords.items() if key in SETTINGS}
+    if isinstance(changes.get("data"), Mapping):
+        del changes["data"]
+    values = {key: value for key, value in keywords.items() if key not in changes}
+    _require(values, [*_keys(), *SETTINGS], "neither a setting nor a key of recipes")
+    chosen = _settings(settings, changes)
     from fedplug.runs import shown
     from fedplug.runs.run import start
 
@@ -88,25 +72,15 @@ def resume(
     round: int | None = None,
     *,
     settings: Settings | None = None,
-    engine: str | Mapping[str, Any] | None = None,
-    workers: int | None = None,
-    resident: int | None = None,
-    timeout: int | None = None,
-    device: str | None = None,
-    data: Path | str | None = None,
-    record_wire: bool | None = None,
-    quiet: bool | None = None,
-    listeners: Sequence[Listener] = (),
-    muted: Sequence[str] = (),
     display: Shown | Display = "lines",
+    **changes: Any,
 ) -> Run:
     """Continues an interrupted run from its last checkpoint.
 
     Args:
         folder: of the run, or the run.
         round: go back to the checkpoint after this many rounds.
-        settings, engine, workers, resident, timeout, device, data, record_wire, quiet, listeners, muted, display: as
-            in `run`.
+        settings, display, changes: as in `run`; the recipe and the folder are those of the run.
 
     Raises:
         CheckpointError: there is no run there, or its checkpoint is damaged.
@@ -114,10 +88,9 @@ def resume(
         FedplugError: the run failed; the message says what to do.
         KeyboardInterrupt: as in `run`.
     """
-    chosen = _settings(
-        settings, engine=engine, workers=workers, resident=resident, timeout=timeout, device=device, data=data,
-        record_wire=record_wire, quiet=quiet, listeners=listeners, muted=muted,
-    )  # fmt: skip
+    settable = [key for key in SETTINGS if key not in ("output", "plugins")]
+    _require(changes, settable, "not a setting of a run that goes on")
+    chosen = _settings(settings, changes)
     from fedplug.runs import run as run_command
     from fedplug.runs import shown
 
@@ -139,7 +112,7 @@ def open_run(folder: Path | str, *, settings: Settings | None = None, data: Path
     """
     from fedplug.runs.result import Run
 
-    return Run(Path(folder), _settings(settings, data=data))
+    return Run(Path(folder), _settings(settings, {"data": data}))
 
 
 def check(
@@ -165,7 +138,7 @@ def check(
     from fedplug.recipe.plugin_files import with_files
     from fedplug.recipe.recipe import Recipe, load_recipe
 
-    _require_keys(values, settings=False)
+    _require(values, _keys(), "not a key of recipes")
     catalog = with_files(catalog, plugins)
     changes = [*(sets.items() if isinstance(sets, Mapping) else sets or ()), *values.items()]
     if isinstance(recipe, Path | str):
@@ -221,58 +194,30 @@ def components(hook: str | None = None, *, catalog: Catalog | None = None) -> li
 # ---- settings, and how they are distinguished from keys of the recipe
 
 
-def _settings(base: Settings | None, **changes: Any) -> Settings:
-    """The settings with what keywords say of them; what they leave out is None, or empty.
-
-    Raises:
-        SetupError: a value that cannot be.
-    """
-    from fedplug.runs.settings import OF_PROCESSES, Settings
-
+def _settings(base: Settings | None, changes: Mapping[str, Any]) -> Settings:
     if base is not None and not isinstance(base, Settings):
         raise SetupError(f"settings={base!r} must be a fedplug.Settings; single ones are keywords: engine='processes'")
-    settings = Settings.load() if base is None else base
-    for key in ("output", "data"):
-        if changes.get(key) is not None:
-            changes[key] = Path(changes[key]).expanduser()
-    for key in ("listeners", "muted", "plugins"):
-        words = changes.pop(key, ())
-        if isinstance(words, str | Path | Mapping):
-            raise SetupError(f"{key}={words!r} must be a list")
-        # JSON is YAML, which is what a listener is written in on the command line.
-        texts = (json.dumps(word, default=str) if isinstance(word, Mapping) else str(word) for word in words)
-        changes[key] = (*getattr(settings, key), *texts)
-    settings = settings.replace(changes)
-    for key in OF_PROCESSES if settings.engine == "local" else ():
-        if changes.get(key) is not None:
-            raise SetupError(f"{key}={changes[key]} changes nothing with engine='local'; add engine='processes'")
-    return settings
+    return (Settings.load() if base is None else base).with_words(changes)
 
 
-def _require_keys(values: Mapping[str, Any], settings: bool = True) -> None:
-    """Refuses keywords that are not keys of recipes: most are misspelt.
+def _keys() -> list[str]:
+    """Every key that recipes can have."""
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.parts import SECTIONS, General
+
+    return [*General.model_fields, *SECTIONS, *Catalog.discover().sections]
+
+
+def _require(given: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Refuses keywords that are not `known`: most are misspelt.
 
     Raises:
         SetupError: names each, with what is close to it.
     """
-    if not values:
-        return
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.recipe.option_errors import closest
-    from fedplug.recipe.parts import SECTIONS, General
+    if wrong := [key for key in given if key not in known]:
+        from fedplug.recipe.option_errors import closest
 
-    keys = {*General.model_fields, *SECTIONS, *Catalog.discover().sections}
-    ours = {*SETTINGS, "settings", "display"} if settings else set()
-    what = "neither a setting nor a key of recipes" if settings else "not a key of recipes"
-    if wrong := [key for key in values if key not in keys]:
-        raise SetupError("\n".join(f"{key}: this is {what}; {closest(key, sorted(keys | ours))}" for key in wrong))
-
-
-SETTINGS = (
-    "engine", "workers", "resident", "timeout", "device", "output", "data", "record_wire", "quiet", "listeners",
-    "muted", "plugins",
-)  # fmt: skip
-"""The settings that `run` takes as keywords."""
+        raise SetupError("\n".join(f"{key}: this is {what}; {closest(key, sorted(known))}" for key in wrong))
 
 
 # ---- how a run ends

@@ -1,6 +1,8 @@
 """Settings of a run that are not part of the protocol: where and how fast it runs, what it keeps.
 
-Defaults come from a user config file, `fedplug/config.toml` under `$XDG_CONFIG_HOME` (or `~/.config`):
+`Settings` is the one table of them: the command line makes its options of it (`fedplug.cli.options`), scripts give them
+as keywords, and the user's config file, `fedplug/config.toml` under `$XDG_CONFIG_HOME` (or `~/.config`), has the
+defaults:
 
     device = "cuda:0"
     output = "~/fedplug-runs"
@@ -8,9 +10,9 @@ Defaults come from a user config file, `fedplug/config.toml` under `$XDG_CONFIG_
     data = "/data/images"
 """
 
+# ruff: noqa: RUF009 (`_setting` gives a field)
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -23,42 +25,56 @@ OF_PROCESSES = ("workers", "timeout")
 """Settings that change nothing where all parties are in one process: it cannot wait for itself."""
 
 
+def _setting(kind: type, default: Any, help: str, *flags: str, key: str | None = None, metavar: str = "") -> Any:
+    """One row of the table.
+
+    Args:
+        kind: of the value: `str`, `Path`, `int`, `bool`, or `list` of texts.
+        default: None where somebody else decides.
+        help: what the command line says of it.
+        flags: its options, where they are not its name.
+        key: in the config file, where it is not its name; empty where it cannot stand there.
+        metavar: what the command line calls the value.
+    """
+    row = {"kind": kind, "help": help, "flags": flags, "key": key, "metavar": metavar or None}
+    return dataclasses.field(default=default, metadata=row)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the command line and the config file say of a run.
+    """What the command line, a script and the config file say of a run."""
 
-    Attributes:
-        engine: what runs the parties: `local`, `processes`, or an engine of a plugin.
-        engine_options: of that engine alone; with it written `{use: NAME, option: value}`.
-        workers: worker processes of engines that have them; None: the engine decides.
-        device: `auto` (a CUDA device if there is one), `cpu`, `cuda`, `cuda:1`, ...
-        output: folder in which every run gets its own folder.
-        data: folder of data sets; None where the user named none.
-        record_wire: keep every message in the run folder, so that attacks can read them later.
-        listeners: extensions that hear the run without standing in its recipe; in the config file `with`.
-        muted: extensions that are for every run and are not to hear this one; in the config file `without`.
-        plugins: Python files whose components count as installed (`fedplug.recipe.plugin_files`); not in the config
-            file.
-        quiet: print only warnings and the end of the run; not in the config file.
-        resident: how many clients may be in memory at a time; what the others hold lies on the disk. None: all.
-        timeout: seconds that a party may take for an answer, on engines whose parties are processes of their own; one
-            that is silent for longer is out of the round, and may be back in the next. 0: no limit; None:
-            half an hour.
-    """
-
-    engine: str = "local"
-    workers: int | None = None
-    device: str = "auto"
-    output: Path = Path("runs")
-    data: Path | None = None
-    record_wire: bool = False
-    quiet: bool = False
-    listeners: tuple[str, ...] = ()
-    muted: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
-    resident: int | None = None
-    timeout: int | None = None
+    engine: str = _setting(
+        str, "local",
+        "What runs the parties: local, processes, or a plugin's, whose own options fedplug show NAME lists.",
+        metavar="NAME",
+    )  # fmt: skip
+    workers: int | None = _setting(int, None, "Worker processes, for engines that have them.")
+    device: str = _setting(str, "auto", "auto (CUDA if there is any), cpu, cuda, cuda:1, ...")
+    output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
+    data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
+    record_wire: bool = _setting(bool, False, "Keep every message.", "--record-wire/--no-record-wire")
+    quiet: bool = _setting(bool, False, "Print only warnings, and what it came to at the end.", "--quiet", "-q", key="")
+    listeners: tuple[str | Mapping[str, Any], ...] = _setting(
+        list, (), "An extension that hears it: NAME, or '{use: NAME, option: value}'", "--with", key="with",
+        metavar="NAME",
+    )  # fmt: skip
+    muted: tuple[str, ...] = _setting(
+        list, (), "An extension that is not to hear it.", "--without", key="without", metavar="NAME"
+    )
+    plugins: tuple[str, ...] = _setting(
+        list, (), "A Python file whose components count as installed: X of my.py is my.X.", "--plugin", key="",
+        metavar="FILE",
+    )  # fmt: skip
+    resident: int | None = _setting(
+        int, None, "Clients in memory at a time; the others are on disk. Default: all.", metavar="N"
+    )
+    timeout: int | None = _setting(
+        int, None, "Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
+        metavar="SECONDS",
+    )  # fmt: skip
     engine_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of this engine alone; written with it, `{use: NAME, option: value}`."""
 
     @classmethod
     def load(cls, path: Path | None = None) -> Settings:
@@ -72,89 +88,92 @@ class Settings:
         """
         import tomllib
 
-        explicit, path = path is not None, path or config_path()
+        base = os.environ.get("XDG_CONFIG_HOME")
+        users = (Path(base) if base else Path.home() / ".config") / "fedplug" / "config.toml"
         given: dict[str, Any] = {}
-        if explicit or path.is_file():
+        if path is not None or users.is_file():
+            path = path or users
             try:
-                given = tomllib.loads(path.read_text(encoding="utf-8"))
+                given = _of_file(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
             except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                 raise SetupError(f"{path}: cannot be read: {error}") from error
-        settings = cls().replace(_checked(given, str(path)))
-        folder = os.environ.get("FEDPLUG_DATA")
-        return settings.replace({"data": Path(folder).expanduser()}) if folder else settings
+        return cls().replace({**given, "data": os.environ.get("FEDPLUG_DATA") or given.get("data")})
 
     def replace(self, changes: Mapping[str, Any]) -> Settings:
         """A copy in which the values that are not None are changed.
 
-        An engine may come with its options: `{use: NAME, option: value}`, as text or as a mapping. These are set beside
-        those of the same engine that are there.
+        An engine may come with its options, which are set beside those of the same engine that are there.
 
         Raises:
-            SetupError: fewer than one worker, or than one client in memory, a timeout below 0, or no name of an engine.
+            SetupError: a value that cannot be.
         """
+        from fedplug.recipe.yaml_source import use_of
+
         given = {key: value for key, value in changes.items() if value is not None}
+        given |= {key: Path(given[key]).expanduser() for key in ("output", "data") if key in given}
         if "engine" in given:
-            name, options = engine_use(given["engine"])
+            name, options = use_of(given["engine"], "engine")
             before = self.engine_options if name == self.engine else {}
             given |= {"engine": name, "engine_options": {**before, **options}}
-        changed = dataclasses.replace(self, **given)
-        if changed.workers is not None and changed.workers < 1:
-            raise SetupError(f"workers={changed.workers} must be >= 1; leave it out to let the engine decide")
-        if changed.resident is not None and changed.resident < 1:
-            raise SetupError(f"resident={changed.resident} must be >= 1; leave it out to have all clients in memory")
-        if changed.timeout is not None and changed.timeout < 0:
-            raise SetupError(f"timeout={changed.timeout} must be >= 0 seconds; 0 means no limit")
-        return changed
+        for key, least, remedy in (
+            ("workers", 1, "leave it out to let the engine decide"),
+            ("resident", 1, "leave it out to have all clients in memory"),
+            ("timeout", 0, "it is in seconds, and 0 means no limit"),
+        ):
+            if key in given and given[key] < least:
+                raise SetupError(f"{key}={given[key]} must be >= {least}; {remedy}")
+        return dataclasses.replace(self, **given)
+
+    def with_words(self, changes: Mapping[str, Any]) -> Settings:
+        """A copy with what a command line or a script says of one run: its lists stand beside those that are there.
+
+        Raises:
+            SetupError: a value that cannot be, or one that would change nothing.
+        """
+        lists = [row.name for row in TABLE if row.metadata["kind"] is list and changes.get(row.name) is not None]
+        for key in lists:
+            if isinstance(changes[key], str | Path | Mapping):
+                raise SetupError(f"{key}={changes[key]!r} must be a list")
+        more = {
+            key: (*getattr(self, key), *(word if isinstance(word, Mapping) else str(word) for word in changes[key]))
+            for key in lists
+        }
+        settings = self.replace({**changes, **more})
+        for key in OF_PROCESSES if settings.engine == "local" else ():
+            if changes.get(key) is not None:
+                raise SetupError(f"{key}={changes[key]} changes nothing with the engine local; take engine processes")
+        return settings
 
 
-def engine_use(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of an engine and its options, from `NAME` or `{use: NAME, option: value}`.
+TABLE = tuple(field for field in dataclasses.fields(Settings) if field.metadata)
+"""The settings that a person can give, each with what `_setting` says of it."""
+
+
+def _of_file(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """What a config file says, by the name of the setting.
 
     Raises:
-        SetupError: it is neither.
+        SetupError: names every key that is unknown, and every value of the wrong type.
     """
-    use: Any = given
-    if isinstance(given, str) and given.lstrip().startswith("{"):
-        import yaml
-
-        with contextlib.suppress(yaml.YAMLError):
-            use = yaml.safe_load(given)
-    if isinstance(use, str) and not use.lstrip().startswith("{"):
-        return use, {}
-    if not isinstance(use, Mapping) or not isinstance(use.get("use"), str):
-        raise SetupError(f"engine={given!r} must be the name of an engine, or {{use: NAME, option: value}}")
-    return use["use"], {str(key): value for key, value in use.items() if key != "use"}
-
-
-def config_path() -> Path:
-    """Where the user's config file is looked for."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "fedplug" / "config.toml"
-
-
-def _checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    kinds: dict[str, type] = dict.fromkeys(("engine", "device", "output", "data"), str)
-    kinds |= {"workers": int, "resident": int, "timeout": int, "record_wire": bool, "with": list, "without": list}
-    words = {str: "text in quotes", int: "a whole number", bool: "true or false", list: "a list of texts in quotes"}
-    fields = {"with": "listeners", "without": "muted"}
+    keys: dict[str, Any] = {row.name if (key := row.metadata["key"]) is None else key: row for row in TABLE}
+    keys.pop("", None)
+    texts = (str, "text in quotes")
+    kinds: dict[type, tuple[type, str]] = {
+        str: texts, Path: texts, int: (int, "a whole number"), bool: (bool, "true or false"),
+        list: (list, "a list of texts in quotes"),
+    }  # fmt: skip
     problems: list[str] = []
-    values: dict[str, Any] = {}
     for key, value in given.items():
-        kind = kinds.get(key)
-        if kind is None:
-            from difflib import get_close_matches
+        if key not in keys:
+            from fedplug.recipe.option_errors import closest
 
-            close = get_close_matches(key, kinds, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(kinds)}"
-            problems.append(f"{origin}: unknown key {key!r}; {hint}")
-        elif key == "engine" and isinstance(value, dict):
-            values[key] = value
-        elif type(value) is not kind or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
-            problems.append(f"{origin}: {key}={value!r} must be {words[kind]}")
-        elif isinstance(value, list):
-            values[fields[key]] = tuple(value)
-        else:
-            values[key] = Path(str(value)).expanduser() if key in ("output", "data") else value
+            problems.append(f"{origin}: unknown key {key!r}; {closest(key, keys)}")
+            continue
+        kind, words = kinds[keys[key].metadata["kind"]]
+        if key == "engine" and isinstance(value, dict):
+            continue
+        if type(value) is not kind or (isinstance(value, list) and not all(isinstance(each, str) for each in value)):
+            problems.append(f"{origin}: {key}={value!r} must be {words}")
     if problems:
         raise SetupError("\n".join(problems))
-    return values
+    return {keys[key].name: tuple(value) if isinstance(value, list) else value for key, value in given.items()}

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Data, Output, Plugins, RecipeFile, RecordWire, Sets, Timeout, command, settings_of
+from fedplug.cli.options import Plugins, RecipeFile, Sets, command, takes
+from fedplug.runs.settings import Settings
 
 Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="So many clients; default: as in the recipe.")]
 
@@ -46,28 +47,24 @@ def federation_relay(
 
 
 @command(epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")
+@takes("timeout", "output", "data", "record_wire", "plugins", engine="flower")
 def federation_try(
     recipe: RecipeFile,
+    settings: Settings,
     clients: Clients = None,
     sets: Sets = None,
-    timeout: Timeout = None,
-    output: Output = None,
-    data: Data = None,
-    record_wire: RecordWire = None,
-    plugins: Plugins = None,
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and the parties' states here.")
     ] = None,
 ) -> None:
     """Start a whole Flower federation on this machine, run a recipe in it, and stop everything again."""
-    settings = settings_of(engine="flower", timeout=timeout, output=output, data=data, record_wire=record_wire)
     from fedplug.runs import functions
 
     from fedplug_flower.server import CONFIG
     from fedplug_flower.trial import try_federation
 
     changes = [*(sets or []), *([f"data.clients={clients}"] if clients else [])]
-    checked = functions.check(recipe, changes, plugins=plugins or ())
+    checked = functions.check(recipe, changes, plugins=settings.plugins)
     where = settings.data and settings.data.absolute()
     config = {
         "output": str(settings.output.absolute()),

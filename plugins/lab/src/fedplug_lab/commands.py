@@ -7,20 +7,8 @@ from typing import Annotated, Any
 
 import typer
 from fedplug.cli import completion
-from fedplug.cli.options import (
-    Data,
-    Device,
-    Engine,
-    Plugins,
-    Quiet,
-    RecipeFile,
-    RunFolder,
-    Sets,
-    WithEngine,
-    Workers,
-    command,
-    settings_of,
-)
+from fedplug.cli.options import RecipeFile, RunFolder, Sets, WithEngine, command, takes
+from fedplug.runs.settings import Settings
 
 
 class WithSeeds(WithEngine):
@@ -38,8 +26,10 @@ Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a 
 
 
 @command(cls=WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
+@takes("plugins", "engine", "workers", "device", "data", "quiet")
 def sweep(
     recipe: RecipeFile,
+    settings: Settings,
     grid: Annotated[
         Path, typer.Argument(metavar="GRID", help="Values to try, a YAML file: parameters, cases.", show_default=False,
                              autocompletion=completion.recipes)
@@ -48,22 +38,13 @@ def sweep(
         list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
     ] = None,
     sets: Sets = None,
-    plugins: Plugins = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
     jobs: Jobs = 1,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the sweep; default: sweep-RECIPE-GRID in the folder of runs.")
     ] = None,
-    data: Data = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all combinations and list them; run none.")] = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run a recipe with every combination of a grid of values; the same command continues an interrupted sweep."""
-    settings = settings_of(
-        engine=engine, workers=workers, device=device, data=data, quiet=quiet, plugins=plugins
-    )
     from fedplug_lab import sweep as sweeps
 
     folder = output or settings.output / f"sweep-{recipe.stem}-{grid.stem}"
@@ -72,7 +53,9 @@ def sweep(
 
 
 @command(cls=WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
+@takes("plugins", "engine", "workers", "device", "data", "quiet")
 def compare(
+    settings: Settings,
     what: Annotated[
         list[Path],
         typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False,
@@ -80,32 +63,23 @@ def compare(
     ],
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
-    plugins: Plugins = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The one that the others are set against; default: the first.")
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="Print the table, and nothing else, as csv, json, latex or markdown.")
     ] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
     jobs: Jobs = 1,
     output: Annotated[
         Path | None, typer.Option(help="Folder of runs: those below it are used, new ones and the page go there.")
     ] = None,
-    data: Data = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what is missing; run none.")] = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
-    settings = settings_of(
-        engine=engine, workers=workers, device=device, data=data, output=output, quiet=quiet, plugins=plugins
-    )
     from fedplug_lab import compare as comparing
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")
-    raise typer.Exit(comparing.compare(what, settings, asked))
+    raise typer.Exit(comparing.compare(what, settings.replace({"output": output}), asked))
 
 
 @command(epilog="Example: fedplug schema > recipe.schema.json")
@@ -125,19 +99,18 @@ def schema() -> None:
 
 
 @command(epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
+@takes("data", "plugins")
 def sites(
     recipe: RecipeFile,
+    settings: Settings,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder that gets client-0, client-1, ...; empty or new.")],
     source: Annotated[
         str | None,
         typer.Option("--from", metavar="DATA", help="What is split, where the recipe has its data at sites."),
     ] = None,
     sets: Sets = None,
-    data: Data = None,
-    plugins: Plugins = None,
 ) -> None:
     """Split a data set into a folder for each client, to try recipes with data at sites on one machine."""
-    settings = settings_of(data=data, plugins=plugins)
     from fedplug_lab.sites import write_sites
 
     for line in write_sites(recipe, out, source, sets or [], settings):

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Data, Device, Plugins, Sets, command, settings_of
+from fedplug.cli.options import Sets, command, takes
+from fedplug.runs.settings import Settings
 
 REPEATS = 3
 """How many answers in rounds that were answered before a site allows, unless its owner says otherwise: a server that
@@ -14,7 +15,9 @@ crashes has a round run again, and each time costs the clients what a round cost
 
 
 @command(epilog="Example: fedplug party recipe.yaml --client 3 --data /srv/images --state /srv/party")
+@takes("data", "plugins", "device")
 def party(
+    settings: Settings,
     recipe: Annotated[
         Path | None, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)
     ] = None,
@@ -23,10 +26,7 @@ def party(
     state: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for keys, state and socket, for its owner alone.")
     ] = None,
-    data: Data = None,
     sets: Sets = None,
-    plugins: Plugins = None,
-    device: Device = None,
     repeats: Annotated[
         int,
         typer.Option(
@@ -50,7 +50,6 @@ def party(
             "say which party it is to be: fedplug party RECIPE --client N --data DIR --state DIR, or --key-server "
             "--state DIR; --status DIR alone says what one is at"
         )
-    settings = settings_of(data=data, device=device, plugins=plugins)
     from fedplug_party.program import be_party
 
     address = "key_server" if client is None else f"client:{client}"

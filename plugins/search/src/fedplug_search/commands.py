@@ -6,18 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import (
-    Data,
-    Device,
-    Engine,
-    Plugins,
-    Quiet,
-    RecipeFile,
-    Sets,
-    Workers,
-    command,
-    settings_of,
-)
+from fedplug.cli.options import RecipeFile, Sets, command, takes
+from fedplug.runs.settings import Settings
 from fedplug_lab.commands import Jobs, WithSeeds
 
 
@@ -28,8 +18,10 @@ from fedplug_lab.commands import Jobs, WithSeeds
         "--min accuracy=0.9 --max bytes=100MB --trials 30. More: docs/searching.md"
     ),
 )
+@takes("engine", "workers", "device", "data", "plugins", "quiet")
 def search(
     recipe: RecipeFile,
+    settings: Settings,
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,20 +52,13 @@ def search(
         str, typer.Option(metavar="RULE", help="End trials early: all; certain, not on hopeless accuracy; none.")
     ] = "all",
     search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is chosen.")] = 0,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
     jobs: Jobs = 1,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the search; default: search-RECIPE in the folder of runs.")
     ] = None,
-    data: Data = None,
-    plugins: Plugins = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what would be searched.")] = False,
-    quiet: Quiet = False,
 ) -> None:
     """Look for options with which a recipe meets constraints; the same command goes on after an interruption."""
-    settings = settings_of(engine=engine, workers=workers, device=device, data=data, quiet=quiet, plugins=plugins)
     from fedplug_search import searching
     from fedplug_search.work import Plan
 

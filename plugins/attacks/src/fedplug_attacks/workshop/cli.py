@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli.options import Data, Device, Plugins, Quiet, RunFolder, command, settings_of
+from fedplug.cli.options import RunFolder, command, takes
+from fedplug.runs.settings import Settings
 
 
 @command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
+@takes("device", "data", "plugins", "quiet")
 def attack(
     run: RunFolder,
+    settings: Settings,
     attacks: Annotated[
         list[str] | None, typer.Option("--attack", help="An attack, as fedplug list shows it; again for more.")
     ] = None,
@@ -31,15 +34,10 @@ def attack(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3"),
     ] = None,
-    device: Device = None,
-    data: Data = None,
-    plugins: Plugins = None,
-    quiet: Quiet = False,
 ) -> None:
     """Attack what crossed the wire in a finished run; finished targets are kept and not attacked again."""
     from fedplug_attacks.workshop import command as attack_command
 
-    settings = settings_of(workers=None, device=device, data=data, quiet=quiet, plugins=plugins)
     lists = {"adversaries": adversaries, "targets": targets, "rounds": rounds}
     scope: dict[str, Any] = {key: value for key, value in lists.items() if value}
     if probe is not None or batches is not None:
