@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -71,11 +72,37 @@ def test_delta_must_be_below_one_over_clients() -> None:
     assert ledger_of().report().warnings == []
 
 
+KEPT = {"encrypted": 0, "noised": 0, "retained": 1000}
+
+
 def test_empty_and_retained_zones_cost_nothing() -> None:
-    ledger = enter(ledger_of(), {"encrypted": 0, "noised": 0, "retained": 1000}, {"noised": [LOCAL]})
+    ledger = enter(ledger_of(), KEPT, {"noised": [LOCAL]})
     assert ledger.epsilon() is None
-    assert ledger.verdict() == "NO DP: no coordinate was released."
+    assert (
+        ledger.verdict() == "NOTHING RELEASED of the updates: no coordinate of an update left its client in 10 rounds."
+    )
+    for name, view in ledger.report().views.items():
+        if name == "key_holder":
+            assert (view.epsilons, view.reason) == (None, "nothing is encrypted, so nobody holds a key")
+        else:
+            assert exact(ledger, name) == exact(ledger, name, "replace_one") == 0
+            assert view.reason == "sees nothing of the updates: no coordinate of one left its client"
     assert ledger_of().verdict() == "NO DP STATEMENT: no round was recorded."
+
+
+def test_what_is_shown_beside_retained_updates_is_named() -> None:
+    mask = dataclasses.replace(VECTORS, what="mask", voids=False)
+    shown = enter(ledger_of(reveals=[mask]), KEPT, {})
+    assert shown.verdict().endswith("left its client in 10 rounds given the UNACCOUNTED mask.")
+    voided = enter(ledger_of(reveals=[VECTORS]), KEPT, {})
+    assert voided.verdict() == (
+        "NO end-to-end DP: the aggregator sees vectors: of each client, without noise; no coordinate of an update left "
+        "its client in 10 rounds given the UNACCOUNTED vectors."
+    )
+    asked = enter(ledger_of(), KEPT, {})
+    asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
+    assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
+    assert asked.report().views["released_model"].epsilons is None
 
 
 @pytest.mark.parametrize(("holder", "least"), [("key_server", 2), ("clients", 3)])

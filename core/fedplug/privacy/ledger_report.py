@@ -77,11 +77,13 @@ def verdict(ledger: Ledger) -> str:
         return "NO DP STATEMENT: no round was recorded."
     joint, bare = zone_epsilons(ledger), _bare_share(ledger)
     voided = headline_voided(ledger, of_level=joint is None)
+    if not ledger.costs:
+        return _of_nothing(ledger, voided)
     if joint is None and ledger.level_epsilons():
         return _of_levels(ledger, voided, bare)
     if joint is None:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
-        return f"NO DP: {bare or 'no coordinate was released'}{how}."
+        return f"NO DP: {bare}{how}."
     epsilon, exchanged = (next(iter(stated.values())) for stated in (joint.zero_out, joint.replace_one))
     terms, delta = f"client, {_trust(ledger)}, zero-out", f"δ={ledger.delta:g}"
     given, meaningless = _unaccounted(ledger), epsilon > LARGEST_MEANINGFUL
@@ -98,12 +100,22 @@ def verdict(ledger: Ledger) -> str:
         return f"NO end-to-end DP: {why}; {zone}{aggregator}{given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
-    rounds = len({entry.round for entry in ledger.log})
     opening = "DP" if not meaningless else f"NO MEANINGFUL GUARANTEE (above ε={LARGEST_MEANINGFUL:g})"
     return (
         f"{opening}: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
-        f"released of the updates in {rounds} round{'' if rounds == 1 else 's'}{aggregator}{given}."
+        f"released of the updates in {_rounds(ledger)}{aggregator}{given}."
     )
+
+
+def _of_nothing(ledger: Ledger, voided: str) -> str:
+    """The verdict where no zone was sent, as where clients retain everything; what else they sent stands beside."""
+    kept = f"no coordinate of an update left its client in {_rounds(ledger)}{_unaccounted(ledger)}."
+    return f"NO end-to-end DP: {voided}; {kept}" if voided else f"NOTHING RELEASED of the updates: {kept}"
+
+
+def _rounds(ledger: Ledger) -> str:
+    count = len({entry.round for entry in ledger.log})
+    return f"{count} round{'' if count == 1 else 's'}"
 
 
 def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:

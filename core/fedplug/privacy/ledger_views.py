@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedplug.privacy.spent import ZoneCost
 
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
-SEERS: dict[str, str] = {
+SEERS: dict[Party, str] = {
     "aggregator": "the aggregator",
     "key_holder": "whoever holds the key",
     "client": "every client",
@@ -100,6 +100,10 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
     """What each adversary's view of the protected values alone guarantees, or why there is no guarantee."""
+    if not ledger.costs:
+        nothing = Spent.nothing(ledger.num_clients)
+        kept = Guarantee(nothing, nothing, "sees nothing of the updates: no coordinate of one left its client")
+        return dict.fromkeys(SEERS, kept) | ({} if ledger.sealed else {"key_holder": _key_holder(ledger)})
     return {
         "aggregator": _aggregator(ledger),
         "key_holder": _key_holder(ledger),
