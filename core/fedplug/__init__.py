@@ -9,9 +9,12 @@ stays fast.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # as type checkers know it: until the program handles Ctrl-C itself, every import counts
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pydantic import Field as Field
 
     from fedplug.api.base import Component as Component

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,25 @@ def test_a_command_of_a_plugin_is_listed_and_called(monkeypatch: pytest.MonkeyPa
 def test_a_command_that_cannot_be_imported_names_its_plugin(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert call(monkeypatch, "broken") == 1
     assert "plugin greeter: the command broken cannot be imported: ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_a_command_of_an_absent_plugin_names_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(commands, "found", dict)
+    for name, distribution in (("search", "fedplug-search"), ("report", "fedplug-lab")):
+        assert call(monkeypatch, name, "x") == 2
+        said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+        assert f"No such command '{name}'; it comes with {distribution}, which is not installed" in said
+        assert f"pip install {distribution}" in said
+    assert call(monkeypatch, "serch") == 2
+    assert "did you mean search?" in capsys.readouterr().err
+    assert call(monkeypatch, "chek") == 2
+    assert "did you mean check?" in capsys.readouterr().err
+
+
+def test_the_commands_to_install_are_those_that_the_plugins_offer() -> None:
+    offered = {}
+    for file in (Path(__file__).parents[2] / "plugins").glob("*/pyproject.toml"):
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        if names := project.get("entry-points", {}).get("fedplug.command"):
+            offered[project["name"]] = tuple(sorted(names))
+    assert offered == commands.OFFERED

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cli_calls import call, fake_runs
 from fedplug.api.errors import SetupError
+from fedplug.cli import main
 from fedplug.runs.folder import write_text
 
 
@@ -53,6 +54,24 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     fake_runs(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):  # a fault of the program is not dressed up as the user's
         call(monkeypatch, "run", "r.yaml")
+
+
+def test_ctrl_c_is_answered_from_the_first_moment(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What is imported before `program` runs is little, and `program` watches over the rest."""
+    loaded = "import sys; from fedplug.cli.main import program; print(*(m for m in sys.modules if 'fedplug' in m))"
+    done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path}; {loaded}"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.split() == ["fedplug", "fedplug.cli", "fedplug.cli.main"]
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    codes: list[int] = []
+    monkeypatch.setattr(main, "main", interrupted)
+    monkeypatch.setattr(main, "_leave", codes.append)
+    main.program()
+    assert codes == [130]
+    assert capsys.readouterr().err == "Interrupted; what was saved before stays.\n"
 
 
 def test_the_console_script_ends_with_mains_code(tmp_path: Path) -> None:

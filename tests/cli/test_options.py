@@ -34,6 +34,15 @@ def test_a_key_of_the_recipe_as_an_option_says_how_it_is_set(
     assert call(monkeypatch, "run", "r.yaml", "--colour") == 2
 
 
+def test_a_set_without_its_value_says_how_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("run", "check"):
+        assert call(monkeypatch, command, "r.yaml", "--set", "rounds", "3") == 2
+        said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+        assert "'rounds' is not PATH=VALUE; write --set rounds=VALUE" in said
+
+
 class Far:
     """An engine elsewhere."""
 

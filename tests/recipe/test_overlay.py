@@ -39,6 +39,30 @@ def test_extends_merges_mappings_and_replaces_lists(tmp_path: Path, fake_catalog
     assert recipe.model.options.model_dump() == {"hidden": [8]}
 
 
+def test_options_that_went_with_another_component_are_noted(tmp_path: Path, fake_catalog: Catalog) -> None:
+    write(tmp_path, GOOD, "base.yaml")
+    (mlp,) = (entry.load() for entry in fake_catalog if entry.name == "std.mlp")
+    fake_catalog.groups["model"] |= Catalog.of({"model": {"std.small": mlp}}).groups["model"]
+
+    def notes(line: str, *sets: str) -> list[str]:
+        path = write(tmp_path, f"extends: base.yaml\n{line}\n")
+        return [note.replace(f"{tmp_path}/", "") for note in load_recipe(path, sets, fake_catalog).notes]
+
+    for use in ("{use: std.small}", "{use: mlp}", "std.mlp"):
+        (note,) = notes(f"model: {use}")
+        assert note.startswith("r.yaml:2:8: std.")
+        assert "std.mlp has in the recipe which this one extends: hidden is [8], not [16, 8]; write" in note
+        assert not notes(f"model: {use}", "model={use: std.mlp, hidden: [8]}")
+    assert not notes("model: {use: std.small, hidden: [4]}")
+    assert not notes("model: {use: std.small}", "model.hidden=[8]")
+    assert not notes("model: {use: std.mlp, hidden: [4]}")
+    assert not notes("aggregate: {use: std.mean}")
+    assert not notes("data: {use: std.digits}")
+    # What the other component has no option for belonged to the one that is gone.
+    assert not notes("negotiate_mask: {use: std.single_zone, zone: noised}\nprotect: {encrypted: null}\n"
+                     "postprocess: {encrypted: null}")  # fmt: skip
+
+
 def test_extends_points_into_the_file_that_is_wrong(tmp_path: Path, fake_catalog: Catalog) -> None:
     write(tmp_path, GOOD.replace("ratio: 0.25", "ratio: 1.25"), "base.yaml")
     assert problems(write(tmp_path, "extends: base.yaml\nrunds: 3\n"), fake_catalog) == [

@@ -18,7 +18,8 @@ def check_recipes(
     catalog, problems = with_files(None, plugins), 0
     for path in map(Path, recipes):
         try:
-            print(f"{path}: ok ({functions.check(path, sets, catalog=catalog).digest[:12]})")
+            recipe = functions.check(path, sets, catalog=catalog)
+            print("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
         except RecipeError as error:
             problems += len(error.problems)
             print("\n".join(error.problems))

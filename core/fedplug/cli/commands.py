@@ -15,6 +15,15 @@ from fedplug.recipe.summaries import summary_of
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
 
+OFFERED = {
+    "fedplug-attacks": ("attack",),
+    "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
+    "fedplug-lab": ("compare", "new", "report", "schema", "sites", "sweep"),
+    "fedplug-party": ("party",),
+    "fedplug-search": ("search",),
+}
+"""Commands of this project's own plugins, by distribution: one that is not installed cannot say what it would offer."""
+
 
 @functools.cache
 def found() -> dict[str, EntryPoint]:
@@ -51,10 +60,22 @@ class Commands(TyperGroup):
         return TyperCommand(cmd_name, help=summary_of(point.module, point.attr))  # for the list, which imports nothing
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if not ctx.resilient_parsing and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}; {self._remedy(ctx, args[0])}")
         name, command, rest = super().resolve_command(ctx, args)
         if name in found() and name not in self.commands:
             command = _loaded(found()[name])
         return name, command, rest
+
+    def _remedy(self, ctx: Any, name: str) -> str:
+        """What to install for a command, or which was meant."""
+        from fedplug.recipe.option_errors import closest
+
+        for distribution, names in OFFERED.items():
+            if name in names:
+                return f"it comes with {distribution}, which is not installed: pip install {distribution}"
+        known = self.list_commands(ctx) + [each for names in OFFERED.values() for each in names]
+        return closest(name, dict.fromkeys(known))
 
 
 def _loaded(point: EntryPoint) -> Any:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import NoReturn
 
-from fedplug.api.errors import FedplugError
+# Nothing else is imported up here, nor by the package: until `program` runs, Python answers Ctrl-C with a traceback.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _BRIEF = ("list", "show", "check")
 """Commands that are over before their garbage could matter."""
@@ -15,16 +18,20 @@ _BRIEF = ("list", "show", "check")
 
 def program() -> NoReturn:
     """`fedplug` as a process of its own."""
-    if sys.argv[1:2] and sys.argv[1] in _BRIEF:
-        import gc
+    try:
+        if sys.argv[1:2] and sys.argv[1] in _BRIEF:
+            import gc
 
-        from fedplug.cli.later import put_off
+            from fedplug.cli.later import put_off
 
-        put_off("numpy")
-        # Pydantic looks through every installed distribution for plugins of its own, which a tenth of `check` would be.
-        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-        gc.disable()  # almost all that they make are modules, which stay: there is hardly any garbage to look for
-    _leave(main())
+            put_off("numpy")
+            # Pydantic looks through every installed distribution for plugins of its own, a tenth of `check`'s time.
+            os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+            gc.disable()  # almost all that they make are modules, which stay: there is hardly any garbage to look for
+        code = main()
+    except KeyboardInterrupt as stop:  # before or behind what `main` watches over
+        code = _interrupted(stop)
+    _leave(code)
 
 
 def _leave(code: int) -> NoReturn:
@@ -53,6 +60,8 @@ def main() -> int:
     Returns:
         The exit code: 0 well, 1 an error the user can do something about, 2 wrong usage, 130 interrupted.
     """
+    from fedplug.api.errors import FedplugError
+
     # Closed by whoever started us (`>&-`): what is printed goes nowhere, and the command does its work.
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -35,14 +35,32 @@ def _option(name: str) -> Any:
     return typer.Option(*row["flags"], metavar=row["metavar"], help=row["help"], autocompletion=_COMPLETED.get(name))
 
 
-RecipeFile = Annotated[Path, typer.Argument(
-    metavar="RECIPE", help="The recipe, a YAML file.", show_default=False, autocompletion=completion.recipes)]
-RunFolder = Annotated[Path, typer.Argument(
-    metavar="RUN", help="The folder of a run.", show_default=False, autocompletion=completion.runs)]
+def _whole(sets: list[str] | None) -> list[str] | None:
+    """Refuses `--set rounds 3`, before the `3` that is left over is taken for something else."""
+    for change in sets or ():
+        if "=" not in change:
+            raise typer.BadParameter(f"{change!r} is not PATH=VALUE; write --set {change}=VALUE")
+    return sets
+
+
+RecipeFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RECIPE", help="The recipe, a YAML file.", show_default=False, autocompletion=completion.recipes
+    ),
+]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False, autocompletion=completion.runs)
+]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe: --set protect.noised.0.norm=0.5",
-                 autocompletion=completion.values),
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change one value of the recipe: --set protect.noised.0.norm=0.5",
+        autocompletion=completion.values,
+        callback=_whole,
+    ),
 ]
 Plugins = Annotated[list[Path] | None, _option("plugins")]
 """For commands that take no other setting."""

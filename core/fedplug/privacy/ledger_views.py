@@ -103,7 +103,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
     if not ledger.costs:
         nothing = Spent.nothing(ledger.num_clients)
         kept = Guarantee(nothing, nothing, "sees nothing of the updates: no coordinate of one left its client")
-        return dict.fromkeys(SEERS, kept) | ({} if ledger.sealed else {"key_holder": _key_holder(ledger)})
+        return {name: kept if ledger.sealed or name != "key_holder" else _key_holder(ledger) for name in SEERS}
     return {
         "aggregator": _aggregator(ledger),
         "key_holder": _key_holder(ledger),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, read_text
+
+if TYPE_CHECKING:
+    from fedplug.recipe.parts import Use
 
 Change = str | tuple[str, Any]
 """One value of a recipe: the text `a.b.0.c=value`, or the path `a.b.0.c` and the value."""
@@ -18,28 +21,67 @@ def extend(parent: Source, child: Source) -> Source:
     A mapping whose `use` changes drops the parent's options, which belong to another component; of `data`, the keys
     `clients`, `public`, `partition`, `at` and `agreed` stay, since they belong to the recipe.
     """
-    data = _merge(parent.data, child.data, ())
+    dropped: dict[KeyPath, Mapping[str, Any]] = {}
+    data = _merge(parent.data, child.data, (), dropped)
     marks = {path: mark for path, mark in {**parent.marks, **child.marks}.items() if _has(data, path)}
-    return Source(child.origin, data, marks, parent.problems + child.problems)
+    return Source(child.origin, data, marks, parent.problems + child.problems, dropped)
 
 
-def _merge(parent: Any, child: Any, path: KeyPath) -> Any:
+def _merge(parent: Any, child: Any, path: KeyPath, dropped: dict[KeyPath, Mapping[str, Any]]) -> Any:
+    if isinstance(parent, Mapping) and "use" in parent and isinstance(child, str):
+        dropped[path] = parent
     if not isinstance(parent, Mapping) or not isinstance(child, Mapping):
         return child
     if "use" in child and "use" in parent and child["use"] != parent["use"]:
+        dropped[path] = parent
         kept = ("clients", "public", "partition", "at", "agreed") if path == ("data",) else ()
         parent = {key: value for key, value in parent.items() if key in kept}
-    merged = {key: _merge(value, child[key], (*path, key)) if key in child else value for key, value in parent.items()}
+    merged = {
+        key: _merge(value, child[key], (*path, key), dropped) if key in child else value
+        for key, value in parent.items()
+    }
     return merged | {key: value for key, value in child.items() if key not in parent}
 
 
+def dropped_options(source: Source, uses: Iterable[Use]) -> Iterator[str]:
+    """A note on each component that another took the place of, where both have an option that only the base set.
+
+    Whoever names another trainer may well have meant the base's epochs and batch size to hold on.
+
+    Args:
+        source: what `extend` and `override` gave.
+        uses: the places of the recipe that came of it.
+    """
+    for use in uses:
+        before = source.dropped.get(use.path)
+        if before is None:
+            continue
+        written, plain = _at(source.data, use.path), use.to_plain()
+        written = written if isinstance(written, Mapping) else {}
+        lost = [
+            f"{key} is {plain[key]!r}, not {value!r}"
+            for key, value in before.items()
+            if key in type(use.options).model_fields and key not in written and plain.get(key) != value
+        ]
+        if lost:
+            yield (
+                f"{source.where(use.path)}: {use.use} is without the options that {before['use']} has in the recipe "
+                f"which this one extends: {', '.join(lost)}; write what you mean"
+            )
+
+
 def _has(data: Any, path: KeyPath) -> bool:
-    for key in path:
-        try:
-            data = data[key]
-        except (LookupError, TypeError):
-            return False
+    try:
+        _at(data, path)
+    except (LookupError, TypeError):
+        return False
     return True
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        data = data[key]
+    return data
 
 
 def override(source: Source, assignments: Iterable[Change]) -> None:

@@ -43,6 +43,7 @@ class Recipe:
     Attributes:
         sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
             gives one by its class.
+        notes: what whoever wrote it should know, though nothing is wrong; not part of the recipe.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Recipe:
     accountant: Use | None = None
     extensions: tuple[Use, ...] = ()
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     @classmethod
     def from_plain(
@@ -192,6 +194,8 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
     if isinstance(source.data, Mapping):
         catalog = catalog or Catalog.discover()
         draft = read_draft(source, catalog, Recipe)
+        if draft.recipe is not None and (notes := tuple(overlay.dropped_options(source, draft.uses))):
+            draft = dataclasses.replace(draft, recipe=dataclasses.replace(draft.recipe, notes=notes))
         if draft.recipe is not None and not source.problems and draft.recipe.digest in catalog.right:
             return draft.recipe
         for path, message in find_problems(draft):

@@ -62,12 +62,14 @@ class Source:
         data: dictionaries, lists, text, numbers, booleans, None.
         marks: positions by path; `()` is the whole document.
         problems: what was refused while reading.
+        dropped: components of the recipe that this one extends, as written there, which others took the place of.
     """
 
     origin: str
     data: Any
     marks: dict[KeyPath, Marks] = dataclasses.field(default_factory=dict)
     problems: list[Problem] = dataclasses.field(default_factory=list)
+    dropped: dict[KeyPath, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def where(self, path: KeyPath, key: bool = False) -> Position:
         """Position of the value (or key) at `path`, or of the closest thing around it."""

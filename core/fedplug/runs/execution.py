@@ -140,6 +140,8 @@ class Execution:
                         self.summary.versions,
                     )
                 )  # fmt: skip
+                for note in recipe.notes:
+                    events.note(note)
                 engine = self._engine(device, composition, world, layout)
                 protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
