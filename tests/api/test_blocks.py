@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 SIZE = 20
 VALUES = st.floats(-1, 1, width=32)
+SIGNALLING = np.array([0x7FA00000], np.uint32).view(np.float32)  # a NaN about which numpy warns when it is cast
 WEIGHTS = {0: 1.0, 3: 0.25, 4: 0.7, 9: 1 / 3}
 
 
@@ -102,11 +103,15 @@ def test_blocks_that_do_not_fit_together_are_refused(other: Block, message: str)
 
 @pytest.mark.parametrize("positions", [None, np.arange(3, dtype=np.uint32)])
 @pytest.mark.parametrize(
-    ("bad", "what"), [(np.nan, "NaN or infinite"), (-np.inf, "NaN or infinite"), (3e38, "far too large")]
+    ("bad", "what"),
+    [*((bad, "NaN or infinite") for bad in (np.nan, -np.inf, SIGNALLING)), (3e38, "far too large")],
 )
+@pytest.mark.filterwarnings("error")
 def test_values_that_spoil_a_sum_are_blamed_on_their_client(positions: Any, bad: float, what: str) -> None:
     blocks = {c: Block("clear", 3, np.array([0, c, 1], np.float32), positions) for c in WEIGHTS}
-    blocks[4] = blocks[4].replace(values=np.array([0, bad, 1], np.float32))
+    values = np.array([0, 0, 1], np.float32)
+    values[1:2] = bad
+    blocks[4] = blocks[4].replace(values=values)
     if what == "far too large":
         blocks[4] = blocks[4].replace(weighted=True)
         blocks[9] = blocks[9].replace(values=np.array([0, 1e38, 1], np.float32), weighted=True)

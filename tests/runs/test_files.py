@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
+from fedplug.privacy.ledger_record import RoundsReport
 from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
 from row_toys import a_ledger, a_row, a_summary
 
@@ -26,6 +27,14 @@ def test_everything_that_was_written_is_read(tmp_path: Path) -> None:
 def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> None:
     assert read_rows(tmp_path) == []
     assert read_pictures(tmp_path) == {}
+    (tmp_path / "ledger.json").write_text(a_ledger(rounds=RoundsReport(2, 0)).to_json(), encoding="utf-8")
+    assert read_rows(tmp_path) == []
+
+
+def test_rows_that_are_gone_are_not_taken_for_rounds_that_were_not_run(tmp_path: Path) -> None:
+    (tmp_path / "ledger.json").write_text(a_ledger(rounds=RoundsReport(2, 2)).to_json(), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl is missing, though .* 2 rounds; .*fedplug resume"):
+        read_rows(tmp_path)
 
 
 @pytest.mark.parametrize(

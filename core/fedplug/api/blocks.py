@@ -54,14 +54,15 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
             raise other_size(f"client {client_id}", block, first)
     total = np.zeros(first.size, np.float64)
     weighted = np.empty(min(_AT_ONCE, first.size), np.float64)
-    for start in range(0, first.size, _AT_ONCE):
-        part = total[start : start + _AT_ONCE]
-        product = weighted[: len(part)]
-        for client_id, block in blocks.items():
-            np.copyto(product, block.plain()[start : start + _AT_ONCE])
-            if not block.weighted and weights[client_id] != 1.0:
-                product *= weights[client_id]
-            part += product
+    with np.errstate(invalid="ignore"):  # signalling NaN, or infinities of both signs: `_finite` says whose they are
+        for start in range(0, first.size, _AT_ONCE):
+            part = total[start : start + _AT_ONCE]
+            product = weighted[: len(part)]
+            for client_id, block in blocks.items():
+                np.copyto(product, block.plain()[start : start + _AT_ONCE])
+                if not block.weighted and weights[client_id] != 1.0:
+                    product *= weights[client_id]
+                part += product
     divisor = sum(weights[client_id] for client_id in blocks)
     return first.replace(
         values=_finite(total, blocks), divisor=divisor, weighted=True, contributors=len(blocks),
@@ -178,7 +179,7 @@ def meet(blocks: list[Block]) -> Block:
 
 def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.float32]:
     """The sum as float32, unless one client's values have spoilt it: that client is blamed."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         values = total.astype(np.float32)
     if np.isfinite(values).all():
         return values
@@ -206,7 +207,8 @@ def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: in
         if len(where) and int(where[-1]) >= size:
             problem = f"client {client_id} sent {block.zone} position {int(where[-1])} of {size}"
             raise ProtectionError(problem).blame(client_id)
-        total[where] += block.plain() * np.float64(1.0 if block.weighted else weight)
+        with np.errstate(invalid="ignore"):
+            total[where] += block.plain() * np.float64(1.0 if block.weighted else weight)
         divisor[where] += weight
         counts[where] += 1
     positions = np.flatnonzero(divisor).astype(np.uint32)

@@ -19,9 +19,11 @@ def read_rows(run_dir: Path) -> list[Row]:
     """The metrics, a row for each round; empty where no round was finished.
 
     Raises:
-        CheckpointError: the file is damaged; names the line and the field.
+        CheckpointError: the file is damaged; names the line and the field. Or it is missing, though rounds were run.
     """
     file, rows = run_dir / "metrics.jsonl", []
+    if not file.is_file() and (run_dir / "ledger.json").is_file() and (rounds := read_ledger(run_dir).rounds.actual):
+        raise CheckpointError(f"{file} is missing, though ledger.json accounts for {rounds} rounds; {_remedy(file)}")
     for number, line in enumerate(_contents(file).splitlines() if file.is_file() else [], 1):
         try:
             rows.append(Row.from_json(line))
