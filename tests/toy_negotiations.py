@@ -22,6 +22,7 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from numpy.typing import NDArray
 from toy_base import Toy
 
 WIDTH = 10
@@ -42,8 +43,11 @@ class Own(Toy, fedplug.Negotiation):
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
         size, zones = client.ctx.layout.size, client.ctx.zones
-        keep = np.arange(size) % client.ctx.num_clients == client.client_id
-        client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: keep})
+        client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: self.kept(client, np.arange(size))})
+
+    def kept(self, client: Client, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which positions this client keeps to itself."""
+        return positions % client.ctx.num_clients == client.client_id
 
 
 class Masks(Toy, fedplug.Negotiation):
@@ -102,21 +106,12 @@ class Halves(Toy, fedplug.Groups):
         return [Reveals("ballots", ("aggregator",), covered_by="epsilon", asked=("parity",))]
 
 
-class Silent(Toy, fedplug.Negotiation):
+class Silent(Own):
     """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
 
-    plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Tells every client to make its own plan."""
-        cohort.tell(self.choose)
-
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
-        client.plan = Plan.of(RETAINED if client.client_id == 0 else CLEAR, size, zones)
+    def kept(self, client: Client, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """All of them, or none."""
+        return np.full(len(positions), client.client_id == 0)
 
 
 class Groups(Toy, fedplug.Negotiation):

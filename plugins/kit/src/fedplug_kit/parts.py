@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from fedplug.api.blocks import add_blocks
-from fedplug.api.component import Options, at_client, hookimpl
+from fedplug.api.component import Options, hookimpl
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.effects import Adds, Bound, Effects, Scales
 from fedplug.api.known import Known
 from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
-from fedplug.api.role_records import Plans, Scoring
-from fedplug.api.roles import Aggregator, Negotiation, Protector, Scorer, Trainer
-from fedplug.api.types import Block, Plan
+from fedplug.api.role_records import Scoring
+from fedplug.api.roles import Aggregator, Protector, Scorer, Trainer
+from fedplug.api.types import Block
+from fedplug_std.single_zone import SingleZone
 
 if TYPE_CHECKING:
     from fedplug.api.context import Client, Context
     from fedplug.api.model import Model
     from fedplug.api.types import Scores
-    from fedplug.wire.cohort import Cohort
     from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
@@ -111,30 +111,6 @@ class LayerScores(Scorer):
         assert client.update is not None
         slices = ctx.layout.layer_slices().values()
         return np.array([np.mean([np.abs(client.update[s]).mean() for s in parts]) for parts in slices], np.float32)
-
-
-class OneZone(Negotiation):
-    """Everything in one zone."""
-
-    class Options(Options):
-        """The zone."""
-
-        zone: str = "clear"
-
-    @property
-    def plans(self) -> Plans:
-        """One zone."""
-        return Plans(zones=frozenset({self.options.zone}), public=True)
-
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Tells everybody."""
-        cohort.tell(self.adopt)
-
-    @at_client
-    def adopt(self, client: Client) -> None:
-        """Sets the plan."""
-        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
 
 
 class Clip(Protector):
@@ -245,7 +221,7 @@ PARTS: dict[str, dict[str, type]] = {
     "model": {"kit.two_layers": TwoLayers},
     "trainer": {"kit.push": Push},
     "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
-    "negotiate_mask": {"kit.one_zone": OneZone},
+    "negotiate_mask": {"kit.one_zone": SingleZone},
     "protect": {"kit.clip": Clip},
     "aggregate": {"kit.sum": Sum, "kit.still": Still},
     "extension": {"kit.spy": Spy},
