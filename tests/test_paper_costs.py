@@ -34,6 +34,18 @@ def test_every_setting_is_a_recipe_whose_data_are_known(costs: ModuleType) -> No
         assert data["use"] in costs.DATA or {"train_count", "test_count"} <= set(data)
 
 
+def test_scores_of_so_many_samples_find_them_in_either_size(costs: ModuleType) -> None:
+    """Or what they take would grow from one size to the other, and be counted for every example of a client."""
+    limited = 0
+    for setting in costs._settings():
+        plain = fedplug.check(costs.RECIPES / setting.recipe, setting.sets).to_plain()
+        for scorer in plain.get("score_parameters") or []:
+            if "samples" in scorer:
+                limited += 1
+                assert scorer["samples"] <= setting.batches[0] * plain["train"]["batch_size"], setting.name
+    assert limited
+
+
 def test_grids_are_counted_as_their_heads_say(costs: ModuleType) -> None:
     for setting in costs._settings():
         if setting.grid is None:
