@@ -85,8 +85,7 @@ class Setting:
         each: runs of each file and seed, beside those of the grid: partitions, for instance.
         grid: the file that says how many combinations there are.
         sets: changes, where a setting of the paper is an option of a recipe.
-        batches: of each client, in the two sizes; both must have the examples that scores are a mean over, so that these
-            cost the same.
+        batches: of each client, in the two sizes; the examples that scores are a mean over must be in both.
         clients, rounds: of the small run.
         scalar: whether each scalar is a ciphertext.
         large: whether it takes more than 15 GB.
