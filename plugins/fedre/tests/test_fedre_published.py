@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import Dataset
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 TEXT, TAMPERED = 1, 2
+LITERAL = Path(__file__).parents[3] / "recipes/paper/fedre/literal.yaml"
 
 
 @pytest.mark.parametrize("name", ["fedre.t_sroie", "fedre.doctamper"])
@@ -95,6 +97,22 @@ def test_t_sroie_without_masks_is_refused(tmp_path: Path) -> None:
     """SROIE itself, or an annotation of text alone."""
     with pytest.raises(DataError, match=r"sroie_train_1011\.json marks no tampered text .*fedre\.receipts"):
         load_t_sroie(t_sroie(tmp_path, (TEXT, TEXT)))
+
+
+def test_the_literal_recipe_learns_from_t_sroie_as_published(tmp_path: Path) -> None:
+    """Every line of it, with less of everything: eq. 3 to 11 on crops of the folder."""
+    less = {
+        "rounds": 1, "data.clients": 3, "data.size": 32, "data.train_count": 40, "data.test_count": 8, "data.public": 4,
+        "train.epochs": 1, "score_parameters.0.samples": 1, "aggregate.samples": 1,
+        "score_parameters.0.projections": 4, "aggregate.projections": 4,
+    }  # fmt: skip
+    run = fedplug.run(LITERAL, less, data=t_sroie(tmp_path), output=tmp_path / "runs", quiet=True)
+    row = run.metrics[-1]
+    assert row.zones["noised"] == 1
+    assert row.log["fedre.pda_pam.scored_layers"] == 1
+    assert row.log["fedre.pda_pam.weight_max"] > 3  # eq. 11 as printed: 1 / alpha-hat, of three shares of 1 in all
+    assert row.figures is not None
+    assert 0 <= row.figures["IoU"] <= 1
 
 
 def test_t_sroie_says_what_is_missing_and_where_it_is(tmp_path: Path) -> None:
