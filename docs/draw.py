@@ -2,11 +2,13 @@
 
     python docs/draw.py
     python docs/draw.py --comparison runs/compare-encrypt-or-noise
+    python docs/draw.py --sweep runs/sweep-fisher-fisher.grid selectiveshield-tables-8-and-9
 
 The second writes the numbers of a comparison to docs/numbers first: that of
 `recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
 Where the comparison has cases, their accuracies stand beside each other, and what they took in NAME-costs.csv; columns
-of these files that begin with `paper` stay.
+of these files that begin with `paper` stay. The third does the same with the runs of a sweep, under the name given:
+accuracies and zones in NAME.csv, in NAME-costs.csv the CPU seconds of each phase.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import argparse
 import csv
 import hashlib
 import io
+import json
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -344,12 +348,70 @@ def take_cases(name: str, cases: Sequence[Path]) -> str:
     return name
 
 
-def write(name: str, lines: Sequence[dict[str, str]]) -> None:
-    """Writes a file of numbers, without empty columns, and with what the file that is there quotes from a paper."""
-    there = {row["protocol"]: row for row in rows_of(name)} if (NUMBERS / f"{name}.csv").is_file() else {}
+def take_sweep(folder: Path, name: str) -> None:
+    """Writes the numbers of a sweep, means and standard deviations over seeds, and what its runs took.
+
+    A phase's CPU seconds are the run's times the phase's share of its work: phases are timed by the clock on the wall,
+    which other programs on the machine stretch for all phases alike.
+    """
+    file = folder / "sweep.jsonl"
+    if not file.is_file():
+        sys.exit(f"{file} is not there; make it with: fedplug sweep RECIPE GRID --output {folder}")
+    runs: dict[tuple[tuple[str, str], ...], dict[int, Mapping[str, Any]]] = {}
+    for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        if line.get("result"):
+            given = {"case": line["case"], **{path: str(value) for path, value in line["parameters"].items()}}
+            runs.setdefault(tuple(given.items()), {})[line["seed"]] = line["result"]
+    if not runs:
+        sys.exit(f"{file} holds no run that ended well; run the sweep again")
+    lines, costs = [], []
+    for key, by_seed in runs.items():
+        results = [*by_seed.values()]
+        lines.append({**dict(key), **_results_of(results)})
+        spent = [_cpu_seconds(result) for result in results]
+        phases = dict.fromkeys(phase for each in spent for phase in each)
+        costs.append(
+            {**dict(key), **{p: f"{statistics.fmean(each.get(p, 0.0) for each in spent):.2f}" for p in phases}}
+        )
+    first = [title for title, _ in next(iter(runs))]
+    write(name, lines, first)
+    write(f"{name}-costs", costs, first)
+
+
+def _results_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the runs of several seeds came to: zones in percent, accuracies; means, and `x sd` behind each x."""
+    numbers = {f"{zone} %": ([100 * result["zones"][zone] for result in results], 1) for zone in results[0]["zones"]}
+    numbers["accuracy"] = [result["accuracy"] for result in results], 3
+    if all(result.get("personal_accuracy") for result in results):
+        numbers["own models"] = [result["personal_accuracy"]["mean"] for result in results], 3
+    return {
+        f"{title}{end}": f"{number:.{digits}f}"
+        for title, (values, digits) in numbers.items() if any(values)
+        for end, number in (("", statistics.fmean(values)), (" sd", statistics.stdev(values) if values[1:] else 0.0))
+    }  # fmt: skip
+
+
+def _cpu_seconds(result: Mapping[str, Any]) -> dict[str, float]:
+    """CPU seconds of a run, by phase and in all."""
+    seconds, whole = result["seconds"], result["cpu_seconds"]
+    return {**{phase: whole * each / sum(seconds.values()) for phase, each in seconds.items()}, "all": whole}
+
+
+def write(name: str, lines: Sequence[dict[str, str]], of: Sequence[str] = ("protocol",)) -> None:
+    """Writes a file of numbers, without empty columns, and with what the file that is there quotes from a paper.
+
+    Args:
+        name: of the file.
+        lines: by column.
+        of: the columns that say what a line is of.
+    """
+    there: dict[tuple[str, ...], Mapping[str, str]] = {}
+    if (NUMBERS / f"{name}.csv").is_file():
+        there = {tuple(row[key] for key in of): row for row in rows_of(name)}
     keys = dict.fromkeys(key for line in lines for key in line)
     for line in lines:
-        line |= {key: value for key, value in there.get(line["protocol"], {}).items() if key.startswith("paper")}
+        quoted = there.get(tuple(line[key] for key in of), {})
+        line |= {key: value for key, value in quoted.items() if key.startswith("paper")}
     keys |= dict.fromkeys(key for line in lines for key in line)
     with (NUMBERS / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         kept = [key for key in keys if any(line.get(key) for line in lines)]
@@ -361,8 +423,13 @@ def write(name: str, lines: Sequence[dict[str, str]]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--comparison", type=Path, metavar="FOLDER", help="write its numbers to docs/numbers first")
-    if folder := parser.parse_args().comparison:
-        print(f"wrote docs/numbers/{take(folder.resolve())}.csv")
+    parser.add_argument("--sweep", nargs=2, metavar=("FOLDER", "NAME"), help="the same of a sweep, as NAME.csv")
+    given = parser.parse_args()
+    if given.comparison:
+        print(f"wrote docs/numbers/{take(given.comparison.resolve())}.csv")
+    if given.sweep:
+        take_sweep(Path(given.sweep[0]), given.sweep[1])
+        print(f"wrote docs/numbers/{given.sweep[1]}.csv and {given.sweep[1]}-costs.csv")
     PICTURES.mkdir(exist_ok=True)
     for picture in DRAWN:
         (PICTURES / f"{picture}.svg").write_text(draw(picture), encoding="utf-8")

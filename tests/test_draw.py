@@ -1,9 +1,10 @@
-"""docs/draw.py: the numbers of a comparison with cases."""
+"""docs/draw.py: the numbers of a comparison with cases, and those of a sweep."""
 
 from __future__ import annotations
 
 import csv
 import importlib.util
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -46,3 +47,34 @@ def test_cases_stand_beside_each_other_and_what_a_paper_prints_stays(draw: Any, 
         ["one", "2.0", "5.0", "25.0", "20.0", "2.0"],
         ["two", "4.0", "", "18.8", "", "3.0"],
     ]
+
+
+def test_runs_of_a_sweep_are_means_over_seeds_with_cpu_seconds_by_phase(draw: Any, tmp_path: Path) -> None:
+    def line(case: str, seed: int, accuracy: float, own: float | None = None, failed: bool = False) -> str:
+        result = {
+            "accuracy": accuracy, "zones": {"encrypted": 0.25, "clear": 0.0}, "cpu_seconds": 8.0 * seed,
+            "seconds": {"train": 30.0, "protect": 10.0}, "personal_accuracy": own and {"min": 0, "mean": own, "max": 1},
+        }  # fmt: skip
+        return json.dumps({"case": case, "parameters": {"data.use": "std.mnist"}, "seed": seed,
+                           "result": None if failed else result}) + "\n"  # fmt: skip
+
+    lines = [line("a", 1, 0.5), line("a", 2, 0.75), line("b", 1, 0.1, 0.5), line("b", 2, 0.1, failed=True)]
+    (tmp_path / "sweep.jsonl").write_text("".join(lines), encoding="utf-8")
+    (tmp_path / "mine.csv").write_text("case,data.use,accuracy,paper\nb,std.mnist,9,.98\n", encoding="utf-8")
+    draw.take_sweep(tmp_path, "mine")
+    assert list(csv.reader((tmp_path / "mine.csv").open())) == [
+        ["case", "data.use", "encrypted %", "encrypted % sd", "accuracy", "accuracy sd", "own models", "own models sd",
+         "paper"],
+        ["a", "std.mnist", "25.0", "0.0", "0.625", "0.177", "", "", ""],
+        ["b", "std.mnist", "25.0", "0.0", "0.100", "0.000", "0.500", "0.000", ".98"],
+    ]  # fmt: skip
+    assert list(csv.reader((tmp_path / "mine-costs.csv").open())) == [
+        ["case", "data.use", "train", "protect", "all"],
+        ["a", "std.mnist", "9.00", "3.00", "12.00"],
+        ["b", "std.mnist", "6.00", "2.00", "8.00"],
+    ]
+
+
+def test_a_folder_without_a_sweep_says_how_to_make_one(draw: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="is not there; make it with: fedplug sweep"):
+        draw.take_sweep(tmp_path, "mine")
