@@ -164,7 +164,7 @@ def commands() -> str:
         f"# Commands\n\n{NOTE} `fedplug COMMAND --help` prints the same.\n",
         "| command | what it does |\n| --- | --- |",
     ]
-    found = {name: group.commands.get(name) or plugins._loaded(plugins.found()[name])
+    found = {name: group.commands.get(name) or plugins._loaded(plugins.offered()[name])
              for name in group.list_commands(context)}  # fmt: skip
     found = {name: command for name, command in sorted(found.items()) if not command.hidden}
     parts += [f"| [`fedplug {name}`](#fedplug-{name}) | {_line(each.help)} |" for name, each in found.items()]

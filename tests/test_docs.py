@@ -246,14 +246,14 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
 
 def test_every_command_of_fedplug_is_in_the_reference() -> None:
     from fedplug.cli.app import app
-    from fedplug.cli.commands import found
+    from fedplug.cli.commands import offered
 
     page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
         assert command.callback is not None
         name = command.name or command.callback.__name__
         assert f"## fedplug {name}\n" in page, name
-    assert not [name for name in found() if f"## fedplug {name}\n" not in page]
+    assert not [name for name in offered() if f"## fedplug {name}\n" not in page]
 
 
 # ---- recipes and Python

@@ -28,9 +28,9 @@ def greeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (package / "__init__.py").write_text("")
     (package / "words.py").write_text(WORDS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    commands.found.cache_clear()
+    commands.offered.cache_clear()
     yield
-    commands.found.cache_clear()
+    commands.offered.cache_clear()
 
 
 @pytest.mark.usefixtures("greeter")
@@ -44,11 +44,12 @@ def test_a_command_of_a_plugin_is_listed_and_called(monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("greeter")
 def test_a_command_that_cannot_be_imported_names_its_plugin(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert call(monkeypatch, "broken") == 1
-    assert "plugin greeter: the command broken cannot be imported: ModuleNotFoundError" in capsys.readouterr().err
+    complaint = "plugin greeter 1: command broken (greeter.absent:gone) cannot be imported: ModuleNotFoundError"
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_command_of_an_absent_plugin_names_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(commands, "found", dict)
+    monkeypatch.setattr(commands, "offered", dict)
     for name, distribution in (("search", "fedplug-search"), ("report", "fedplug-lab")):
         assert call(monkeypatch, name, "x") == 2
         said = " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import COMMAND
-from fedplug.recipe.summaries import summary_of
-
-if TYPE_CHECKING:
-    from importlib_metadata import EntryPoint
+from fedplug.recipe.catalog import COMMAND, Entry, installed
 
 OFFERED = {
     "fedplug-attacks": ("attack",),
@@ -26,22 +21,9 @@ OFFERED = {
 
 
 @functools.cache
-def found() -> dict[str, EntryPoint]:
-    """The entry points by the name of the command.
-
-    Raises:
-        PluginError: two plugins offer one command.
-    """
-    from importlib_metadata import entry_points
-
-    points: dict[str, Any] = {}
-    for point in sorted(entry_points(group=f"fedplug.{COMMAND}"), key=lambda point: point.name):
-        other = points.setdefault(point.name, point)
-        if other.value != point.value:
-            raise PluginError(
-                f"the command {point.name} is offered twice, by {other.value} and by {point.value}; uninstall one"
-            )
-    return points
+def offered() -> dict[str, Entry]:
+    """The commands of plugins, by name."""
+    return installed(COMMAND)
 
 
 class Commands(TyperGroup):
@@ -50,21 +32,20 @@ class Commands(TyperGroup):
     # The types of contexts and commands are those of click, which newer releases of typer hold inside themselves.
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *(name for name in found() if name not in self.commands)]
+        return [*super().list_commands(ctx), *(name for name in offered() if name not in self.commands)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in found():
+        if own is not None or cmd_name not in offered():
             return own
-        point = found()[cmd_name]
-        return TyperCommand(cmd_name, help=summary_of(point.module, point.attr))  # for the list, which imports nothing
+        return TyperCommand(cmd_name, help=offered()[cmd_name].summary)  # for the list, which imports nothing
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if not ctx.resilient_parsing and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}; {self._remedy(ctx, args[0])}")
         name, command, rest = super().resolve_command(ctx, args)
-        if name in found() and name not in self.commands:
-            command = _loaded(found()[name])
+        if name in offered() and name not in self.commands:
+            command = _loaded(offered()[name])
         return name, command, rest
 
     def _remedy(self, ctx: Any, name: str) -> str:
@@ -78,14 +59,9 @@ class Commands(TyperGroup):
         return closest(name, dict.fromkeys(known))
 
 
-def _loaded(point: EntryPoint) -> Any:
-    try:
-        function = point.load()
-    except (Exception, SystemExit) as error:
-        owner = point.dist.name if point.dist else "unknown"
-        cause = f"{type(error).__name__}: {error}"
-        raise PluginError(f"plugin {owner}: the command {point.name} cannot be imported: {cause}") from error
+def _loaded(entry: Entry) -> Any:
+    function = entry.imported()
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]},
                       pretty_exceptions_enable=False)  # fmt: skip
-    app.command(point.name, **getattr(function, "__fedplug_command__", {}))(function)
+    app.command(entry.name, **getattr(function, "__fedplug_command__", {}))(function)
     return typer.main.get_command(app)

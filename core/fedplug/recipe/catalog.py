@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
@@ -41,17 +41,18 @@ ADAPTER = "adapter"
 SECTION = "section"
 """The entry-point group of sections of recipes."""
 
+_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION)
 _PREFIX = "fedplug."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """One component, or one section of recipes, on offer.
+    """What a plugin offers under one entry point: a component, a section of recipes, a command, ...
 
     Attributes:
-        name: `<plugin>.<thing>`, as recipes write it; of a section its key.
-        group: one of `GROUPS`, or `SECTION`.
-        value: `module:Class`.
+        name: of a component `<plugin>.<thing>`, as recipes write it; of a section its key.
+        group: of the entry point, without the prefix `fedplug.`
+        value: `module:Class`, or `module:function`.
         distribution: the installed package that offers it.
         version: of that distribution; of a file the first digits of its SHA-256.
         own: the file of the user's own that it is in, which then is its distribution.
@@ -68,7 +69,7 @@ class Entry:
     @property
     def title(self) -> str:
         """What it is, for messages."""
-        return f"section {self.name}" if self.group == SECTION else f"{self.group} component {self.name}"
+        return f"{self.group} component {self.name}" if self.group in GROUPS else f"{self.group} {self.name}"
 
     @property
     def module(self) -> str:
@@ -86,8 +87,8 @@ class Entry:
             return next(iter((self._class.__doc__ or "").strip().splitlines()), "").strip()
         return summary_of(self.module, self.qualname)
 
-    def load(self) -> type:
-        """Imports the class.
+    def imported(self) -> Any:
+        """What the entry point names.
 
         Raises:
             PluginError: the import fails; the message names the plugin, the entry and the cause.
@@ -100,16 +101,25 @@ class Entry:
                 found = getattr(found, part)
         # Plugin code may raise anything while it is imported, and even exit; none of it may take the program down.
         except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
-                f"cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+            raise PluginError(f"{self} cannot be imported: {type(error).__name__}: {error}") from error
+        return found
+
+    def load(self) -> type:
+        """Imports the class.
+
+        Raises:
+            PluginError: the import fails, or gives something else.
+        """
+        found = self.imported()
         if not isinstance(found, type):
             raise PluginError(
-                f"plugin {self.distribution} {self.version}: {self.title} ({self.value}) "
-                f"is not a class but {type(found).__name__}; the entry point must have the form module:Class"
+                f"{self} is not a class but {type(found).__name__}; the entry point must have the form module:Class"
             )
         return found
+
+    def __str__(self) -> str:
+        """Who offers it and where it is, for messages."""
+        return f"plugin {self.distribution} {self.version}: {self.title} ({self.value})"
 
 
 class Catalog:
@@ -142,10 +152,10 @@ class Catalog:
         Raises:
             PluginError: a name is offered twice in one group; the message names both distributions.
         """
-        from importlib_metadata import entry_points
-
-        groups, strays = _offered(entry_points())
-        return cls(groups, strays, groups.get(SECTION, {}))
+        groups = _offered(None)
+        strays = [entry for group in sorted(groups.keys() - {*GROUPS, *_OTHERS}) for entry in groups[group].values()]
+        texts = tuple(f"{_PREFIX}{entry.group} {entry.name} ({entry.distribution})" for entry in strays)
+        return cls(groups, texts, groups.get(SECTION, {}))
 
     @classmethod
     def of(
@@ -176,7 +186,7 @@ class Catalog:
     @property
     def sections(self) -> Mapping[str, Entry]:
         """The sections of recipes that plugins offer, by key."""
-        return _installed_sections() if self._sections is None else self._sections
+        return _sections() if self._sections is None else self._sections
 
     def __iter__(self) -> Iterator[Entry]:
         """All components, by group in the order of `GROUPS`, then by name."""
@@ -218,30 +228,35 @@ class Catalog:
         return f"for {group} there is {', '.join(self.groups[group]) or 'nothing installed'}"
 
 
-def _offered(points: Iterable[Any]) -> tuple[dict[str, dict[str, Entry]], tuple[str, ...]]:
-    """Entry points by group and name, sorted, and those in groups that fedplug does not know."""
+def installed(group: str) -> dict[str, Entry]:
+    """What plugins offer in one group, by name, sorted.
+
+    Raises:
+        PluginError: a name is offered twice; the message names both distributions.
+    """
+    return _offered(group).get(group, {})
+
+
+def _offered(wanted: str | None) -> dict[str, dict[str, Entry]]:
+    """The entry points of one group, or of all, by group and name, sorted; without adapters, which may share a name."""
+    from importlib_metadata import entry_points
+
     groups: dict[str, dict[str, Entry]] = {}
-    strays, clashes = [], []
-    for point in points:
-        if not point.group.startswith(_PREFIX):
-            continue
+    clashes = []
+    for point in entry_points() if wanted is None else entry_points(group=_PREFIX + wanted):
         group = point.group.removeprefix(_PREFIX)
-        if group in (COMMAND, REPORT, DISPLAY, ADAPTER):  # whoever uses those reads them
+        if group in (point.group, ADAPTER):
             continue
-        distribution, version = _named(point.dist)
-        if group not in (*GROUPS, SECTION):
-            strays.append(f"{point.group} {point.name} ({distribution})")
-            continue
-        entry = Entry(point.name, group, point.value, distribution, version)
+        entry = Entry(point.name, group, point.value, *_named(point.dist))
         other = groups.setdefault(group, {}).setdefault(point.name, entry)
         if other is not entry:
             clashes.append(
-                f"{entry.title} is offered twice, by {other.distribution} {other.version} "
-                f"({other.value}) and by {distribution} {version} ({point.value}); uninstall one of them"
+                f"{entry.title} is offered twice, by {other.distribution} {other.version} ({other.value}) and by "
+                f"{entry.distribution} {entry.version} ({entry.value}); uninstall one of them"
             )
     if clashes:
         raise PluginError("\n".join(clashes))
-    return {group: dict(sorted(found.items())) for group, found in groups.items()}, tuple(strays)
+    return {group: dict(sorted(entries.items())) for group, entries in groups.items()}
 
 
 @functools.cache
@@ -256,8 +271,6 @@ def _named(dist: Any) -> tuple[str, str]:
 
 
 @functools.cache
-def _installed_sections() -> dict[str, Entry]:
+def _sections() -> dict[str, Entry]:
     """The installed sections, for catalogs that were made by hand; read once, and only when one is asked for."""
-    from importlib_metadata import entry_points
-
-    return _offered(entry_points(group=_PREFIX + SECTION))[0].get(SECTION, {})
+    return installed(SECTION)

@@ -14,7 +14,7 @@ from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
 from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
-from fedplug.api.links import Link, fold, misplaced_links
+from fedplug.api.links import Link, Step, fold, misplaced_links
 from fedplug.api.members import record_problems
 from fedplug.api.role_records import Reads
 from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
@@ -97,6 +97,11 @@ class _Rules:
         )  # fmt: skip
         return server.ctx
 
+    def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
+        """The links of a zone with their effects in a round; what cannot stand is complained about by `order`."""
+        ctx = self.context(round)
+        return fold(ctx.links[zone], ctx, lambda link, message: None)
+
     def readable(self) -> list[str]:
         """The zones whose chains can be judged."""
         there = self.draft.chains.get("protect", {})
@@ -178,8 +183,7 @@ class _Rules:
         stated: list[Stated] = []
         paths: dict[str, KeyPath] = {}
         for round in (0, last):  # also where both are one: a curve must equal itself when it is stated again
-            ctx = self.context(round)
-            chains = [fold(ctx.links[zone], ctx, lambda link, message: None) for zone in self.readable()]
+            chains = [self.steps(zone, round) for zone in self.readable()]
             found = stated_in(chains)
             steps = (step for chain in chains for step in chain)
             paths |= {who: step.link.path for (who, _), step in zip(found, steps, strict=True)}
@@ -211,9 +215,7 @@ class _Rules:
         """A component that draws noise protects one zone only: its stream and its release are kept under its name."""
         seen: dict[str, str] = {}
         for zone in self.readable() if not self.failed else []:
-            ctx = self.context(0)
-            steps = fold(ctx.links[zone], ctx, lambda link, message: None)
-            for step in steps:
+            for step in self.steps(zone):
                 link = step.link
                 draws = link.hook == "protect" and len(step.after.releases) > len(step.before.releases)
                 if draws and seen.setdefault(link.name, zone) != zone:
@@ -226,8 +228,7 @@ class _Rules:
         found = self.negotiation()
         own = found[1].plans.own if found else frozenset()
         for zone in self.readable() if found and not self.failed else []:
-            ctx = self.context(0)
-            for step in fold(ctx.links[zone], ctx, lambda link, message: None) if zone in own else ():
+            for step in self.steps(zone) if zone in own else ():
                 seals = [effect for effect in step.effects or () if isinstance(effect, Seal)]
                 if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and found:
                     message = f"{step.link.name} needs a zone that lies alike at all clients, but {found[0].name} lets"

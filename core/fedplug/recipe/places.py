@@ -29,19 +29,18 @@ _RESERVED_OF_DATA = (*_RESERVED, *Split.model_fields, "partition")
 
 @dataclasses.dataclass
 class Slot:
-    """A place that holds a component, before it is looked at.
-
-    Attributes:
-        path: where it is in the recipe.
-        group: the group of components that it draws from.
-        raw: what is written there.
-        place: the zone, or the section: what an automatic second name ends in.
+    """A place that holds a component, before it is looked at: where it is, the group of components that it draws from,
+    and what is written there.
     """
 
     path: KeyPath
     group: str
     raw: Any
-    place: str
+
+    @property
+    def place(self) -> str:
+        """The zone, the list or the section: what an automatic second name ends in."""
+        return next(key for key in reversed(self.path) if isinstance(key, str))
 
 
 class Places:
@@ -81,9 +80,9 @@ class Places:
                 self.chains[section] = self._zones(section, group, raw)
                 self.slots += [slot for slots in self.chains[section].values() for slot in slots]
             elif section in LISTS:
-                self.slots += self._list((section,), group, raw, section)
+                self.slots += self._list((section,), group, raw)
             elif raw is not None:
-                self.slots.append(Slot((section,), group, raw, section))
+                self.slots.append(Slot((section,), group, raw))
                 if section == "data" and isinstance(raw, Mapping):
                     self._partition(raw.get("partition"), raw.get("at", "here"))
             elif section in self.data and section in REQUIRED:
@@ -92,9 +91,9 @@ class Places:
             raw = self.data[section]
             if isinstance(raw, Mapping):
                 for part, part_group in found.lists.items():
-                    self.slots += self._list((section, part), part_group, raw.get(part), part)
+                    self.slots += self._list((section, part), part_group, raw.get(part))
             elif found.lists:
-                self.slots += self._list((section,), next(iter(found.lists.values())), raw, section)
+                self.slots += self._list((section,), next(iter(found.lists.values())), raw)
 
     def _partition(self, raw: Any, lies: Any) -> None:
         """The place of the partition; there is none where each site has what lies there."""
@@ -105,7 +104,7 @@ class Places:
             remedy = "remove partition, or write partition: null over an inherited one"
             self.source.complain(path, f"data at sites is not split: each client has what lies at its site; {remedy}")
         elif raw is not None:
-            self.slots.append(Slot(path, "partition", raw, "partition"))
+            self.slots.append(Slot(path, "partition", raw))
 
     def _zones(self, section: str, group: str, raw: Any) -> dict[str, list[Slot]]:
         if raw is None and section not in self.data:
@@ -121,13 +120,13 @@ class Places:
             self.source.complain((section, zone), message, key=True)
             del zones[zone]
         return {
-            zone: list(self._list((section, zone), group, zones[zone], zone))
+            zone: list(self._list((section, zone), group, zones[zone]))
             for zone in zone_order(set(zones)) if zone in zones
         }  # fmt: skip
 
-    def _list(self, path: KeyPath, group: str, raw: Any, place: str) -> Iterator[Slot]:
+    def _list(self, path: KeyPath, group: str, raw: Any) -> Iterator[Slot]:
         if isinstance(raw, list | tuple):
-            yield from (Slot((*path, index), group, item, place) for index, item in enumerate(raw))
+            yield from (Slot((*path, index), group, item) for index, item in enumerate(raw))
         elif raw is not None:
             self.source.complain(path, f"{'.'.join(map(str, path))} must be a list: put the component in [ ]")
 
@@ -204,56 +203,47 @@ class Places:
     def _define(self, slot: Slot, use: str, name: str, raw: Mapping[str, Any]) -> None:
         """Looks a component up, imports it, and validates its options."""
         at = (*slot.path, "use") if raw else slot.path
+        entry = None if own_files.is_own(use) else self.catalog.get(slot.group, use)
+        if entry is not None and entry.own is not None:  # offered by a file, which the recipe names from here on
+            own_files.remember([entry.own])
+            use, raw = entry.value, {"sha256": entry.own.sha256, **raw}
         reserved = _RESERVED_OF_DATA if slot.path == ("data",) else _RESERVED
-        if own_files.is_own(use):
-            self._define_own(slot, use, name, raw, reserved, at)
-            return
-        entry = self.catalog.get(slot.group, use)
-        if entry is None:
-            near = [other for other in self._defined if other != use]
-            hint = self.catalog.suggest(slot.group, use)
-            if not raw and "did you mean" not in hint and (close := closest(use, near)).startswith("did"):
-                hint = f"{close.removesuffix('?')} (a component of this recipe)?"
-            self.source.complain(at, f"unknown {slot.group} component {use!r}; {hint}")
+        in_file = own_files.is_own(use)
+        if in_file:
+            full, reserved, whose = own_files.parts(use)[0], (*reserved, "sha256"), use
+        elif entry is not None:
+            full, whose = use, f"plugin {entry.distribution}: {use}"
+        else:
+            self.source.complain(at, f"unknown {slot.group} component {use!r}; {self._hint(slot.group, use, not raw)}")
             self._unknown.add(name)
             return
-        if entry.own is not None:
-            own_files.remember([entry.own])
-            self._define_own(slot, entry.value, name, {"sha256": entry.own.sha256, **raw}, reserved, at)
-            return
         # Known from here on, so that references to it are not called unknown because its options are wrong.
-        self.uses[slot.path] = self._defined[name] = Use(use, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
+        known = self.uses[slot.path] = self._defined[name] = Use(full, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
+        own = self._file(at, use, raw.get("sha256")) if in_file else None
+        if in_file and own is None:
+            return
         try:
-            found = entry.load()
+            found: Any = own_files.component(own, full, slot.group) if own else entry and entry.load()
         except PluginError as error:
             self.source.complain(at, str(error))
             return
         if problem := _unusable(found, slot.group, reserved):
-            self.source.complain(at, f"plugin {entry.distribution}: {use} {problem}")
+            self.source.complain(at, f"{whose} {problem}")
             return
-        self._finish(slot, name, found, raw, reserved)
+        self.classes[name] = found
+        given = {key: value for key, value in raw.items() if key not in reserved}
+        options = self.validate(found.Options, given, slot.path, full)
+        known = dataclasses.replace(known, options=options, own=own, made_of=found if own else None)
+        self.uses[slot.path] = self._defined[name] = known
 
-    def _define_own(
-        self, slot: Slot, use: str, name: str, raw: Mapping[str, Any], reserved: tuple[str, ...], at: KeyPath
-    ) -> None:
-        """The same of a component in a file of the user's own, which need not be installed."""
-        short = own_files.parts(use)[0]
-        self.uses[slot.path] = self._defined[name] = Use(short, name, slot.group, None, False, slot.path)  # type: ignore[arg-type]
-        own = self._file(at, use, raw.get("sha256"))
-        if own is None:
-            return
-        try:
-            found = own_files.component(own, short, slot.group)
-        except PluginError as error:
-            self.source.complain(at, str(error))
-            return
-        if problem := _unusable(found, slot.group, (*reserved, "sha256")):
-            self.source.complain(at, f"{use} {problem}")
-            return
-        self.uses[slot.path] = self._defined[name] = dataclasses.replace(
-            self.uses[slot.path], own=own, made_of=found
-        )
-        self._finish(slot, name, found, raw, (*reserved, "sha256"))
+    def _hint(self, group: str, use: str, plain: bool) -> str:
+        """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
+        hint = self.catalog.suggest(group, use)
+        if plain and "did you mean" not in hint:
+            near = closest(use, [other for other in self._defined if other != use])
+            if near.startswith("did"):
+                return f"{near.removesuffix('?')} (a component of this recipe)?"
+        return hint
 
     def _file(self, at: KeyPath, use: str, sha256: Any) -> own_files.OwnFile | None:
         """The file that is named there; None after a complaint."""
@@ -268,14 +258,6 @@ class Places:
             return own
         self.source.complain(at, f"two files of this recipe are named {own.name} and differ; rename one of them")
         return None
-
-    def _finish(self, slot: Slot, name: str, found: Any, raw: Mapping[str, Any], reserved: tuple[str, ...]) -> None:
-        """Validates the options of a component whose class is known."""
-        self.classes[name] = found
-        given = {key: value for key, value in raw.items() if key not in reserved}
-        options = self.validate(found.Options, given, slot.path, self.uses[slot.path].use)
-        if options is not None:
-            self.uses[slot.path] = self._defined[name] = dataclasses.replace(self.uses[slot.path], options=options)
 
 
 def _automatic(use: str) -> str:

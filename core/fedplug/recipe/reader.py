@@ -24,9 +24,13 @@ _MACHINE = ("engine", "workers", "resident", "timeout", "device", "output", "rec
 """Settings that people look for in the recipe."""
 
 
-@dataclasses.dataclass
 class Draft:
     """What could be read of a recipe that may hold mistakes; the cross rules work on it.
+
+    Args:
+        source: plain data with positions; the complaints go to its `problems`.
+        catalog: the components on offer.
+        build: makes the recipe of its fields, where nothing was wrong.
 
     Attributes:
         uses: every place whose component is known; `options` is None where they are invalid.
@@ -38,66 +42,37 @@ class Draft:
         clients: of `data`, if valid.
         sections: those that plugins offer and that are valid by themselves; those that say nothing are left out.
         recipe: the recipe, if nothing was wrong so far.
-    """
-
-    uses: list[Use]
-    groups: dict[KeyPath, str]
-    chains: dict[str, dict[str, list[Use]]]
-    classes: dict[str, type]
-    unreadable: set[str]
-    general: General | None
-    clients: int | None
-    sections: dict[str, Section]
-    recipe: Recipe | None
-
-
-def read_draft(source: Source, catalog: Catalog, build: Callable[..., Recipe]) -> Draft:
-    """Reads what can be read; the complaints go to `source.problems`.
-
-    Args:
-        source: plain data with positions.
-        catalog: the components on offer.
-        build: makes the recipe of its fields, where nothing was wrong.
 
     Raises:
         PluginError: a plugin offers a section under a key that is the core's own.
     """
-    for key in sorted(catalog.sections.keys() & {*General.model_fields, *SECTIONS, *_MACHINE, "extends"}):
-        entry = catalog.sections[key]
-        raise PluginError(
-            f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) has the name of a key that "
-            "every recipe can have; uninstall it, or let it take another name"
-        )
-    return _Reader(source, catalog, build).read()
 
-
-class _Reader:
     def __init__(self, source: Source, catalog: Catalog, build: Callable[..., Recipe]) -> None:
-        self.source, self.catalog, self.data, self.build = source, catalog, source.data, build
-        self.places = Places(source, catalog, self.validate)
+        for key in sorted(catalog.sections.keys() & {*General.model_fields, *SECTIONS, *_MACHINE, "extends"}):
+            remedy = "uninstall it, or let it take another name"
+            raise PluginError(f"{catalog.sections[key]} has the name of a key that every recipe can have; {remedy}")
+        self.source, self.catalog, self.data = source, catalog, source.data
+        self.places = places = Places(source, catalog, self._validate)
+        self.general, offered = self._general(), self._offered()
+        places.find(offered)
+        split = self._split()
+        plain = {key: self._section_options(key, found) for key, found in offered.items()}
+        places.read()
+        built = {key: self._section(key, *given) for key, given in plain.items() if given is not None}
+        self.sections = {key: section for key, section in built.items() if section is not None and not section.empty}
+        self.classes, self.clients = places.classes, split.clients if split else None
+        self.uses = [places.uses[slot.path] for slot in places.slots if slot.path in places.uses]
+        self.groups = {slot.path: slot.group for slot in places.slots}
+        self.chains: dict[str, dict[str, list[Use]]] = {}
+        self.unreadable: set[str] = set()
+        for name, zones in places.chains.items():
+            known = {zone: [places.uses.get(slot.path) for slot in held] for zone, held in zones.items()}
+            self.chains[name] = {zone: [use for use in uses if use is not None] for zone, uses in known.items()}
+            self.unreadable |= {zone for zone, uses in known.items() if None in uses}
+        valid = self.general and split and not source.problems
+        self.recipe = build(**self._fields(split)) if valid and split else None
 
-    def read(self) -> Draft:
-        general, offered = self.general(), self.offered()
-        self.places.find(offered)
-        split = self.split()
-        plain = {key: self.section_options(key, found) for key, found in offered.items()}
-        self.places.read()
-        built = {key: self.section(key, *given) for key, given in plain.items() if given is not None}
-        sections = {key: section for key, section in built.items() if section is not None and not section.empty}
-        slots, uses = self.places.slots, self.places.uses
-        chains, unreadable = {}, set()
-        for section, zones in self.places.chains.items():
-            chains[section] = {zone: [uses[s.path] for s in held if s.path in uses] for zone, held in zones.items()}
-            unreadable |= {zone for zone, held in zones.items() if any(slot.path not in uses for slot in held)}
-        recipe = None
-        if general and split and not self.source.problems:
-            recipe = self.recipe(general, split, chains, sections)
-        return Draft(
-            [uses[slot.path] for slot in slots if slot.path in uses], {slot.path: slot.group for slot in slots}, chains,
-            self.places.classes, unreadable, general, split.clients if split else None, sections, recipe,
-        )  # fmt: skip
-
-    def general(self) -> General | None:
+    def _general(self) -> General | None:
         """The keys that are not components; also complains about unknown and missing keys."""
         known = [*General.model_fields, *SECTIONS, *self.catalog.sections, "extends"]
         for key in self.data:
@@ -111,9 +86,9 @@ class _Reader:
             if key not in self.data:
                 self.source.complain((), f"the recipe needs {key!r}")
         given = {key: value for key, value in self.data.items() if key in General.model_fields}
-        return self.validate(General, given, (), "")  # type: ignore[return-value]
+        return self._validate(General, given, (), "")  # type: ignore[return-value]
 
-    def validate(self, model: type[BaseModel], data: Any, path: KeyPath, owner: str) -> BaseModel | None:
+    def _validate(self, model: type[BaseModel], data: Any, path: KeyPath, owner: str) -> BaseModel | None:
         try:
             return model.model_validate(data)
         except ValidationError as error:
@@ -121,7 +96,7 @@ class _Reader:
                 self.source.complain((*path, *inside), message, key=on_key)
             return None
 
-    def offered(self) -> dict[str, type[Section]]:
+    def _offered(self) -> dict[str, type[Section]]:
         """The classes of the plugins' sections that the recipe has; null and [] stand for none."""
         found = {}
         for key, entry in sorted(self.catalog.sections.items()):
@@ -132,11 +107,11 @@ class _Reader:
                     self.source.complain((key,), str(error), key=True)
         return found
 
-    def section_options(self, key: str, found: type[Section]) -> tuple[type[Section], Any, tuple[Any, ...]] | None:
+    def _section_options(self, key: str, found: type[Section]) -> tuple[type[Section], Any, tuple[Any, ...]] | None:
         """The class of a plugin's section with its options and items; None where something is wrong with them."""
         raw, lists = self.data[key], list(found.lists)
         if found.Item is not None:
-            items = self.validate(list_model(key, found), {key: raw}, (), "")
+            items = self._validate(list_model(key, found), {key: raw}, (), "")
             return None if items is None else (found, found.Options(), tuple(getattr(items, key)))
         if not isinstance(raw, Mapping):
             if not lists:
@@ -146,10 +121,10 @@ class _Reader:
         elif found.example and not raw.get(lists[0]):
             self.source.complain((key,), f"{key} needs {lists[0]!r}, a list such as {found.example}")
         given = {name: value for name, value in raw.items() if name not in lists}
-        options = self.validate(found.Options, given, (key,), key)
+        options = self._validate(found.Options, given, (key,), key)
         return None if options is None else (found, options, ())
 
-    def section(self, key: str, found: type[Section], options: Any, items: tuple[Any, ...]) -> Section | None:
+    def _section(self, key: str, found: type[Section], options: Any, items: tuple[Any, ...]) -> Section | None:
         """A plugin's section; None where one of its components could not be read."""
         uses: dict[str, tuple[Use, ...]] = {}
         for number, name in enumerate(found.lists):
@@ -161,7 +136,7 @@ class _Reader:
                 return None
         return found(key, options, items, uses)
 
-    def split(self) -> Split | None:
+    def _split(self) -> Split | None:
         """The keys of `data` that are the recipe's own."""
         data = self.data.get("data")
         if not isinstance(data, Mapping):
@@ -170,24 +145,22 @@ class _Reader:
                 self.source.complain(("data",), f"data must be a mapping: {example}")
             return None
         given = {key: data[key] for key in Split.model_fields if key in data}
-        found = self.validate(Split, given, ("data",), "data")
+        found = self._validate(Split, given, ("data",), "data")
         if isinstance(found, Split) and found.public and self.data.get("public") is not None:
             message = f"public={found.public} examples are set aside, but the section public names others"
             self.source.complain(("data", "public"), f"{message}; keep one of them")
         return found  # type: ignore[return-value]
 
-    def recipe(
-        self, general: General, split: Split, chains: dict[str, dict[str, list[Use]]], offered: dict[str, Section]
-    ) -> Recipe:
-        """Everything was valid: puts the recipe together."""
+    def _fields(self, split: Split) -> dict[str, Any]:
+        """Of the recipe, where everything was valid."""
         uses = self.places.uses
         data = {field.name: getattr(uses["data",], field.name) for field in dataclasses.fields(Use)}
-        sections: dict[str, Any] = {"data": DataUse(**data, **dict(split), partition=uses.get(("data", "partition")))}
+        fields: dict[str, Any] = {**dict(self.general or ()), "sections": self.sections}
         for section in SECTIONS:
             if section in CHAINS:
-                sections[section] = {zone: tuple(chain) for zone, chain in chains[section].items()}
+                fields[section] = {zone: tuple(chain) for zone, chain in self.chains[section].items()}
             elif section in LISTS:
-                sections[section] = tuple(uses[s.path] for s in self.places.slots if s.path[0] == section)
-            elif section != "data":
-                sections[section] = uses.get((section,))
-        return self.build(**dict(general), **sections, sections=offered)
+                fields[section] = tuple(use for use in self.uses if use.path[0] == section)
+            else:
+                fields[section] = uses.get((section,))
+        return fields | {"data": DataUse(**data, **dict(split), partition=uses.get(("data", "partition")))}

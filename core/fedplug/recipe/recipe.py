@@ -30,8 +30,8 @@ from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import find_problems
 from fedplug.recipe.own_files import OwnFile
-from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, Sampling, Use, zone_order
-from fedplug.recipe.reader import read_draft
+from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, General, Sampling, Use, zone_order
+from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Section
 from fedplug.recipe.yaml_source import Source
 
@@ -91,7 +91,7 @@ class Recipe:
     def to_plain(self) -> dict[str, Any]:
         """Plain data with every default written out; `from_plain` gives an equal recipe."""
         plain: dict[str, Any] = {}
-        for field in ("name", "description", "seed", "rounds", "min_clients", "sampling", "buffers", "delta"):
+        for field in General.model_fields:
             value = getattr(self, field)
             plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         for section in SECTIONS:
@@ -193,9 +193,9 @@ def _extended(source: Source, folder: Path) -> Source:
 def _finish(source: Source, catalog: Catalog | None) -> Recipe:
     if isinstance(source.data, Mapping):
         catalog = catalog or Catalog.discover()
-        draft = read_draft(source, catalog, Recipe)
+        draft = Draft(source, catalog, Recipe)
         if draft.recipe is not None and (notes := tuple(overlay.dropped_options(source, draft.uses))):
-            draft = dataclasses.replace(draft, recipe=dataclasses.replace(draft.recipe, notes=notes))
+            draft.recipe = dataclasses.replace(draft.recipe, notes=notes)
         if draft.recipe is not None and not source.problems and draft.recipe.digest in catalog.right:
             return draft.recipe
         for path, message in find_problems(draft):

@@ -180,10 +180,7 @@ def load(entry: Entry) -> type[Section]:
     """
     found = entry.load()
     if not issubclass(found, Section):
-        raise PluginError(
-            f"plugin {entry.distribution} {entry.version}: {entry.title} ({entry.value}) is not a section; "
-            "its class must inherit from fedplug.Section"
-        )
+        raise PluginError(f"{entry} is not a section; its class must inherit from fedplug.Section")
     return found
 
 

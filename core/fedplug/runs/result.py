@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from fedplug.api import units
-from fedplug.api.errors import CheckpointError, PluginError, SetupError
+from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.api.rows import Row
 from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.runs import files as run_files
@@ -161,18 +161,11 @@ class Run:
             SetupError: no plugin that draws reports is installed.
             CheckpointError: a file of the run is missing or damaged.
         """
-        from importlib_metadata import entry_points
+        from fedplug.recipe.catalog import REPORT, installed
 
-        from fedplug.recipe.catalog import REPORT
-
-        points = sorted(entry_points(group=f"fedplug.{REPORT}"), key=lambda point: point.name)
-        if not points:
-            raise SetupError("no plugin that draws reports is installed: pip install fedplug-lab")
-        try:
-            draw = points[0].load()
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"the report {points[0].value} cannot be imported: {error}") from error
-        return Path(draw(self.folder))
+        for entry in installed(REPORT).values():
+            return Path(entry.imported()(self.folder))
+        raise SetupError("no plugin that draws reports is installed: pip install fedplug-lab")
 
     # ---- for people
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
-from fedplug.api.errors import PluginError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.console.display import LinesDisplay, PlainDisplay
 
 if TYPE_CHECKING:
@@ -39,15 +39,9 @@ def make_display(quiet: bool) -> Display:
         PluginError: what draws in terminals cannot be imported.
     """
     if not quiet and sys.stdout.isatty():
-        from importlib_metadata import entry_points
+        from fedplug.recipe.catalog import DISPLAY, installed
 
-        from fedplug.recipe.catalog import DISPLAY
-
-        for point in sorted(entry_points(group=f"fedplug.{DISPLAY}"), key=lambda point: point.name):
-            try:
-                display: Display | None = point.load()()
-            except (Exception, SystemExit) as error:
-                raise PluginError(f"the display {point.value} cannot be imported: {error}") from error
-            if display is not None:
-                return display
+        for entry in installed(DISPLAY).values():
+            if (display := entry.imported()()) is not None:
+                return cast("Display", display)
     return PlainDisplay(sys.stdout, quiet=quiet)
