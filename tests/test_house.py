@@ -26,7 +26,7 @@ HANDED = {
     "api.context -> wire.cohort",
     "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> wire.key_server_line",
     "api.base -> recipe.recipe", "recipe.sections -> round.protocol",
-    "recipe.sections -> runs.finished",
+    "recipe.sections -> runs.result",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from account_toys import Records, Steps
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
-from ledger_toys import CENTRAL, FakeAccountant, enter, laplace, ledger_of
+from fedplug.privacy.ledger_views import view_epsilons
+from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, laplace, ledger_of
 
 
 def test_secret_shares_are_held_by_nobody() -> None:
@@ -105,3 +109,138 @@ def test_a_log_of_secret_cohorts_does_not_name_them_by_their_records() -> None:
     (entry,) = ledger.report().log
     assert entry.charged == "secret"
     assert not entry.accounts
+
+
+def test_local_noise_earns_no_credit_for_sampling() -> None:
+    accountant = FakeAccountant()
+    ledger = ledger_of(sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, charged=[0, 3])
+    enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, rounds=5, charged=[3])
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(SIGMA / math.sqrt(15), DELTA)), (
+        "client 3 took part 15 times"
+    )
+    assert accountant.asked == []
+    assert "knows that its client took part" in ledger.report().sampling.why
+
+
+def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() -> None:
+    accountant = FakeAccountant()
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    two = {"noised": [CENTRAL], "head": [Release("gaussian", 3.0, 1.0, trust="central")]}
+    enter(ledger, {"noised": 900, "head": 100}, two, charged=[0])
+    assert ledger.epsilon() == 0.5
+    assert view_epsilons(ledger, 0.5) == {"released_model": 0.5}  # the others follow from who was drawn
+    # One coin a client and round: the zones of a round are one release, then sampled.
+    releases, delta, adjacency = accountant.asked[0]
+    assert (delta, adjacency) == (DELTA, "zero_out")
+    assert [multiplier for multiplier, _ in releases] == pytest.approx([effective_multiplier([SIGMA, 3.0])] * 10)
+    assert {rate for _, rate in releases} == {0.1}
+    epsilons = ledger.report().views["released_model"].epsilons
+    assert epsilons is not None
+    released = epsilons.zero_out
+    assert (released["epsilon_pld"], released["epsilon_rdp"]) == (0.5, 0.6)
+    unsampled = gaussian_epsilon(effective_multiplier([SIGMA, 3.0]) / math.sqrt(10), DELTA)
+    assert released["epsilon_without_sampling"] == exact(ledger, "client") == pytest.approx(unsampled)
+
+
+def test_nothing_in_a_published_ledger_follows_from_secret_coins() -> None:
+    """Client 0 against one that knows all other coins: each of the others is drawn in one round of the four."""
+    published = []
+    for coins in ((), (0,), (0, 1, 2, 3)):
+        keepers = {"record": Records(None)}
+        ledger = ledger_of(
+            num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=FakeAccountant(), keepers=keepers
+        )
+        for round in range(4):
+            cohort = [client for client in range(1, 500) if client % 4 == round] + [0] * (round in coins)
+            ledger.record(
+                round, charged=cohort, zone_sizes={"noised": 10}, total=10, releases={"noised": [CENTRAL]},
+                contributors={"noised": len(cohort)}, weights=dict.fromkeys(cohort, 1.0), secret_cohort=True,
+                accounts={"record": dict.fromkeys(range(500), (2.0, 0.1, 5.0))},
+            )  # fmt: skip
+        published.append(ledger.report())
+    assert published[0].sampling.amplified
+    assert published[0].levels["record"].epsilons["epsilon_toy"] == pytest.approx(4 * 0.25)
+    assert published[0] == published[1] == published[2]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"sampling": {"scheme": "fixed", "rate": 0.1}, "accountant": FakeAccountant()}, "fixed size"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.1}}, "names no accountant"),
+        (
+            {"sampling": {"scheme": "poisson", "rate": 0.1, "source": "reproducible"}, "accountant": FakeAccountant()},
+            "recipe's seed",
+        ),
+    ],
+)
+def test_sampling_without_a_proof_earns_no_credit(facts: dict[str, Any], why: str) -> None:
+    ledger = enter(ledger_of(**facts), {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0, 1])
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert why in ledger.report().sampling.why
+    assert any(why in warning for warning in ledger.report().warnings)
+
+
+@pytest.mark.parametrize(
+    ("clients", "zones", "secret_cohort", "why"),
+    [
+        (500, {"noised": 1000}, True, None),
+        (500, {"noised": 900, "clear": 100}, True, "sums of the clear zone have no noise, and show who took part"),
+        (500, {"noised": 1000}, False, "besides the noised sums shows who took part"),
+        # 0.9^20 + 20 * 0.1 * 0.9^19
+        (20, {"noised": 1000}, True, "fewer than min_clients=2 clients is skipped.*probability 4e-01"),
+    ],
+)
+def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
+    clients: int, zones: dict[str, float], secret_cohort: bool, why: str | None
+) -> None:
+    sampling = {"scheme": "poisson", "rate": 0.1}
+    ledger = ledger_of(num_clients=clients, sampling=sampling, accountant=FakeAccountant())
+    enter(ledger, zones, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=secret_cohort)
+    found = ledger.report()
+    assert found.sampling.amplified == (why is None)
+    assert ledger.epsilon() == pytest.approx(1.0 if why else 0.5)
+    # What is published shows neither who took part nor how many did; the checkpoint remembers.
+    assert {str(entry.charged) for entry in found.log} == {"[0, 3]" if why else "secret"}
+    assert why is not None or found.log[0].zones["noised"].sum_factor is None
+    assert ledger.log[0].charged == [0, 3]
+    assert why is None or re.search(why, found.sampling.why)
+
+
+def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
+    sampling = {"scheme": "poisson", "rate": 0.9}
+    ledger = ledger_of(num_clients=200, sampling=sampling, accountant=FakeAccountant())
+    enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]})
+    assert ledger.report().sampling.amplified
+    ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
+    assert "odd.groups asks clients for label" in ledger.report().sampling.why
+
+
+@pytest.mark.parametrize(
+    ("slack", "set_aside", "stated"),
+    [(0.0, 0.0, 0.5), (1e-9, 0.01, 0.5), (1.5e-6, 0.5, 0.5), (4e-6, 0.5, math.inf)],
+)
+def test_what_a_mechanism_takes_of_delta_is_taken_off_under_sampling_too(
+    slack: float, set_aside: float, stated: float
+) -> None:
+    """At epsilon 0.5 it takes 2.65 times the slack."""
+    accountant = FakeAccountant()
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [dataclasses.replace(CENTRAL, slack=slack)]}, charged=[0])
+    assert ledger.epsilon() == stated
+    assert (1 - set_aside) * DELTA in {delta for _, delta, _ in accountant.asked}
+    assert slack == 0 or DELTA not in {delta for _, delta, _ in accountant.asked}
+
+
+def test_sampling_earns_no_credit_where_clients_stay_away_too_often() -> None:
+    """A round that falls short is seen, and follows from who was drawn."""
+    facts: dict[str, Any] = {
+        "num_clients": 500, "sampling": {"scheme": "poisson", "rate": 0.5}, "accountant": FakeAccountant()
+    }  # fmt: skip
+    for presence, why in ((1.0, None), (0.9, None), (0.05, "fewer than min_clients=2 clients is"), (0.0, "1e+00")):
+        ledger = ledger_of(**facts, presence=presence)
+        enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=True)
+        found = ledger.report().sampling
+        assert found.amplified == (why is None), found.why
+        assert why is None or why in found.why

@@ -10,8 +10,11 @@ import pytest
 from fedplug import Block, hookimpl
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition
+from fedplug.recipe.composition import Composition, amplified
+from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe
+from toy_components import recipe_of
+from toy_protocol import run_protocol
 
 
 @pytest.fixture
@@ -120,3 +123,29 @@ def test_a_component_that_is_gone_is_named(recipe: Recipe, fake_classes: dict[st
     del fake_classes["aggregate"]["std.mean"]
     with pytest.raises(PluginError, match=r"aggregate component std\.mean is not installed"):
         Composition(recipe, Catalog.of(fake_classes))
+
+
+def test_links_follow_the_recipe_and_retained_has_none(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
+    recipe = Recipe.from_plain(plain_recipe, fake_catalog)
+    links = Composition(recipe, fake_catalog).links
+    assert "retained" not in links
+    for zone, chain in links.items():
+        expected = [(use.name, "protect", "client") for use in recipe.protect[zone]]
+        expected.append((recipe.aggregate.name, "aggregate", "server"))
+        assert [(link.name, link.hook, link.site) for link in chain][: len(expected)] == expected
+        opened = [link.name for link in chain if link.hook == "postprocess"]
+        assert opened == [use.name for use in recipe.postprocess.get(zone, ())]
+
+
+def test_only_central_noise_on_a_poisson_sample_is_hidden_by_sampling() -> None:
+    clip = {"use": "std.clip", "norm": 1.0}
+    central = {"use": "std.central_gaussian", "noise_multiplier": 1.0, "norm": 1.0}
+    local = {"use": "std.gaussian", "noise_multiplier": 1.0}
+    for plain, hidden in (
+        (recipe_of("noised", [clip], postprocess={"noised": [central]}), {"noised"}),
+        (recipe_of("noised", [clip, local]), set()),
+    ):
+        ctx = run_protocol(plain | {"rounds": 1}).protocol.server.ctx
+        assert amplified(Sampling(rate=0.5), ctx) == hidden
+        assert amplified(Sampling(rate=0.5, scheme="fixed"), ctx) == set()
+        assert amplified(None, ctx) == set()

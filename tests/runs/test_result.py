@@ -7,13 +7,20 @@ import json
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fedplug
 import pytest
+from fedplug import Field, Options, Section
 from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
 from fedplug.runs.files import read_rows
+from fedplug.runs.result import FinishedRun
+from fedplug.runs.run import start
+from fedplug.runs.settings import Settings
 from row_toys import a_ledger
+from toy_components import TOYS, recipe_of, toy_catalog
 
 
 def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
@@ -89,3 +96,41 @@ def test_a_plugin_draws_the_report(done: fedplug.Run, monkeypatch: pytest.Monkey
     monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: ())
     with pytest.raises(SetupError, match="pip install fedplug-lab"):
         done.report()
+
+
+HANDED: list[FinishedRun] = []
+
+
+class Audit(Section):
+    """Look a run over when it is finished."""
+
+    class Options(Options):
+        code: int = Field(1, description="the exit code")
+
+    lists: ClassVar[dict[str, str]] = {}
+
+    def after_run(self, run: FinishedRun) -> int:
+        """Remembers it."""
+        HANDED.append(run)
+        return int(self.options.code)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_section_is_handed_a_run_that_is_whole_and_its_code_is_the_runs(code: int, tmp_path: Path) -> None:
+    HANDED.clear()
+    used = {"dataset", "partition", "model", "trainer", "negotiate_mask", "aggregate"}
+    installed = toy_catalog()
+    classes = {
+        group: {name: entry.load() for name, entry in installed.groups[group].items() if name.startswith("std.")}
+        for group in used
+    }
+    catalog = Catalog.of({**TOYS, **classes}, {"audit": Audit})
+    recipe = Recipe.from_plain(recipe_of(rounds=1, audit={"code": code}), catalog)
+    settings = Settings(output=tmp_path, quiet=True, device="cpu")
+    found, folder = start(recipe, settings, catalog)
+    (handed,) = HANDED
+    assert found == code
+    assert (handed.recipe, handed.folder, handed.settings, handed.catalog) == (recipe, folder, settings, catalog)
+    assert handed.in_sweep is False
+    assert len(read_rows(handed.folder)) == 1, "everything is written before"
+    assert len(handed.world.assignment) == recipe.data.clients

@@ -26,8 +26,7 @@ from fedplug.api.folded import released
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
 from fedplug.api.roles import Groups, Negotiation
-from fedplug.recipe.chains import amplified
-from fedplug.recipe.composition import Composition
+from fedplug.recipe.composition import Composition, amplified
 from fedplug.recipe.curves import curve_problems, stated_in
 from fedplug.recipe.recipe import Recipe
 

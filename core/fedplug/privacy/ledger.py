@@ -24,8 +24,7 @@ from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
 from fedplug.privacy.credit import counted
 from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
-from fedplug.privacy.so_far import SoFar
-from fedplug.privacy.spent import Spent, ZoneCost, inverse_square
+from fedplug.privacy.spent import SoFar, Spent, ZoneCost, inverse_square
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,18 +1,20 @@
-"""The epsilons of a run: of all zones with noise, of one zone, and of levels of which components keep account."""
+"""The epsilons of a run: of all zones with noise, of one zone, of levels of which components keep account; and what
+sampling earns."""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
 from fedplug.api.errors import of_component
 from fedplug.privacy.ledger_record import Epsilons
-from fedplug.privacy.sampling_credit import amplified
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from fedplug.api.outer_roles import Accountant
     from fedplug.privacy.ledger import Ledger
     from fedplug.privacy.spent import ZoneCost
 
@@ -61,3 +63,95 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
         if by_history:
             stated[level] = {method: max(float(one[method]) for one in by_history) for method in by_history[0]}
     return stated
+
+
+def amplified(ledger: Ledger) -> Epsilons | None:
+    """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
+
+    All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
+    """
+    if ledger.accountant is None or why_not_amplified(ledger) is not None:
+        return None
+    # Every release here is central: `why_not_amplified` saw to it.
+    rate = float(ledger.sampling["rate"])
+    releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
+    slack = math.fsum(ledger.slack_of(cost) for cost in ledger.costs.values())
+    adjacencies = "zero_out", "replace_one"
+    zero_out, replace_one = (
+        _within(ledger.accountant, releases, ledger.delta, slack, adjacency) for adjacency in adjacencies
+    )
+    return Epsilons(
+        {f"epsilon_{method}": value for method, value in zero_out.items()},
+        {f"epsilon_{method}": value for method, value in replace_one.items()},
+    )
+
+
+def _within(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, slack: float, adjacency: str
+) -> dict[str, float]:
+    """The same where mechanisms take (1 + e^epsilon) slack of delta themselves; infinite where too little is left.
+
+    An accountant is slow, so a share of delta is set aside for them and what they take is compared with it, rather than
+    that the best share is sought.
+    """
+    found: dict[str, float] = {}
+    for aside in (0.01, 0.5) if slack else (0.0,):
+        for method, value in _composed(accountant, releases, (1 - aside) * delta, adjacency).items():
+            fits = not slack or (1 + math.exp(min(value, 700.0))) * slack <= aside * delta
+            found[method] = min(found.get(method, math.inf), value if fits else math.inf)
+    return found
+
+
+def _composed(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+) -> dict[str, float]:
+    """Epsilons of sampled Gaussian releases, also by an accountant that takes them one by one."""
+    stated = accountant.compose(releases, delta, adjacency)
+    if stated is not None:
+        return stated
+    one_by_one = [(multiplier, rate) for _, multiplier, rate, count in releases for _ in range(count)]
+    return accountant.epsilon(one_by_one, delta, adjacency)
+
+
+def why_not_amplified(ledger: Ledger) -> str | None:
+    """Why sampling earns no credit; None if it does."""
+    costs = ledger.noised.values()
+    if ledger.sampling["scheme"] == "all":
+        return "all clients take part in every round"
+    if not costs:
+        return "no zone has noise"
+    if any(cost.central < cost.releases for cost in costs):
+        return "noise is added by the clients, and whoever sees an upload knows that its client took part"
+    if ledger.sampling["scheme"] == "fixed":
+        return "no accountant here covers samples of fixed size under zero-out adjacency"
+    if ledger.sampling.get("source", "secure") == "reproducible":
+        return "who takes part follows from the recipe's seed, and sampling helps only while that is secret"
+    if ledger.uncovered:
+        return f"{ledger.uncovered[0]}, and they may tell who took part"
+    if ledger.accountant is None:
+        return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
+    if ledger.bare:
+        return f"sums of the {' and '.join(ledger.bare)} zone have no noise, and show who took part"
+    if ledger.so_far.exposed:
+        return "what was released besides the noised sums shows who took part"
+    # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
+    # is multiplied by the rounds and by e^epsilon.
+    taking_part = float(ledger.sampling.get("rate", 1.0)) * ledger.presence
+    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, taking_part)
+    if skipped * ledger.rounds > 1e-6 * ledger.delta:
+        return (
+            f"a round with fewer than min_clients={ledger.min_clients} clients is skipped, which everybody sees and "
+            f"which has probability {skipped:.0e}; raise rate, or the number of clients"
+        )
+    return None
+
+
+@functools.cache
+def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
+    """P(X < count) of a binomial X; logarithms, since single terms underflow."""
+    if not 0 < rate < 1:
+        return float(trials * rate < count)
+    log_choose = (math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1) for k in range(count))
+    return math.fsum(
+        math.exp(log + k * math.log(rate) + (trials - k) * math.log1p(-rate)) for k, log in enumerate(log_choose)
+    )

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from fedplug.privacy.ledger_epsilons import levels, zone_epsilons
+from fedplug.privacy.ledger_epsilons import levels, why_not_amplified, zone_epsilons
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
     SCHEMA,
@@ -21,7 +21,6 @@ from fedplug.privacy.ledger_record import (
     ZoneReport,
 )
 from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
-from fedplug.privacy.sampling_credit import why_not_amplified
 from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:

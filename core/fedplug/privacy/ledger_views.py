@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
 from fedplug.api.types import NOISED
+from fedplug.privacy.ledger_epsilons import amplified, why_not_amplified
 from fedplug.privacy.ledger_record import Epsilons, ViewReport
-from fedplug.privacy.sampling_credit import amplified, why_not_amplified
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:

@@ -1,15 +1,16 @@
-"""What each client has spent, as sums that compose: Gaussian releases, and counts of all others."""
+"""What a run has spent, as sums that compose and facts that no sum holds, kept up one entry of the log at a time."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedplug.privacy.accounting import epsilon_with_slack, gaussian_epsilon
+from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from fedplug.api.effects import Curve
     from fedplug.api.outer_roles import Accountant
-    from fedplug.privacy.ledger_log import ZoneEntry
+    from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
+
 
 _LARGEST_COMPOSED = 100.0
 """Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
@@ -187,3 +189,40 @@ class ZoneCost:
 def inverse_square(multiplier: float) -> float:
     """1/multiplier^2; infinite where there is no noise."""
     return math.inf if multiplier < 1e-150 else 1 / multiplier**2
+
+
+@dataclasses.dataclass(eq=False)
+class SoFar:
+    """Facts about a log of which guarantees depend, and which no sum of costs holds.
+
+    Attributes:
+        central: how many rounds released all their zones together like one Gaussian release of this multiplier, noise
+            at the server alone; in order of first appearance.
+        unstated: `link in zone`, of links that state no effect where no noise is known either; in that order too.
+        single: zones of which some release was that of one upload, and not of a sum.
+        scored: zones whose noise has sizes that follow from scores of a model.
+        reproducible: whether any noise follows from the recipe's seed.
+        exposed: whether any round showed who took part.
+    """
+
+    central: Counter[float] = dataclasses.field(default_factory=Counter)
+    unstated: dict[str, None] = dataclasses.field(default_factory=dict)
+    single: set[str] = dataclasses.field(default_factory=set)
+    scored: set[str] = dataclasses.field(default_factory=set)
+    reproducible: bool = False
+    exposed: bool = False
+
+    def enter(self, entry: RoundEntry) -> None:
+        """Adds what one entry of the log says."""
+        self.exposed |= not entry.secret_cohort
+        central = (facts.central for facts in entry.zones.values() if facts.central is not None)
+        self.central[effective_multiplier(central)] += 1
+        for zone, facts in entry.zones.items():
+            if not (facts.local or facts.central or facts.other):
+                self.unstated |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.unstated)
+            for release in facts.releases:
+                self.reproducible |= release.source == "reproducible"
+                if release.trust != "distributed":
+                    self.single.add(zone)
+                if release.scored:
+                    self.scored.add(zone)

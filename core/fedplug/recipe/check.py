@@ -19,8 +19,7 @@ from fedplug.api.members import record_problems
 from fedplug.api.role_records import Reads
 from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
-from fedplug.recipe.chains import chain
-from fedplug.recipe.composition import instantiate
+from fedplug.recipe.composition import chain, instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
 from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.option_errors import closest

@@ -1,28 +1,31 @@
-"""A recipe's components at work: one object each, registered with pluggy, and called one at a time.
+"""A recipe's components at work: one object each, registered with pluggy, and called one at a time; and the links of
+its zones, which call them.
 
 The core calls exactly one component per hook call, so a wrapper (an extension) sees every call and one value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
 from fedplug.api.base import Component
 from fedplug.api.errors import FedplugError, PluginError, cause_of
+from fedplug.api.folded import released
 from fedplug.api.links import Link
-from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Trainer
+from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Opener, Protector, Trainer
+from fedplug.api.types import RETAINED
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.chains import chains
-from fedplug.recipe.implementations import Hooks, marked_methods
-from fedplug.recipe.witness import Witness
+from fedplug.recipe.implementations import Hooks, Witness, marked_methods
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
     from fedplug.api.effects import Effects
-    from fedplug.recipe.parts import Use
+    from fedplug.recipe.parts import Sampling, Use
     from fedplug.recipe.recipe import Recipe
+
 
 R = TypeVar("R", bound=Component)
 
@@ -211,3 +214,43 @@ def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
     except (TypeError, ValueError) as error:
         # pluggy keeps components in sets; a dataclass with eq=True has no hash, and equals its twin.
         raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
+
+
+def chains(recipe: Recipe, components: Mapping[str, Component]) -> dict[str, tuple[Link, ...]]:
+    """The links of every zone that is sent, in the order in which its values pass them."""
+    return {
+        zone: chain(zone, recipe.protect[zone], recipe.aggregate, recipe.postprocess.get(zone, ()), components)
+        for zone in recipe.zones
+        if zone in recipe.protect and zone != RETAINED
+    }
+
+
+def chain(
+    zone: str,
+    protect: Iterable[Use],
+    aggregate: Use | None,
+    postprocess: Iterable[Use],
+    components: Mapping[str, Component],
+) -> tuple[Link, ...]:
+    """The links of one zone; components that are missing, or of another role, are left out (a check says so)."""
+    found = [
+        Link(zone, "protect", use.name, part, "client", use.path)
+        for use in protect
+        if isinstance(part := components.get(use.name), Protector)
+    ]
+    if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
+        found.append(Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path))
+    found += [
+        Link(zone, "postprocess", use.name, opener, opener.site, use.path)
+        for use in postprocess
+        if isinstance(opener := components.get(use.name), Opener)
+    ]
+    return tuple(found)
+
+
+def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
+    """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
+    if sampling is None or sampling.scheme != "poisson":
+        return set()
+    behind = {zone: released(ctx.steps(zone)) for zone in ctx.links}
+    return {zone for zone, known in behind.items() if known and any(r.trust == "central" for r in known.releases)}

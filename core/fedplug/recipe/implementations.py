@@ -1,16 +1,25 @@
-"""The hooks that a class implements, and what is wrong with it as a member of an entry-point group."""
+"""The hooks that a class implements, what is wrong with it as a member of an entry-point group, and what it is truly
+handed and gives."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 import inspect
+import pickle
+from collections.abc import Generator
 from typing import Any
 
 import pluggy
 
+from fedplug.api import codec
+from fedplug.api.component import hookimpl
+from fedplug.api.errors import FedplugError
 from fedplug.api.members import stale_statements, undecided
 from fedplug.api.outer_roles import Extension
 from fedplug.api.role_table import ROLES
+from fedplug.api.types import Block
 from fedplug.recipe.catalog import HOOK_GROUPS
 
 
@@ -78,3 +87,54 @@ def marked_methods(component_class: type) -> dict[str, dict[str, Any]]:
     """The methods marked `@hookimpl`, with the marker's options."""
     options = {name: getattr(method, "fedplug_impl", None) for name, method in vars_of(component_class).items()}
     return {name: given for name, given in options.items() if isinstance(given, dict)}
+
+
+class Witness:
+    """The innermost wrapper: notes what a component was handed and what it gave, before any extension can change it."""
+
+    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess", "attack")
+
+    def __init__(self) -> None:
+        self.handed = self.given = b""
+
+    @staticmethod
+    def digest(found: Any) -> bytes:
+        """Of blocks, arrays and reports of attacks; of hook arguments those that a component works on."""
+        if isinstance(found, dict):
+            found = [found.get("block"), found.get("blocks"), found.get("weights")]
+        report = dataclasses.is_dataclass(found) and not isinstance(found, Block)  # which never travels
+        try:
+            return hashlib.blake2b(pickle.dumps(found) if report else codec.encode(found), digest_size=16).digest()
+        except (FedplugError, pickle.PicklingError):  # what cannot travel is refused at the border
+            return b""
+
+    def _note(self, *handed: Any) -> Generator[None, Any, Any]:
+        before = self.digest(dict(zip(("block", "blocks", "weights"), handed, strict=False)))
+        result = yield
+        self.handed, self.given = before, self.digest(result)
+        return result
+
+    @hookimpl(wrapper=True)
+    def score_parameters(self) -> Generator[None, Any, Any]:
+        """The scores."""
+        return (yield from self._note())
+
+    @hookimpl(wrapper=True)
+    def protect(self, block: Block) -> Generator[None, Any, Any]:
+        """One client's block."""
+        return (yield from self._note(block))
+
+    @hookimpl(wrapper=True)
+    def attack(self) -> Generator[None, Any, Any]:
+        """What it found."""
+        return (yield from self._note())
+
+    @hookimpl(wrapper=True)
+    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float]) -> Generator[None, Any, Any]:
+        """The blocks and the sum."""
+        return (yield from self._note(None, blocks, weights))
+
+    @hookimpl(wrapper=True)
+    def postprocess(self, block: Block) -> Generator[None, Any, Any]:
+        """The sum."""
+        return (yield from self._note(block))

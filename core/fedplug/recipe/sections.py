@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
     from fedplug.round.protocol import Protocol
-    from fedplug.runs.finished import FinishedRun
+    from fedplug.runs.result import FinishedRun
 
 
 @dataclasses.dataclass(frozen=True)

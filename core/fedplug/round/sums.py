@@ -9,7 +9,7 @@ from fedplug.api.errors import ClientError, OpenedBefore, ProtectionError, Refus
 from fedplug.api.events import SumWithheld, ZoneOpened
 from fedplug.api.folded import seal_of
 from fedplug.api.types import Block
-from fedplug.recipe.chains import amplified
+from fedplug.recipe.composition import amplified
 from fedplug.round import borders
 
 if TYPE_CHECKING:

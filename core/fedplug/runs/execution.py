@@ -37,9 +37,9 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.runs.finished import FinishedRun
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug.runs.result import FinishedRun
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import make_display
 from fedplug.runs.summary import Summary, assessments, carried, class_distribution, versions

@@ -1,7 +1,9 @@
-"""A run as Python sees it: what its folder holds, read when it is asked for, and shown in a notebook."""
+"""A run as Python sees it: what its folder holds, read when it is asked for, and shown in a notebook; and as sections
+of its recipe are handed it once it is complete."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import os
@@ -18,9 +20,12 @@ from fedplug.runs import files as run_files
 
 if TYPE_CHECKING:
     from fedplug.privacy.ledger_record import LedgerReport
+    from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
+    from fedplug.round.world import World
     from fedplug.runs.settings import Settings
     from fedplug.runs.summary import Summary
+
 
 SHOWN = 10
 """Rounds in the table of a notebook, evenly spread."""
@@ -147,7 +152,7 @@ class Run:
         Raises:
             CheckpointError: as in `model`; or there is no such client.
         """
-        from fedplug.runs.final_model import final_model
+        from fedplug.runs.taken_back import final_model
 
         data = self._settings.data or os.environ.get("FEDPLUG_DATA")
         return final_model(self.recipe, self.folder, str(data) if data else None, client_id)
@@ -197,3 +202,24 @@ class Run:
 
 def _line(row: Row) -> str:
     return "  ".join([f"round {row.round}", *filled(row)])
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A run that is complete, for sections that do something with it.
+
+    Attributes:
+        recipe: of the run.
+        folder: where it was written.
+        settings: of this machine.
+        catalog: the components on offer; None where they are those installed.
+        in_sweep: whether somebody else shows how it goes, so that nothing but warnings is to be printed.
+        world: the data and the initial model, which need not be built again.
+    """
+
+    recipe: Recipe
+    folder: Path
+    settings: Settings
+    catalog: Catalog | None
+    in_sweep: bool
+    world: World

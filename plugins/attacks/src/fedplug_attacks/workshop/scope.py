@@ -11,7 +11,7 @@ from fedplug.api.component import Options
 from fedplug.api.errors import FedplugError
 from fedplug.api.roles import Opener
 from fedplug.recipe.sections import Around, Section
-from fedplug.runs.finished import FinishedRun
+from fedplug.runs.result import FinishedRun
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
