@@ -137,12 +137,12 @@ def _verify(catalog: Catalog) -> int:
     failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
     for entry in catalog:
         try:
-            found: Any = entry.load()
+            component: Any = entry.load()
         except PluginError as error:
             failures.append(str(error))
             continue
         try:
-            if kind := options_class(found):
+            if kind := options_class(component):
                 kind.model_rebuild()
         except Exception as error:  # of pydantic, over an annotation that is none
             failures.append(f"plugin {entry.distribution}: the options of {entry.name} cannot be built: {error}")
@@ -176,23 +176,23 @@ def show_component(catalog: Catalog, name: str) -> int:
     classes: dict[type, list[str]] = {}
     for entry in entries:
         classes.setdefault(entry.load(), []).append(entry.group)
-    for found, groups in classes.items():
+    for component, groups in classes.items():
         entry = next(e for e in entries if e.group == groups[0])
-        _show(found, entry, groups)
+        _show(component, entry, groups)
     return 0
 
 
-def _show(found: type, entry: Entry, groups: list[str]) -> None:
+def _show(component: type, entry: Entry, groups: list[str]) -> None:
     import inspect
 
     from fedplug.engines.choice import options_class
 
-    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{inspect.getdoc(found) or '(no documentation)'}\n")
-    where = entry.value if entry.own else f"{found.__module__}:{found.__qualname__}"
-    facts = [("plugin", f"{entry.distribution} {entry.version}"), ("class", where), ("source", _source(found))]
-    for label, text in (*facts, *_declared(found)):
+    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{inspect.getdoc(component) or '(no documentation)'}\n")
+    where = entry.value if entry.own else f"{component.__module__}:{component.__qualname__}"
+    facts = [("plugin", f"{entry.distribution} {entry.version}"), ("class", where), ("source", _source(component))]
+    for label, text in (*facts, *_declared(component)):
         print(f"{label + ':':<21}{text}")
-    kind = options_class(found)
+    kind = options_class(component)
     rows = option_rows(kind) if kind else []
     print()
     if rows:
@@ -205,34 +205,34 @@ def _bold(text: str) -> str:
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
 
 
-def _declared(found: type) -> list[tuple[str, str]]:
+def _declared(component: type) -> list[tuple[str, str]]:
     """What a class declares in its roles, as far as that does not depend on options."""
     from fedplug.api.role_records import RECORDS, Finds, Measures, Plans
     from fedplug.api.role_table import ROLES
 
     facts: list[tuple[str, str]] = []
-    served = [role for role in ROLES.values() if issubclass(found, role)]
+    served = [role for role in ROLES.values() if issubclass(component, role)]
     if served:
         facts.append(("roles", ", ".join(role.__name__ for role in served)))
-    if any(vars(role).get("effects", 0) is getattr(found, "effects", None) for role in served):
+    if any(vars(role).get("effects", 0) is getattr(component, "effects", None) for role in served):
         facts.append(("effects", "it states none, so nothing is promised behind it"))
-    for record in map(vars(found).get, RECORDS):
+    for record in map(vars(component).get, RECORDS):
         if isinstance(record, Plans):
             facts.append(("zones", ", ".join(sorted(record.zones))))
         elif isinstance(record, Finds):
             facts.append(("needs of a view", record.needs.describe()))
         elif isinstance(record, Measures):
             facts.append(("conventions", record.conventions))
-    if isinstance(site := vars(found).get("site"), str):
+    if isinstance(site := vars(component).get("site"), str):
         facts.append(("opens at", site))
     return facts
 
 
-def _source(found: type) -> str:
+def _source(component: type) -> str:
     import inspect
 
     try:
-        return f"{inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]}"
+        return f"{inspect.getsourcefile(component)}:{inspect.getsourcelines(component)[1]}"
     except (OSError, TypeError):
         return "unknown"
 
@@ -274,7 +274,7 @@ def _plain(value: Any) -> str:
 
 
 def _bounds(schema: dict[str, Any]) -> list[str]:
-    found = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
+    texts = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
     for part in schema.get("anyOf", []):
-        found += _bounds(part)
-    return found
+        texts += _bounds(part)
+    return texts

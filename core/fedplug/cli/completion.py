@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Found = Iterator[str | tuple[str, str]]
+Answers = Iterator[str | tuple[str, str]]
 """What may stand there, each perhaps with a word of help."""
 
 _SUFFIXES = (".yaml", ".yml")
@@ -29,59 +29,61 @@ fi
 _MOST = 500  # of one folder; nobody reads more
 
 
-def recipes(incomplete: str) -> Found:
+def recipes(incomplete: str) -> Answers:
     """Files that may be recipes, and folders on the way to them."""
     yield from _paths(incomplete, lambda path: path.suffix in _SUFFIXES and path.is_file())
 
 
-def runs(incomplete: str) -> Found:
+def runs(incomplete: str) -> Answers:
     """Folders of runs, and folders on the way to them."""
     yield from _paths(incomplete, lambda path: (path / "recipe.yaml").is_file())
 
 
-def runs_and_recipes(incomplete: str) -> Found:
+def runs_and_recipes(incomplete: str) -> Answers:
     """What can be compared."""
     yield from dict.fromkeys([*recipes(incomplete), *runs(incomplete)])
 
 
-def components(incomplete: str) -> Found:
-    """Names of installed components, with what each is."""
-    yield from _named(None, incomplete)
+def _named(group: str | None) -> Callable[[str], Answers]:
+    """Completes names of installed components of one group, or of all, with what each is."""
+
+    def complete(incomplete: str) -> Answers:
+        from fedplug.recipe.catalog import Catalog
+
+        entries = {entry.name: entry for entry in Catalog.discover() if group in (None, entry.group)}
+        for name, entry in sorted(entries.items()):
+            if name.startswith(incomplete):
+                yield name, textwrap.shorten(entry.summary, _HELP, placeholder=" ...")
+
+    return complete
 
 
-def engines(incomplete: str) -> Found:
-    """Names of engines."""
-    yield from _named("engine", incomplete)
+components, engines, extensions = _named(None), _named("engine"), _named("extension")
 
 
-def extensions(incomplete: str) -> Found:
-    """Names of extensions."""
-    yield from _named("extension", incomplete)
-
-
-def words(incomplete: str) -> Found:
+def words(incomplete: str) -> Answers:
     """What `fedplug list` can be narrowed by: hooks, plugins, components."""
     from fedplug.recipe.catalog import Catalog
 
     catalog = Catalog.discover()
     yield from ((group, "hook") for group, entries in catalog.groups.items() if entries)
     yield from ((name, "plugin") for name in dict.fromkeys(entry.distribution for entry in catalog))
-    yield from _named(None, incomplete)
+    yield from components(incomplete)
 
 
-def hooks() -> Found:
+def devices() -> list[str]:
+    """What a device may be called."""
+    return ["auto", "cpu", "cuda"]
+
+
+def hooks() -> Answers:
     """Groups of components."""
     from fedplug.recipe.catalog import GROUPS
 
     yield from GROUPS
 
 
-def devices() -> Found:
-    """What a device may be called."""
-    yield from ("auto", "cpu", "cuda")
-
-
-def values(incomplete: str) -> Found:
+def values(incomplete: str) -> Answers:
     """Paths in the recipe on the line, with the values that they have; those of options left out are defaults."""
     with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
         # Of a line that ends in an option without its value, click knows no arguments.
@@ -109,15 +111,6 @@ def answer_zsh_at_once() -> None:
 # ---- parts
 
 
-def _named(group: str | None, incomplete: str) -> Found:
-    from fedplug.recipe.catalog import Catalog
-
-    entries = {entry.name: entry for entry in Catalog.discover() if group in (None, entry.group)}
-    for name, entry in sorted(entries.items()):
-        if name.startswith(incomplete):
-            yield name, textwrap.shorten(entry.summary, _HELP, placeholder=" ...")
-
-
 def _paths(incomplete: str, wanted: Callable[[Path], bool]) -> Iterator[str]:
     """Paths that begin so and are wanted, and the folders that do.
 
@@ -133,10 +126,11 @@ def _paths(incomplete: str, wanted: Callable[[Path], bool]) -> Iterator[str]:
         inside = Path(before).expanduser()
         hidden = start.startswith(".")
         names = [name for name in names if name.startswith(start) and name.startswith(".") <= hidden]
-        found = [f"{before}{name}" for name in names if wanted(inside / name)]
-        folders = [f"{before}{name}/" for name in names if f"{before}{name}" not in found and (inside / name).is_dir()]
-        if found or len(folders) != 1:
-            yield from [*found, *folders]
+        fitting = [f"{before}{name}" for name in names if wanted(inside / name)]
+        others = [name for name in names if f"{before}{name}" not in fitting]
+        folders = [f"{before}{name}/" for name in others if (inside / name).is_dir()]
+        if fitting or len(folders) != 1:
+            yield from [*fitting, *folders]
             return
         (incomplete,) = folders
 
@@ -149,11 +143,11 @@ def _keys(data: Any, incomplete: str) -> Iterator[str]:
         for part in head.split(".") if head else ():
             here = dict(_items(here)).get(part)
         before = f"{head}." if head else ""
-        found = [(f"{before}{key}", value) for key, value in _items(here) if key.startswith(start)]
-        if len(found) != 1 or not _items(found[0][1]):
-            yield from (f"{path}." if _items(value) else f"{path}={_text(value)}" for path, value in found)
+        fitting = [(f"{before}{key}", value) for key, value in _items(here) if key.startswith(start)]
+        if len(fitting) != 1 or not _items(fitting[0][1]):
+            yield from (f"{path}." if _items(value) else f"{path}={_text(value)}" for path, value in fitting)
             return
-        incomplete = f"{found[0][0]}."
+        incomplete = f"{fitting[0][0]}."
 
 
 def _items(data: Any) -> list[tuple[str, Any]]:

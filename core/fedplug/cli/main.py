@@ -48,7 +48,7 @@ def _leave(code: int) -> NoReturn:
             thread.join()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # `main` has said what there is to say of the standard output
+        with contextlib.suppress(OSError, ValueError):  # `main` has reported what is wrong with the standard output
             if stream is not None:
                 stream.flush()
     os._exit(code)
@@ -98,9 +98,9 @@ def _cause(error: BaseException | None) -> KeyboardInterrupt | None:
 
 def _interrupted(stop: KeyboardInterrupt) -> int:
     """Says in a sentence what Ctrl-C left, unless the display of a run has; gives the exit code."""
-    said = str(stop) or "Interrupted; what was saved before stays."
-    if said.startswith("Interrupted"):
-        print(said, file=sys.stderr)
+    words = str(stop) or "Interrupted; what was saved before stays."
+    if words.startswith("Interrupted"):
+        print(words, file=sys.stderr)
     return 130
 
 

@@ -70,7 +70,7 @@ class Charging:
         events.subscribe(SumWithheld, self._withheld, first=True)
 
     def _joined(self, event: SetUpDone) -> None:
-        """Whatever a site lets be told is shown to the server, and only then."""
+        """Whatever a site lets others know is shown to the server, and only then."""
         if count := len(self.server.remembered.classes):
             note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
             self.ledger.reveals.append(Reveals("class counts", ("aggregator",), note=note))
@@ -141,8 +141,8 @@ class Charging:
 
     def ballots(self, round: int) -> dict[str, list[Release]]:
         """What clients send with noise before their uploads, by the name under which the ledger keeps it."""
-        found = self.composition.ballots(self._at(round))
-        return {f"ballots of {name}": releases_of(name, effects) for name, effects in found}
+        asking = self.composition.ballots(self._at(round))
+        return {f"ballots of {name}": releases_of(name, effects) for name, effects in asking}
 
     def charge_ballots(self, round: int, charged: Sequence[int], releases: dict[str, list[Release]]) -> None:
         """Enters ballots with noise into the ledger; whoever is asked for one pays."""
@@ -183,7 +183,7 @@ class Charging:
         self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)
 
     def _unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
-        """Charges uploads whose zone sizes nobody told: they are those of the round before, except that those of
+        """Charges uploads whose zone sizes nobody stated: they are those of the round before, except that those of
         `zones` that were empty there count as the whole model, since plans change.
         """
         releases, remembered = self.releases(round), self.server.remembered
@@ -205,11 +205,11 @@ class Charging:
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
         """What a round releases of these clients at levels of which components keep account, by level and client."""
-        found: dict[str, dict[int, list[float]]] = {}
+        by_level: dict[str, dict[int, list[float]]] = {}
         for client_id in charged:
             for level, releases in self.server.remembered.accounts.get(client_id, {}).items():
-                found.setdefault(level, {})[client_id] = releases[round]
-        return found
+                by_level.setdefault(level, {})[client_id] = releases[round]
+        return by_level
 
     def amplified(self, round: int) -> set[str]:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
@@ -225,8 +225,8 @@ class Charging:
 
     def _behind(self, round: int) -> dict[str, Known]:
         ctx = self._at(round)
-        found = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
-        return {zone: known for zone, known in found.items() if known is not None}
+        behind = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
+        return {zone: known for zone, known in behind.items() if known is not None}
 
     def _at(self, round: int) -> Context:
         return dataclasses.replace(self.server.ctx, round=round)

@@ -94,12 +94,12 @@ def _within(
     An accountant is slow, so a share of delta is set aside for them and what they take is compared with it, rather than
     that the best share is sought.
     """
-    found: dict[str, float] = {}
+    least: dict[str, float] = {}
     for aside in (0.01, 0.5) if slack else (0.0,):
         for method, value in _composed(accountant, releases, (1 - aside) * delta, adjacency).items():
             fits = not slack or (1 + math.exp(min(value, 700.0))) * slack <= aside * delta
-            found[method] = min(found.get(method, math.inf), value if fits else math.inf)
-    return found
+            least[method] = min(least.get(method, math.inf), value if fits else math.inf)
+    return least
 
 
 def _composed(

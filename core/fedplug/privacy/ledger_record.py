@@ -159,7 +159,7 @@ class LedgerReport(Priced, Record):
     Attributes:
         schema: of this record.
         recipe: its name.
-        verdict: what privacy the run gave, in a sentence; empty where it stopped before anything could be said.
+        verdict: what privacy the run gave, in a sentence; empty where it stopped before there was any.
         warnings: what a reader of epsilon should know.
         unit, adjacency: whose data epsilon is about, and what neighbouring data are.
         delta: failure probability for which epsilon is stated.
@@ -199,7 +199,7 @@ class LedgerReport(Priced, Record):
 
     @classmethod
     def nothing(cls, recipe: str, delta: float) -> Self:
-        """Of a run that stopped before anything could be said."""
+        """Of a run that stopped before its ledger began."""
         return cls(
             schema=SCHEMA, recipe=recipe, verdict="", warnings=[], unit="", adjacency="", delta=delta, trust="",
             epsilons=None, epsilon_prices="", levels={}, views={}, zones={}, sampling=SamplingReport("", False, ""),

@@ -51,7 +51,7 @@ def report(ledger: Ledger) -> LedgerReport:
         trust=_trust(ledger),
         epsilons=zone_epsilons(ledger),
         epsilon_prices=priced_part(ledger) or "everything released of the updates",
-        levels={level: _level(ledger, level, found) for level, found in levels(stated).items()},
+        levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
         views=views(stated),
         zones={zone: _zone(stated, zone) for zone in stated.costs},
         sampling=SamplingReport(
@@ -120,11 +120,11 @@ def _rounds(ledger: Ledger) -> str:
 def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
     """The verdict where the only noise protects what components keep an account of their own of."""
     accounts = {level: keeper.account for level, keeper in ledger.keepers.items()}
-    found = ledger.level_epsilons()
-    held = {level: epsilon for level, epsilon in found.items() if math.isfinite(epsilon)}
+    epsilons = ledger.level_epsilons()
+    held = {level: epsilon for level, epsilon in epsilons.items() if math.isfinite(epsilon)}
     lost = "".join(
         f"the noise does not protect {_unit(accounts[level])}, or anyone who knows the seed can subtract it; "
-        for level in found
+        for level in epsilons
         if level not in held
     )
     if not held:
@@ -145,60 +145,60 @@ def _unit(account: Account) -> str:
 
 def warnings(ledger: Ledger) -> list[str]:
     """What a reader of epsilon should know before using it."""
-    found = []
+    texts = []
     if ledger.delta >= 1 / ledger.num_clients:
-        found.append(
+        texts.append(
             f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
             "delta, publishing one whole client at random would pass"
         )
     if ledger.so_far.reproducible:
-        found.append(SEED_IS_KNOWN)
+        texts.append(SEED_IS_KNOWN)
     releases = _releases(ledger)
     for zone, release in releases:
         if release.literal:
-            found.append(
+            texts.append(
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
         if release.mechanism not in (*PRICED, *ledger.curves):
-            found.append(f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise")
+            texts.append(f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise")
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
-        found.append(f"sampling earns no credit: {why}")
+        texts.append(f"sampling earns no credit: {why}")
     for link, zone in dict.fromkeys(
         (link, zone) for entry in ledger.log for zone, facts in entry.zones.items() for link in facts.unstated
     ):
-        found.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
+        texts.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
     for _, release in releases:
         if release.calibrated_delta not in (None, ledger.delta):
-            found.append(
+            texts.append(
                 f"{release.link}: epsilon is calibrated for delta={release.calibrated_delta:g}, the ledger "
                 f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
             )
-    found += [facts.uncredited for entry in ledger.log for facts in entry.zones.values() if facts.uncredited]
+    texts += [facts.uncredited for entry in ledger.log for facts in entry.zones.values() if facts.uncredited]
     for zone, holder in ledger.key_holders.items():
         # A client that holds the key subtracts its own upload from a sum of two.
         least, whom = (3, "clients") if holder == "clients" else (2, "the key server")
         if ledger.min_clients < least:
-            found.append(
+            texts.append(
                 f"zone {zone}: min_clients={ledger.min_clients} lets {whom} open sums that show a single update; set "
                 f"min_clients: {least} or more"
             )
     if ledger.feedback.any():
-        found.append(
+        texts.append(
             "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
             "that of the DP zone covers a client's own uploads only"
         )
     # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
-        found.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
+        texts.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
     for round, zone in ledger.unopened:
-        found.append(f"round {round + 1} was repeated; zone {zone} was not opened a second time")
+        texts.append(f"round {round + 1} was repeated; zone {zone} was not opened a second time")
     if (actual := len({entry.round for entry in ledger.log})) > ledger.rounds:
-        found.append(
+        texts.append(
             f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
         )
-    return list(dict.fromkeys([*found, *ledger.cautions]))
+    return list(dict.fromkeys([*texts, *ledger.cautions]))
 
 
 def _zone(ledger: Ledger, zone: str) -> ZoneReport:

@@ -30,7 +30,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     ctx = make_context(recipe, composition, layout, 0, Server())
     ctx.party.ctx = ctx
     steps = {zone: ctx.steps(zone) for zone in composition.links}
-    seals = {zone: found for zone, chain in steps.items() if (found := seal_of(chain)) is not None}
+    seals = {zone: closed for zone, chain in steps.items() if (closed := seal_of(chain)) is not None}
     sites = {zone: {link.site for link in links if link.hook == "postprocess"} for zone, links in ctx.links.items()}
     stated = stated_in(steps.values())
     curves = curves_of(stated)
@@ -56,18 +56,18 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
     """What components and sections of the recipe say that they show, and what the protocol itself shows."""
-    found = [shown for component in composition.components.values() for shown in believed(component, ctx)]
-    found += _plans(composition, ctx)
+    channels = [shown for component in composition.components.values() for shown in believed(component, ctx)]
+    channels += _plans(composition, ctx)
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
-    found.append(Reveals("client metrics", ("aggregator",), note=note))
-    found += _divisors(composition, ctx)
-    found += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
+    channels.append(Reveals("client metrics", ("aggregator",), note=note))
+    channels += _divisors(composition, ctx)
+    channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
         # Images come back from them however much noise the update has (docs/edges/attacks.md).
-        found.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
-    return found
+        channels.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
+    return channels
 
 
 def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
@@ -99,8 +99,8 @@ def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
     to: dict[Party, list[str]] = {}
     for zone in sorted(composition.negotiation.plans.own & ctx.links.keys()):
         steps = ctx.steps(zone)
-        if found := seal_of(steps):
-            by_clients = found[1].opened_by != "key_server"
+        if seal := seal_of(steps):
+            by_clients = seal[1].opened_by != "key_server"
             for party in ("client",) if by_clients else ("key_holder", "client") if locked(steps) else ("key_holder",):
                 to.setdefault(party, []).append(zone)  # type: ignore[arg-type]
     if not to:

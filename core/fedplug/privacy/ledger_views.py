@@ -46,20 +46,20 @@ class Guarantee:
 
 def views(ledger: Ledger) -> dict[str, ViewReport]:
     """For each adversary, its guarantee or why it has none."""
-    found: dict[str, ViewReport] = {}
+    reports: dict[str, ViewReport] = {}
     for name, view in _of_values(ledger).items():
         view = _voided(ledger, name) or view
         # How many clients put their heads together in this view.
         colluders = 1 if name in ("client", "client_and_aggregator") else None
         if isinstance(view, str):
-            found[name] = ViewReport(None, view, colluders=colluders)
+            reports[name] = ViewReport(None, view, colluders=colluders)
             continue
         stated = _stated(ledger, view, sampled=amplified(ledger) if name == "released_model" else None)
         if ledger.so_far.reproducible and view.zero_out.any():
-            found[name] = ViewReport(None, SEED_IS_KNOWN, nominal=stated, colluders=colluders)
+            reports[name] = ViewReport(None, SEED_IS_KNOWN, nominal=stated, colluders=colluders)
         else:
-            found[name] = ViewReport(stated, view.because, colluders=colluders)
-    return found
+            reports[name] = ViewReport(stated, view.because, colluders=colluders)
+    return reports
 
 
 def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
@@ -74,7 +74,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     """
     if headline is not None and why_not_amplified(ledger) is None:
         return {} if _voided(ledger, "released_model") else {"released_model": headline}
-    found: dict[str, float] = {}
+    epsilons: dict[str, float] = {}
     seen: list[tuple[Spent, float]] = []  # most views have spent the same
     for name, view in _of_values(ledger).items():
         if isinstance(view, str) or _voided(ledger, name) or (ledger.so_far.reproducible and view.zero_out.any()):
@@ -83,8 +83,8 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
         if known is None:
             known = next(iter(ledger.epsilons_of(view.zero_out).values()))
             seen.append((view.zero_out, known))
-        found[name] = known
-    return found
+        epsilons[name] = known
+    return epsilons
 
 
 def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:

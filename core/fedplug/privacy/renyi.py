@@ -113,11 +113,11 @@ def composed_epsilon(
         rdp, plain = rdp + count * one, plain + count * most
     if math.isinf(gaussian):
         return math.inf
-    found = rdp + _CONVERTED - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
-    if np.isnan(found).all():
+    by_order = rdp + _CONVERTED - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
+    if np.isnan(by_order).all():
         return math.inf
     exact = gaussian_epsilon(math.inf if gaussian == 0 else 1 / math.sqrt(gaussian), delta)
-    return max(0.0, min(float(np.nanmin(found)), plain + exact))
+    return max(0.0, min(float(np.nanmin(by_order)), plain + exact))
 
 
 @functools.lru_cache(maxsize=4096)  # a run asks for the same ones every round

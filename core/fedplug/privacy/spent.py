@@ -103,9 +103,9 @@ class Spent:
                 )
                 for one in histories
             )}  # fmt: skip
-        found = [self._of_one(history, kinds, delta, accountant, curves) for history in histories]
-        common = [method for method in found[0] if all(method in one for one in found)]
-        return {method: max(one[method] for one in found) for method in common}
+        each = [self._of_one(history, kinds, delta, accountant, curves) for history in histories]
+        common = [method for method in each[0] if all(method in one for one in each)]
+        return {method: max(one[method] for one in each) for method in common}
 
     @staticmethod
     def _of_one(

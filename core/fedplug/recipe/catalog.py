@@ -1,4 +1,4 @@
-"""What is installed: components, and sections of recipes, found through entry points without importing any plugin.
+"""What is installed: components, and sections of recipes, listed from entry points without importing any plugin.
 
 The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
 reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """First line of the class's docstring; empty where no source file is found. Imports nothing."""
+        """First line of the class's docstring; empty where there is no source file. Imports nothing."""
         if self._class is not None:
             return next(iter((self._class.__doc__ or "").strip().splitlines()), "").strip()
         return summary_of(self.module, self.qualname)
@@ -96,13 +96,13 @@ class Entry:
         if self._class is not None:
             return self._class
         try:
-            found: Any = importlib.import_module(self.module)
+            named: Any = importlib.import_module(self.module)
             for part in filter(None, self.qualname.split(".")):
-                found = getattr(found, part)
+                named = getattr(named, part)
         # Plugin code may raise anything while it is imported, and even exit; none of it may take the program down.
         except (Exception, SystemExit) as error:
             raise PluginError(f"{self} cannot be imported: {type(error).__name__}: {error}") from error
-        return found
+        return named
 
     def load(self) -> type:
         """Imports the class.
@@ -110,12 +110,12 @@ class Entry:
         Raises:
             PluginError: the import fails, or gives something else.
         """
-        found = self.imported()
-        if not isinstance(found, type):
+        named = self.imported()
+        if not isinstance(named, type):
             raise PluginError(
-                f"{self} is not a class but {type(found).__name__}; the entry point must have the form module:Class"
+                f"{self} is not a class but {type(named).__name__}; the entry point must have the form module:Class"
             )
-        return found
+        return named
 
     def __str__(self) -> str:
         """Who offers it and where it is, for messages."""
@@ -176,8 +176,8 @@ class Catalog:
 
         def entries(group: str, classes: Mapping[str, type]) -> dict[str, Entry]:
             return {
-                name: Entry(name, group, f"{found.__module__}:{found.__qualname__}", "test", "0", found)
-                for name, found in sorted(classes.items())
+                name: Entry(name, group, f"{each.__module__}:{each.__qualname__}", "test", "0", each)
+                for name, each in sorted(classes.items())
             }
 
         groups = {group: entries(group, classes) for group, classes in components.items()}

@@ -36,13 +36,13 @@ Complaint = tuple["KeyPath", str]
 def find_problems(draft: Draft) -> list[Complaint]:
     """Everything that is wrong between the parts of a recipe, with its place."""
     rules = _Rules(draft)
-    found = [
+    problems = [
         *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
         *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
     ]  # fmt: skip
-    if not found and not rules.failed:
-        found += rules.own_checks()
-    return rules.failed + found
+    if not problems and not rules.failed:
+        problems += rules.own_checks()
+    return rules.failed + problems
 
 
 class _Rules:
@@ -53,12 +53,12 @@ class _Rules:
         for use in draft.uses:
             if use.is_reference or use.options is None or use.name not in draft.classes:
                 continue
-            found = draft.classes[use.name]
-            if problems := hook_problems(found, draft.groups[use.path]):
+            component_class = draft.classes[use.name]
+            if problems := hook_problems(component_class, draft.groups[use.path]):
                 self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
                 continue
             try:
-                part = instantiate(found, use)
+                part = instantiate(component_class, use)
             except PluginError as error:
                 self.failed.append((use.path, str(error)))
                 continue
@@ -146,10 +146,10 @@ class _Rules:
         for zone in postprocess:
             if zone not in protect and zone != RETAINED:
                 yield ("postprocess", zone), f"zone {zone} is not under protect; {_zones(protect)}"
-        found = self.negotiation()
-        if found is None:
+        chosen = self.negotiation()
+        if chosen is None:
             return
-        negotiation, held = found[0], found[1].plans.zones
+        negotiation, held = chosen[0], chosen[1].plans.zones
         for zone in sorted(set(held) - set(protect) - {RETAINED}):
             remedy = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
             remedy = "clear: [] to send it in the clear" if zone == CLEAR else remedy
@@ -169,9 +169,9 @@ class _Rules:
         for zone in self.readable():
             for round in dict.fromkeys((0, last)):
                 ctx = self.context(round)
-                found = misplaced_links(ctx.links[zone], ctx)
-                yield from ((link.path, message) for link, message in found)
-                if found:
+                misplaced = misplaced_links(ctx.links[zone], ctx)
+                yield from ((link.path, message) for link, message in misplaced)
+                if misplaced:
                     break
 
     def curves(self) -> Iterator[Complaint]:
@@ -183,10 +183,10 @@ class _Rules:
         paths: dict[str, KeyPath] = {}
         for round in (0, last):  # also where both are one: a curve must equal itself when it is stated again
             chains = [self.steps(zone, round) for zone in self.readable()]
-            found = stated_in(chains)
+            now = stated_in(chains)
             steps = (step for chain in chains for step in chain)
-            paths |= {who: step.link.path for (who, _), step in zip(found, steps, strict=True)}
-            stated += found
+            paths |= {who: step.link.path for (who, _), step in zip(now, steps, strict=True)}
+            stated += now
         for who, message in dict(curve_problems(stated, curves_of(stated))).items():
             yield paths[who], message
 
@@ -224,13 +224,13 @@ class _Rules:
 
     def masks(self) -> Iterator[Complaint]:
         """Encryptions that need a zone to lie alike at all clients stand where it does."""
-        found = self.negotiation()
-        own = found[1].plans.own if found else frozenset()
-        for zone in self.readable() if found and not self.failed else []:
+        chosen = self.negotiation()
+        own = chosen[1].plans.own if chosen else frozenset()
+        for zone in self.readable() if chosen and not self.failed else []:
             for step in self.steps(zone) if zone in own else ():
                 seals = [effect for effect in step.effects or () if isinstance(effect, Seal)]
-                if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and found:
-                    message = f"{step.link.name} needs a zone that lies alike at all clients, but {found[0].name} lets"
+                if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and chosen:
+                    message = f"{step.link.name} needs a zone that lies alike at all clients, but {chosen[0].name} lets"
                     remedy = "choose another negotiation or protector"
                     yield step.link.path, f"{message} each have a zone {zone} of its own; {remedy}"
 
@@ -279,17 +279,17 @@ class _Rules:
 
     def own_checks(self) -> list[Complaint]:
         """What components say of the recipe as a whole; asked only when all else is in order."""
-        found: list[Complaint] = []
+        complaints: list[Complaint] = []
         for use in self.draft.uses:
             part = self.part(use)
             if use.is_reference or self.draft.recipe is None or part is None:
                 continue
             try:
                 for message in part.check(self.draft.recipe):
-                    found.append((use.path, message if message.startswith(use.name) else f"{use.name}: {message}"))
+                    complaints.append((use.path, message if message.startswith(use.name) else f"{use.name}: {message}"))
             except Exception as error:
-                found.append((use.path, f"component {use.use}: its check fails: {type(error).__name__}: {error}"))
-        return found
+                complaints.append((use.path, f"component {use.use}: its check fails: {type(error).__name__}: {error}"))
+        return complaints
 
 
 def _zones(names: Any) -> str:

@@ -96,17 +96,17 @@ class Composition:
     @property
     def keepers(self) -> dict[str, AccountKeeper]:
         """The components that keep an account of a level of their own, by level."""
-        found = (part for part in self.components.values() if isinstance(part, AccountKeeper))
-        return {keeper.account.level: keeper for keeper in found}
+        keepers = (part for part in self.components.values() if isinstance(part, AccountKeeper))
+        return {keeper.account.level: keeper for keeper in keepers}
 
     def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
         """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""
-        found = []
+        asking = []
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             part = self.components[use.name] if use else None
             if isinstance(part, Groups | Negotiation) and (effects := part.ballots(ctx.round, ctx)):
-                found.append((part.name, effects))
-        return found
+                asking.append((part.name, effects))
+        return asking
 
     def add(self, component: Any, name: str) -> None:
         """One more component, such as an attack in another form; before any of its hooks is called.
@@ -233,19 +233,19 @@ def chain(
     components: Mapping[str, Component],
 ) -> tuple[Link, ...]:
     """The links of one zone; components that are missing, or of another role, are left out (a check says so)."""
-    found = [
+    links = [
         Link(zone, "protect", use.name, part, "client", use.path)
         for use in protect
         if isinstance(part := components.get(use.name), Protector)
     ]
     if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
-        found.append(Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path))
-    found += [
+        links.append(Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path))
+    links += [
         Link(zone, "postprocess", use.name, opener, opener.site, use.path)
         for use in postprocess
         if isinstance(opener := components.get(use.name), Opener)
     ]
-    return tuple(found)
+    return tuple(links)
 
 
 def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:

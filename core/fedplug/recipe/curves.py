@@ -31,34 +31,34 @@ def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
 
 def curves_of(stated: Iterable[Stated]) -> dict[str, Curve]:
     """The first curve under each name."""
-    found: dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     for _, noise in _noises(stated):
         if noise.curve is not None:
-            found.setdefault(noise.mechanism, noise.curve)
-    return found
+            curves.setdefault(noise.mechanism, noise.curve)
+    return curves
 
 
 def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> list[tuple[str, str]]:
     """Who states a cost that the ledger would not use, each with a sentence; see `curves_of` for the costs in use."""
-    found = []
+    problems = []
     for who, noise in _noises(stated):
         name = noise.mechanism
         if name in PRICED:
             if noise.curve is not None:
-                found.append((
+                problems.append((
                     who,
                     f"{who} states a curve for {name} noise, whose cost is known here, and other noise of that name "
                     "would get it too; give the mechanism a name of its own (mechanism=self.name)",
                 ))
         elif name in curves and not _alike(noise.curve, curves[name]):
             other = "no curve" if noise.curve is None else "another curve"
-            found.append((
+            problems.append((
                 who,
                 f"{who} states {other} for the mechanism {name} than was stated before; one name has one curve for the "
                 "whole run: name the mechanisms apart (mechanism=self.name), let scale or multiplier change from round "
                 "to round and not the curve, and make the curve a frozen dataclass, so that equal ones compare equal",
             ))
-    return found
+    return problems
 
 
 def _noises(stated: Iterable[Stated]) -> list[tuple[str, Noise]]:

@@ -98,13 +98,13 @@ class Witness:
         self.handed = self.given = b""
 
     @staticmethod
-    def digest(found: Any) -> bytes:
+    def digest(value: Any) -> bytes:
         """Of blocks, arrays and reports of attacks; of hook arguments those that a component works on."""
-        if isinstance(found, dict):
-            found = [found.get("block"), found.get("blocks"), found.get("weights")]
-        report = dataclasses.is_dataclass(found) and not isinstance(found, Block)  # which never travels
+        if isinstance(value, dict):
+            value = [value.get("block"), value.get("blocks"), value.get("weights")]
+        report = dataclasses.is_dataclass(value) and not isinstance(value, Block)  # which never travels
         try:
-            return hashlib.blake2b(pickle.dumps(found) if report else codec.encode(found), digest_size=16).digest()
+            return hashlib.blake2b(pickle.dumps(value) if report else codec.encode(value), digest_size=16).digest()
         except (FedplugError, pickle.PicklingError):  # what cannot travel is refused at the border
             return b""
 
@@ -126,7 +126,7 @@ class Witness:
 
     @hookimpl(wrapper=True)
     def attack(self) -> Generator[None, Any, Any]:
-        """What it found."""
+        """Its report."""
         return (yield from self._note())
 
     @hookimpl(wrapper=True)

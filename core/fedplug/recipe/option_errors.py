@@ -47,7 +47,7 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
         owner: whose options these are, for the message; empty for the recipe itself.
     """
     of_owner, from_owner = (f" of {owner}", f"{owner}: ") if owner else ("", "")
-    found: dict[tuple[tuple[str | int, ...], bool, str], list[str]] = {}
+    messages: dict[tuple[tuple[str | int, ...], bool, str], list[str]] = {}
     for item in error.errors(include_url=False):
         path, value = _inside(item["loc"], data)
         missing = ""  # every missing key is a mistake of its own, though all are missing at the same place
@@ -64,11 +64,11 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
             on_key, message = False, f"{from_owner}{item['ctx']['error']}"
         else:
             on_key, message = False, from_owner + _value_message(item, path, value, field)
-        found.setdefault((tuple(path), on_key, missing), []).append(message)
+        messages.setdefault((tuple(path), on_key, missing), []).append(message)
     # A value that fits no member of a union fails once for each of them.
     return [
         OptionProblem(path, on_key, "; or: ".join(dict.fromkeys(texts)))
-        for (path, on_key, _), texts in found.items()
+        for (path, on_key, _), texts in messages.items()
     ]
 
 
@@ -121,7 +121,7 @@ def _nested(annotation: Any) -> type[BaseModel] | None:
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _nested(part))), None)
+    return next((inner for part in get_args(annotation) if (inner := _nested(part))), None)
 
 
 def _field(model: type[BaseModel], loc: tuple[Any, ...]) -> FieldInfo | None:

@@ -58,9 +58,9 @@ def is_own(use: str) -> bool:
 
 def parts(use: str) -> tuple[str, str]:
     """How the resolved recipe names it, without folders, and the instance's automatic name."""
-    found = _FORM.fullmatch(use)
-    assert found is not None, use
-    return f"{found['stem']}.py:{found['name']}", f"{found['stem']}.{found['name']}"
+    match = _FORM.fullmatch(use)
+    assert match is not None, use
+    return f"{match['stem']}.py:{match['name']}", f"{match['stem']}.{match['name']}"
 
 
 def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
@@ -78,22 +78,22 @@ def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
     if seen := _SEEN.get((path.name, sha256 or "")):
         return seen
     places = list(dict.fromkeys((folder / path).absolute() for folder in (*folders, Path())))
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    place = next((place for place in places if place.is_file()), None)
+    if place is None:
         whose = "the recipe" if folders else "the working directory"
         looked = ", nor ".join(map(str, places))
         raise PluginError(f"there is no file {looked}; put it there, or write its path as seen from {whose}")
     try:
-        text = found.read_bytes()
+        text = place.read_bytes()
     except OSError as error:
-        raise PluginError(f"{found} cannot be read ({error.strerror or error})") from error
+        raise PluginError(f"{place} cannot be read ({error.strerror or error})") from error
     digest = hashlib.sha256(text).hexdigest()
     if sha256 not in (None, digest):
         raise PluginError(
-            f"{found} has changed: its sha256 is {digest}, the recipe says {sha256}; put the file back as it was, or "
+            f"{place} has changed: its sha256 is {digest}, the recipe says {sha256}; put the file back as it was, or "
             "leave sha256 out and run the recipe from the start"
         )
-    own = OwnFile(digest, path.name, text, found)
+    own = OwnFile(digest, path.name, text, place)
     remember([own])
     return own
 
@@ -114,21 +114,21 @@ def component(own: OwnFile, use: str, group: str) -> type:
     module = module_of(own)
     if not hasattr(module, name):
         raise PluginError(f"{own.name} has no {name}; it has {', '.join(made_in(module)) or 'nothing'}")
-    found: Any = getattr(module, name)
-    if isinstance(found, type) and issubclass(found, Component):
-        return found
+    value: Any = getattr(module, name)
+    if isinstance(value, type) and issubclass(value, Component):
+        return value
     from importlib_metadata import entry_points
 
     for point in entry_points(group=f"fedplug.{ADAPTER}", name=group):
         try:
-            made: type | None = point.load()(found, parts(use)[1])
+            made: type | None = point.load()(value, parts(use)[1])
         except Exception as error:
             raise PluginError(f"{use} cannot stand for a {group} component: {type(error).__name__}: {error}") from error
         if made is not None:
             return made
-    if isinstance(found, type):
-        return found  # whoever looks at classes says which role it lacks
-    raise PluginError(f"{use} is a {type(found).__name__}, of which nobody makes a {group} component; write a class")
+    if isinstance(value, type):
+        return value  # whoever looks at classes says which role it lacks
+    raise PluginError(f"{use} is a {type(value).__name__}, of which nobody makes a {group} component; write a class")
 
 
 def keep(files: Iterable[OwnFile], folder: Path) -> None:

@@ -117,7 +117,7 @@ class Use:
     Attributes:
         use: the component, `<plugin>.<thing>`.
         name: the instance's own name, unique in the recipe.
-        group: the entry-point group it is found in.
+        group: the entry-point group that offers it.
         options: its validated options.
         is_reference: True where this place refers to a component that another place defines.
         path: where it stands in the recipe, for messages.

@@ -87,13 +87,13 @@ class Places:
                     self._partition(raw.get("partition"), raw.get("at", "here"))
             elif section in self.data and section in REQUIRED:
                 self.source.complain((section,), f"{section} must name a component, not null")
-        for section, found in offered.items():
+        for section, section_class in offered.items():
             raw = self.data[section]
             if isinstance(raw, Mapping):
-                for part, part_group in found.lists.items():
+                for part, part_group in section_class.lists.items():
                     self.slots += self._list((section, part), part_group, raw.get(part))
-            elif found.lists:
-                self.slots += self._list((section,), next(iter(found.lists.values())), raw)
+            elif section_class.lists:
+                self.slots += self._list((section,), next(iter(section_class.lists.values())), raw)
 
     def _partition(self, raw: Any, lies: Any) -> None:
         """The place of the partition; there is none where each site has what lies there."""
@@ -223,17 +223,17 @@ class Places:
         if in_file and own is None:
             return
         try:
-            found: Any = own_files.component(own, full, slot.group) if own else entry and entry.load()
+            component_class: Any = own_files.component(own, full, slot.group) if own else entry and entry.load()
         except PluginError as error:
             self.source.complain(at, str(error))
             return
-        if problem := _unusable(found, slot.group, reserved):
+        if problem := _unusable(component_class, slot.group, reserved):
             self.source.complain(at, f"{whose} {problem}")
             return
-        self.classes[name] = found
+        self.classes[name] = component_class
         given = {key: value for key, value in raw.items() if key not in reserved}
-        options = self.validate(found.Options, given, slot.path, full)
-        known = dataclasses.replace(known, options=options, own=own, made_of=found if own else None)
+        options = self.validate(component_class.Options, given, slot.path, full)
+        known = dataclasses.replace(known, options=options, own=own, made_of=component_class if own else None)
         self.uses[slot.path] = self._defined[name] = known
 
     def _hint(self, group: str, use: str, plain: bool) -> str:
@@ -265,11 +265,11 @@ def _automatic(use: str) -> str:
     return own_files.parts(use)[1] if own_files.is_own(use) else use
 
 
-def _unusable(found: type, group: str, reserved: tuple[str, ...]) -> str:
+def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> str:
     """Why a class cannot stand in a recipe; empty if it can."""
-    if not issubclass(found, Component):
+    if not issubclass(component_class, Component):
         return f"is not a component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
-    model: Any = found.Options
+    model: Any = component_class.Options
     if not (isinstance(model, type) and issubclass(model, Options)):
         return "has no nested class Options(fedplug.Options)"
     clash = [key for key in reserved if key in model.model_fields]

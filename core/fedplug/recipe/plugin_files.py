@@ -1,7 +1,7 @@
 """Components of the user's own files among those that are installed, for one command: `--plugin my.py`.
 
 The class `Thing` of `my.py` is offered as `my.Thing`, in the group of each of its roles. A recipe that names it is
-resolved to `my.py:Thing`, as if it had said so: digest, copies and what other processes are sent are those of
+resolved to `my.py:Thing`, as if that stood there: digest, copies and what other processes are sent are those of
 `fedplug.recipe.own_files`, and a resolved recipe needs no further `--plugin`.
 """
 
@@ -57,12 +57,12 @@ def entries_of(own: own_files.OwnFile) -> list[Entry]:
     module = own_files.module_of(own)
     _require_distinct(own)
     stem = own.name.removesuffix(".py")
-    made = [(name, found) for name, found in own_files.made_in(module).items() if not name.startswith("_")]
+    made = [(name, value) for name, value in own_files.made_in(module).items() if not name.startswith("_")]
     entries = [
-        Entry(f"{stem}.{name}", group, f"{own.name}:{name}", own.name, own.sha256[:12], found, own)
-        for name, found in made
+        Entry(f"{stem}.{name}", group, f"{own.name}:{name}", own.name, own.sha256[:12], value, own)
+        for name, value in made
         for group, role in ROLES.items()
-        if isinstance(found, type) and issubclass(found, role) and name == found.__name__
+        if isinstance(value, type) and issubclass(value, role) and name == value.__name__
     ]
     if not entries:
         near = "; ".join(_nearly(made)) or "it defines no class"
@@ -81,11 +81,11 @@ def in_file(use: str) -> list[Entry]:
     """
     own, name = own_files.read(use, (), None), use.rpartition(":")[2]
     entries = entries_of(own)
-    found = [entry for entry in entries if entry.value == f"{own.name}:{name}"]
-    if not found:
+    named = [entry for entry in entries if entry.value == f"{own.name}:{name}"]
+    if not named:
         names = dict.fromkeys(entry.value.rpartition(":")[2] for entry in entries)
         raise PluginError(f"{own.name} has no component {name}; {closest(name, names)}")
-    return found
+    return named
 
 
 def _read(path: Path) -> own_files.OwnFile:
@@ -108,15 +108,15 @@ def _require_distinct(own: own_files.OwnFile) -> None:
 
 def _nearly(made: Iterable[tuple[str, object]]) -> Iterator[str]:
     """What a file has instead of components, each with what it lacks."""
-    for name, found in made:
-        if not isinstance(found, type):
+    for name, value in made:
+        if not isinstance(value, type):
             continue
-        wanted = [role for hook, role in ROLES.items() if inspect.isfunction(getattr(found, hook, None))]
+        wanted = [role for hook, role in ROLES.items() if inspect.isfunction(getattr(value, hook, None))]
         wanted = wanted or [
             role for role in ROLES.values()
-            if (needed := getattr(role, "__abstractmethods__", None)) and all(hasattr(found, one) for one in needed)
+            if (needed := getattr(role, "__abstractmethods__", None)) and all(hasattr(value, one) for one in needed)
         ]  # fmt: skip
-        if issubclass(found, Component):
+        if issubclass(value, Component):
             yield f"{name} inherits from Component, which is not a role"
         elif wanted:
             role = f"fedplug.{wanted[0].__name__}"

@@ -56,7 +56,7 @@ class Draft:
         self.general, offered = self._general(), self._offered()
         places.find(offered)
         split = self._split()
-        plain = {key: self._section_options(key, found) for key, found in offered.items()}
+        plain = {key: self._section_options(key, section_class) for key, section_class in offered.items()}
         places.read()
         built = {key: self._section(key, *given) for key, given in plain.items() if given is not None}
         self.sections = {key: section for key, section in built.items() if section is not None and not section.empty}
@@ -98,43 +98,45 @@ class Draft:
 
     def _offered(self) -> dict[str, type[Section]]:
         """The classes of the plugins' sections that the recipe has; null and [] stand for none."""
-        found = {}
+        classes = {}
         for key, entry in sorted(self.catalog.sections.items()):
             if self.data.get(key) not in (None, [], ()):
                 try:
-                    found[key] = load_section(entry)
+                    classes[key] = load_section(entry)
                 except PluginError as error:
                     self.source.complain((key,), str(error), key=True)
-        return found
+        return classes
 
-    def _section_options(self, key: str, found: type[Section]) -> tuple[type[Section], Any, tuple[Any, ...]] | None:
+    def _section_options(
+        self, key: str, section_class: type[Section]
+    ) -> tuple[type[Section], Any, tuple[Any, ...]] | None:
         """The class of a plugin's section with its options and items; None where something is wrong with them."""
-        raw, lists = self.data[key], list(found.lists)
-        if found.Item is not None:
-            items = self._validate(list_model(key, found), {key: raw}, (), "")
-            return None if items is None else (found, found.Options(), tuple(getattr(items, key)))
+        raw, lists = self.data[key], list(section_class.lists)
+        if section_class.Item is not None:
+            items = self._validate(list_model(key, section_class), {key: raw}, (), "")
+            return None if items is None else (section_class, section_class.Options(), tuple(getattr(items, key)))
         if not isinstance(raw, Mapping):
             if not lists:
                 self.source.complain((key,), f"{key} must be a mapping of options, not {raw!r:.60}")
                 return None
             raw = {lists[0]: raw}
-        elif found.example and not raw.get(lists[0]):
-            self.source.complain((key,), f"{key} needs {lists[0]!r}, a list such as {found.example}")
+        elif section_class.example and not raw.get(lists[0]):
+            self.source.complain((key,), f"{key} needs {lists[0]!r}, a list such as {section_class.example}")
         given = {name: value for name, value in raw.items() if name not in lists}
-        options = self._validate(found.Options, given, (key,), key)
-        return None if options is None else (found, options, ())
+        options = self._validate(section_class.Options, given, (key,), key)
+        return None if options is None else (section_class, options, ())
 
-    def _section(self, key: str, found: type[Section], options: Any, items: tuple[Any, ...]) -> Section | None:
+    def _section(self, key: str, section_class: type[Section], options: Any, items: tuple[Any, ...]) -> Section | None:
         """A plugin's section; None where one of its components could not be read."""
         uses: dict[str, tuple[Use, ...]] = {}
-        for number, name in enumerate(found.lists):
+        for number, name in enumerate(section_class.lists):
             inside = [(key, name), (key,)] if number == 0 else [(key, name)]  # a plain list is the first one
             slots = [slot for slot in self.places.slots if slot.path[:-1] in inside]
             places = [self.places.uses.get(slot.path) for slot in slots]
             uses[name] = tuple(place for place in places if place is not None and place.options is not None)
             if len(uses[name]) < len(slots):
                 return None
-        return found(key, options, items, uses)
+        return section_class(key, options, items, uses)
 
     def _split(self) -> Split | None:
         """The keys of `data` that are the recipe's own."""
@@ -145,11 +147,11 @@ class Draft:
                 self.source.complain(("data",), f"data must be a mapping: {example}")
             return None
         given = {key: data[key] for key in Split.model_fields if key in data}
-        found = self._validate(Split, given, ("data",), "data")
-        if isinstance(found, Split) and found.public and self.data.get("public") is not None:
-            message = f"public={found.public} examples are set aside, but the section public names others"
+        split = self._validate(Split, given, ("data",), "data")
+        if isinstance(split, Split) and split.public and self.data.get("public") is not None:
+            message = f"public={split.public} examples are set aside, but the section public names others"
             self.source.complain(("data", "public"), f"{message}; keep one of them")
-        return found  # type: ignore[return-value]
+        return split  # type: ignore[return-value]
 
     def _fields(self, split: Split) -> dict[str, Any]:
         """Of the recipe, where everything was valid."""

@@ -204,8 +204,8 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
             catalog.right.add(draft.recipe.digest)
             return draft.recipe
     elif not source.problems:
-        found = "empty" if source.data is None else f"a {type(source.data).__name__}"
-        source.complain((), f"a recipe is a mapping of keys such as name, rounds, protect; this one is {found}")
+        kind = "empty" if source.data is None else f"a {type(source.data).__name__}"
+        source.complain((), f"a recipe is a mapping of keys such as name, rounds, protect; this one is {kind}")
     raise RecipeError(_in_order(source))
 
 

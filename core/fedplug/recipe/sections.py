@@ -157,7 +157,7 @@ def plain_options(options: BaseModel) -> dict[str, Any]:
 def _contradictions(cls: type[Section]) -> Iterator[str]:
     """What a class declares that cannot be read, as half sentences."""
     declared: dict[str, Any] = {"Options": cls.Options} | ({"Item": cls.Item} if cls.Item is not None else {})
-    if wrong := [name for name, found in declared.items() if not _are_options(found)]:
+    if wrong := [name for name, value in declared.items() if not _are_options(value)]:
         yield from (f"{name} must be a subclass of fedplug.Options" for name in wrong)
     elif cls.Item is not None and (cls.lists or cls.Options.model_fields):
         yield "a list of Item has no keys; leave out Options and lists, or Item"
@@ -168,8 +168,8 @@ def _contradictions(cls: type[Section]) -> Iterator[str]:
             yield f"{name} has the group {group!r}; {closest(group, GROUPS)}"
 
 
-def _are_options(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, component.Options)
+def _are_options(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, component.Options)
 
 
 def load(entry: Entry) -> type[Section]:
@@ -178,16 +178,16 @@ def load(entry: Entry) -> type[Section]:
     Raises:
         PluginError: the import fails, or gives no section; the message names the distribution.
     """
-    found = entry.load()
-    if not issubclass(found, Section):
+    section_class = entry.load()
+    if not issubclass(section_class, Section):
         raise PluginError(f"{entry} is not a section; its class must inherit from fedplug.Section")
-    return found
+    return section_class
 
 
-def list_model(key: str, found: type[Section]) -> type[BaseModel]:
+def list_model(key: str, section_class: type[Section]) -> type[BaseModel]:
     """A model whose one field is a section that is a list, so that messages and schema name its items by their path."""
-    kind: Any = list[found.Item]  # type: ignore[name-defined]
-    fields: dict[str, Any] = {key: (kind, Field([], description=found.summary()))}
+    kind: Any = list[section_class.Item]  # type: ignore[name-defined]
+    fields: dict[str, Any] = {key: (kind, Field([], description=section_class.summary()))}
     return create_model(key, __base__=component.Options, **fields)
 
 

@@ -15,7 +15,7 @@ _MOST_HOPS = 4
 
 
 def summary_of(module: str, qualname: str, hops: int = 0) -> str:
-    """The first docstring line of a class or a function; empty where no source file or no docstring is found."""
+    """The first docstring line of a class or a function; empty where there is no source file or no docstring."""
     path = source_file(module)
     if path is None or hops > _MOST_HOPS:
         return ""
@@ -64,7 +64,7 @@ def _by_parsing(path: Path, module: str, qualname: str, hops: int) -> str:
 
 
 def source_file(module: str) -> Path | None:
-    """The source file of a module, found without importing it or a package around it; None where there is none."""
+    """The source file of a module, without importing it or a package around it; None where there is none."""
     top, *rest = module.split(".")
     origin, folders = _package(top)
     if not rest:

@@ -7,10 +7,9 @@ import dataclasses
 import functools
 import importlib
 import os
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api import units
 from fedplug.api.errors import CheckpointError, SetupError
@@ -31,23 +30,8 @@ SHOWN = 10
 """Rounds in the table of a notebook, evenly spread."""
 
 
-class Metrics(Sequence[Row]):
+class Metrics(list[Row]):
     """The rows of a run, those of the first round first."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = rows
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        return self._rows[index]
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row a round; nested keys become columns such as `bytes.up.total`.
