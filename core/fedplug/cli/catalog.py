@@ -28,13 +28,10 @@ _BOUNDS = {
 
 
 def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequence[str] = ()) -> int:
-    """Prints the components that some words choose, grouped by hook; without words, all. Gives the exit code.
+    """Prints the components that some words choose (see `chosen`), grouped by hook; without words, all. Gives the exit
+    code.
 
-    Args:
-        catalog: what is installed.
-        as_json: as JSON.
-        verify: also imports every component, whatever the words.
-        words: see `chosen`.
+    `verify` also imports every component, whatever the words.
 
     Raises:
         PluginError: a word chooses nothing.

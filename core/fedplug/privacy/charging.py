@@ -37,13 +37,8 @@ if TYPE_CHECKING:
 
 
 class Charging:
-    """Enters rounds into the ledger.
-
-    Args:
-        recipe, composition: the server's own copies.
-        server: remembers the last round's zone sizes, for rounds whose sizes nobody could tell.
-        ledger: the privacy account.
-        size: P.
+    """Enters rounds into the ledger. The server remembers the last round's zone sizes, for rounds whose sizes nobody
+    could tell.
 
     Attributes:
         owed: round and clients of uploads that were asked for and are not in the ledger yet.
@@ -233,12 +228,7 @@ class Charging:
 
 
 def believed(component: Component, ctx: Context) -> list[Reveals]:
-    """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all.
-
-    Args:
-        component: of the recipe.
-        ctx: of a round at the server.
-    """
+    """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all."""
     with of_component(component.name, "ballots"):
         ballots = isinstance(component, Groups | Negotiation) and any(
             component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds)

@@ -27,14 +27,8 @@ def counted(
     charged: list[int],
     weights: Mapping[int, float],
 ) -> dict[str, Any]:
-    """Which of the noises in a zone's chain count, and what others' noise adds to them, as `ZoneEntry` has it.
-
-    Args:
-        zone: for messages.
-        noises: what the links of its chain say of this round.
-        curves: names of the mechanisms whose cost somebody states.
-        count: how many uploads its sum holds.
-        charged, weights: of the cohort; see `noise_of_others`.
+    """Which of the noises in a zone's chain count, and what others' noise adds to them, as `ZoneEntry` has it; `curves`
+    names the mechanisms whose cost somebody states, and the last three are of the cohort: see `noise_of_others`.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)

@@ -65,12 +65,8 @@ def views(ledger: Ledger) -> dict[str, ViewReport]:
 def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     """Epsilon so far, zero-out, of each view that has a guarantee; cheap enough for every round.
 
-    Where sampling earns credit, of the released model alone: what the others have spent follows from who was asked,
-    which is secret, and the report states it for everybody.
-
-    Args:
-        ledger: of the run.
-        headline: what `Ledger.epsilon` gives: that of the released model where sampling earns credit.
+    Where sampling earns credit, of the released model alone, which is the `headline`: what the others have spent
+    follows from who was asked, which is secret, and the report states it for everybody.
     """
     if headline is not None and why_not_amplified(ledger) is None:
         return {} if _voided(ledger, "released_model") else {"released_model": headline}
@@ -122,11 +118,8 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
 def headline_voided(ledger: Ledger, *, of_level: bool = False) -> str:
     """What takes the guarantee of somebody toward whom the headline states one, as a clause; empty where nothing does.
 
-    Whoever is trusted, or reads values without noise, has no guarantee to lose.
-
-    Args:
-        ledger: of the run.
-        of_level: whether the headline is that of a component's own account, which holds toward everybody.
+    Whoever is trusted, or reads values without noise, has no guarantee to lose. A headline `of_level` is that of a
+    component's own account, which holds toward everybody.
     """
     for name, view in _of_values(ledger).items():
         if (of_level or isinstance(view, Guarantee)) and (why := _voided(ledger, name)):

@@ -125,12 +125,8 @@ class Entry:
 class Catalog:
     """The components on offer, by group and name, and the sections of recipes, by key.
 
-    Args:
-        entries: the components.
-        strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
-        sections: the sections; those installed if None.
-
     Attributes:
+        strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
         right: digests of recipes that were checked against it and are right: every party of a process reads its copy.
     """
 
@@ -161,11 +157,8 @@ class Catalog:
     def of(
         cls, components: Mapping[str, Mapping[str, type]], sections: Mapping[str, type] | None = None
     ) -> Catalog:
-        """A catalog of exactly these classes, `{group: {name: class}}`, for tests: no installed component is seen.
-
-        Args:
-            components: the classes.
-            sections: the classes of sections by key; those installed if None.
+        """A catalog of exactly these classes, `{group: {name: class}}`, for tests: no installed component is seen;
+        sections are those installed where none are given.
 
         Raises:
             PluginError: a group that does not exist.

@@ -43,10 +43,6 @@ class Composition:
     def __init__(self, recipe: Recipe, catalog: Catalog | None = None) -> None:
         """Imports and builds every component.
 
-        Args:
-            recipe: the recipe.
-            catalog: where the classes come from; by default the installed plugins.
-
         Raises:
             PluginError: a component cannot be imported, built or registered.
         """

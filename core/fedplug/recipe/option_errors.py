@@ -38,13 +38,8 @@ def closest(word: str, words: Iterable[str]) -> str:
 
 
 def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: str) -> list[OptionProblem]:
-    """Complaints about `data`, one for each place.
-
-    Args:
-        error: what validating `data` against `model` raised.
-        model: the options class.
-        data: what the user wrote.
-        owner: whose options these are, for the message; empty for the recipe itself.
+    """Complaints about `data`, one for each place, from what validating it against `model` raised; `owner` is whose
+    options these are, and empty for the recipe itself.
     """
     of_owner, from_owner = (f" of {owner}", f"{owner}: ") if owner else ("", "")
     messages: dict[tuple[tuple[str | int, ...], bool, str], list[str]] = {}

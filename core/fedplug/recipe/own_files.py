@@ -29,13 +29,8 @@ _FORM = re.compile(r"(?P<file>(?:.*/)?(?P<stem>[\w@.-]+)\.py):(?P<name>[^\W\d]\w
 
 @dataclasses.dataclass(frozen=True)
 class OwnFile:
-    """The file behind one component.
-
-    Attributes:
-        sha256: of what it holds.
-        name: of the file, without its folder.
-        text: what it holds, as bytes.
-        path: where it was read; None in a process that was sent it.
+    """The file behind one component: its name without a folder, what it holds as bytes with their SHA-256, and where it
+    was read; None in a process that was sent it.
     """
 
     sha256: str

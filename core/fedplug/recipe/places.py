@@ -46,11 +46,6 @@ class Slot:
 class Places:
     """The components of a recipe that may hold mistakes; the complaints go to the source.
 
-    Args:
-        source: plain data with positions.
-        catalog: the components on offer.
-        validate: options out of what is written, or None after a complaint; takes model, data, path, and owner.
-
     Attributes:
         slots: in the order of the sections, then the plugins'; zones by label.
         chains: for `protect` and `postprocess`, the slots of each zone.

@@ -22,11 +22,7 @@ from fedplug.recipe.option_errors import closest
 
 
 def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None) -> Catalog:
-    """A catalog with the components of these files beside its own.
-
-    Args:
-        catalog: stays as it is; None: what is installed.
-        files: paths of Python files, seen from the working directory.
+    """A catalog with the components of these files beside its own; None: beside what is installed.
 
     Raises:
         PluginError: a file is missing, cannot be run, or has no component or two of a name; two files have one name; a

@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Around:
-    """What is known of the recipe around a section while it is checked; None where that is wrong itself.
-
-    Attributes:
-        clients: among how many the data is split.
-        recipe: as read; the rules between its parts are being checked beside the section.
-        parts: the components that could be built, by instance name.
+    """What is known of the recipe around a section while it is checked: among how many clients the data is split, and
+    the recipe as read, None where that is wrong itself; and the components that could be built, by instance name.
     """
 
     clients: int | None

@@ -38,15 +38,8 @@ if TYPE_CHECKING:
 class Archive:
     """The files of one run folder that a run writes as it goes.
 
-    Args:
-        recipe: of the run.
-        run_dir: the run folder.
-        records: whether messages are to be recorded. A run that has been so far is, whatever this says.
-
-    Attributes:
-        checkpoints: all of them where messages are recorded, since attacks on earlier rounds need both.
-        charges: who was asked to upload.
-        recording: the messages, or None.
+    Messages are recorded if `records`, or if they have been so far. Then all checkpoints are kept, since attacks on
+    earlier rounds need both.
     """
 
     def __init__(self, recipe: Recipe, run_dir: Path, records: bool) -> None:

@@ -33,15 +33,8 @@ if TYPE_CHECKING:
 
 
 class Bookkeeping:
-    """Listens to a protocol.
-
-    Args:
-        protocol: that is about to run.
-        ledger: the privacy account.
-
-    Attributes:
-        charging: enters what was released into the ledger.
-        metrics: the rows, and the pictures of components.
+    """Listens to a protocol that is about to run: `charging` enters what was released into the ledger, `metrics` has
+    rows and pictures.
     """
 
     def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
@@ -65,27 +58,16 @@ class Bookkeeping:
         return {"awaiting": awaiting and awaiting.to_plain(), "ledger": self.ledger.state()}
 
     def restore(self, state: dict[str, Any], rows: list[Row], log: list[RoundEntry]) -> None:
-        """Inverse of `state`; what lies behind comes from elsewhere.
-
-        Args:
-            state: what `state` gave.
-            rows: the complete rows until then.
-            log: the entries of the ledger until then.
-        """
+        """Inverse of `state`, with the complete rows and the entries of the ledger until then."""
         awaiting = state["awaiting"]
         self.metrics.restore(rows, awaiting and Row.from_plain(awaiting))
         self.ledger.restore(state["ledger"], log)
 
 
 def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:
-    """Has extensions hear what happens from here on.
+    """Has extensions hear what happens from here on; tracebacks of theirs go to `run_dir`.
 
     Before the ledger listens: what an extension refuses was never asked for, and is charged to nobody.
-
-    Args:
-        extensions: with their names.
-        events: of the run.
-        run_dir: where tracebacks of extensions go, or None.
     """
     for extension in extensions:
         _Listener(extension, events, run_dir)
@@ -103,8 +85,8 @@ def listeners(
     Args:
         catalog: the components on offer.
         wanted: names of components, or `{use: acme.rows, file: rows.csv}`, as text or as a mapping.
-        unwanted: components that are not to hear it, though they are for every run.
-        broken: called with installed extensions that nobody asked for and that cannot be imported; None: the first
+        unwanted: names of extensions for every run that are not to hear this one.
+        broken: is given the error of an extension for every run that cannot be imported, and the run goes on; None
             raises.
         recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
 

@@ -50,14 +50,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 
 class Execution:
-    """One execution of a recipe in a run folder.
+    """One execution of a recipe in a run folder, with the components of `catalog` or those installed.
 
-    Args:
-        recipe: what to run.
-        run_dir: where everything is written.
-        settings: of this machine.
-        catalog: the components on offer; those installed if None.
-        watch: hears of progress; by default what suits this process's standard output.
+    `watch` hears of progress; by default what suits this process's standard output.
     """
 
     def __init__(

@@ -100,12 +100,8 @@ def resume(
 
 
 def open_run(folder: Path | str, *, settings: Settings | None = None, data: Path | str | None = None) -> Run:
-    """A run that ended, complete or not, as its folder has it.
-
-    Args:
-        folder: of the run.
-        settings: of this machine; by default those of the user's config file.
-        data: the folder of data sets, which `Run.model` needs.
+    """A run that ended, complete or not, as its folder has it; `data` is the folder of data sets, which `Run.model`
+    needs.
 
     Raises:
         CheckpointError: there is no run in that folder.
@@ -151,14 +147,8 @@ def check(
 
 @dataclasses.dataclass(frozen=True)
 class ComponentRecord:
-    """An installed component.
-
-    Attributes:
-        name: as recipes write it, `std.clip`.
-        group: the hook, or the kind of component.
-        plugin: the distribution that offers it.
-        version: of that distribution.
-        summary: the first line of its documentation.
+    """An installed component: its name as recipes write it, the hook or kind, the distribution that offers it with its
+    version, and the first line of its documentation.
     """
 
     name: str
@@ -169,11 +159,10 @@ class ComponentRecord:
 
 
 def components(hook: str | None = None, *, catalog: Catalog | None = None) -> list[ComponentRecord]:
-    """The components on offer, by hook and name. Imports none of them.
+    """The components on offer, by hook and name; imports none of them.
 
     Args:
         hook: only those of this hook or kind, such as `protect`, `dataset`.
-        catalog: by default what is installed.
 
     Raises:
         PluginError: there is no such hook.

@@ -12,12 +12,7 @@ from fedplug.api.errors import CheckpointError
 
 
 class Mark(TypedDict):
-    """Where a file stood.
-
-    Attributes:
-        lines, size: how many lines and bytes it had.
-        checksum: CRC-32 of those bytes.
-    """
+    """Where a file stood: how many lines and bytes it had, and the CRC-32 of those bytes."""
 
     lines: int
     size: int
@@ -28,11 +23,7 @@ START: Mark = {"lines": 0, "size": 0, "checksum": 0}
 
 
 class Lines:
-    """A file of JSON lines, readable by its owner alone where it is `private`.
-
-    Args:
-        file: which need not exist.
-        private: whether nobody else may read it.
+    """A file of JSON lines, which need not exist yet, readable by its owner alone where it is `private`.
 
     Attributes:
         mark: where it stands; what an earlier process wrote is known once it is `cut`.

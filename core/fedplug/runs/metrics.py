@@ -39,15 +39,7 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """Collects the rows of `metrics.jsonl`.
-
-    Args:
-        recipe: for zones and rounds.
-        model: says which figures of the task follow from what clients counted.
-        office: through which replies come.
-        ledger: for epsilon so far.
-        server: whose log and pictures count beside those of the clients.
-        events: heard; rows are announced there.
+    """Collects the rows of `metrics.jsonl`, and announces them among the events.
 
     Attributes:
         rows: the complete rows.

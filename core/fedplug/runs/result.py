@@ -193,9 +193,6 @@ class FinishedRun:
     """A run that is complete, for sections that do something with it.
 
     Attributes:
-        recipe: of the run.
-        folder: where it was written.
-        settings: of this machine.
         catalog: the components on offer; None where they are those installed.
         in_sweep: whether somebody else shows how it goes, so that nothing but warnings is to be printed.
         world: the data and the initial model, which need not be built again.

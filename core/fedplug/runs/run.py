@@ -24,14 +24,10 @@ def start(
     folder_name: str | None = None,
     watch: Display | None = None,
 ) -> tuple[int, Path]:
-    """Runs a recipe from the start; gives the exit code and the run folder.
+    """Runs a recipe from the start; gives the exit code and the run folder, which is named after `folder_name` or the
+    recipe.
 
-    Args:
-        recipe: what to run.
-        settings: of this machine.
-        catalog: the components on offer; those installed if None.
-        folder_name: begins the name of the run folder; the recipe's name if None.
-        watch: hears of progress; by default what suits this process's standard output.
+    `catalog` and `watch` are as in `Execution`.
     """
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     with locked(run_dir):

@@ -32,9 +32,6 @@ def chosen(display: Shown | Display, quiet: bool) -> Display | None:
 def make_display(quiet: bool) -> Display:
     """The display for this process's standard output: lines, unless it is a terminal and a plugin draws there.
 
-    Args:
-        quiet: show warnings and the end of the run only.
-
     Raises:
         PluginError: what draws in terminals cannot be imported.
     """

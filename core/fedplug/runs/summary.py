@@ -88,11 +88,8 @@ def carried(wire: Wire, engine: Engine) -> dict[str, int]:
 
 
 def class_distribution(world: World, at_sites: Mapping[int, list[int]]) -> Distribution:
-    """For the report, how many examples of each class a client has, which no message carries.
-
-    Args:
-        world: in which clients have their data.
-        at_sites: by client, what its site lets be known; all that anybody knows of data at sites.
+    """How many examples of each class a client has, which no message carries; of data at sites, what these let be
+    known.
     """
     data = world.data
     if data is None:
@@ -107,11 +104,8 @@ def class_distribution(world: World, at_sites: Mapping[int, list[int]]) -> Distr
 def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dict[str, float]]:
     """Asks the components for facts that no party has, such as how well clusters match the true ones.
 
-    Runs outside every party, with what was true of the data. An assessment that fails is noted, and left out.
-
-    Args:
-        protocol: at the end of the run.
-        distribution: what `class_distribution` gives.
+    At the end of the run, outside every party, with what was true of the data. An assessment that fails is noted, and
+    left out.
     """
     examples = distribution.clients
     composition, assessed = protocol.composition, {}

@@ -41,14 +41,9 @@ def taken_back(
     model: Model,
     public: PublicData | None,
 ) -> Protocol:
-    """A protocol whose server and parties are as a checkpoint has them.
+    """A protocol whose server and parties are as a checkpoint has them, as `Checkpoints.read` gives it.
 
-    Args:
-        recipe, composition: of the run.
-        engine: whose parties are loaded.
-        checkpoint: as `Checkpoints.read` gives it.
-        wire: records what crosses it from here on.
-        model, public: the server's own.
+    `wire` records what crosses it from here on; `model` and `public` are the server's own.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -73,11 +68,7 @@ def deliver(protocol: Protocol, round: int) -> list[int]:
 def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id: int | None = None) -> Any:
     """The torch module with the weights of the last checkpoint, on the CPU, in evaluation mode.
 
-    Args:
-        recipe: of the run.
-        run_dir: the run folder.
-        data_root: folder of data sets, or None.
-        client_id: whose model; None: that of all, which has to be the same.
+    That of one client, or of all, which then has to be the same.
 
     Raises:
         CheckpointError: no checkpoint, a damaged one, a client that there is not, or different models and no client.
