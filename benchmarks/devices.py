@@ -14,8 +14,9 @@ Bytes: of one client in one iteration, mean over clients, rounds and seeds, in t
 open sums, as in Alg. 1.
 
 In vain: of the scalars that SenseCrypt's clients select, those that fewer than `min_clients` of a cluster do, which no
-sum holds (`Row.left_out`); and the simulated seconds of a round with phe, where the key server opens everything (the
-paper), where it opens what `min_clients` have encrypted, and where nobody encrypts the rest to begin with.
+sum holds (`in_no_sum` in the log of a row); and the simulated seconds of a round with phe, where the key server opens
+everything (the paper), where it opens what `min_clients` have encrypted, and where nobody encrypts the rest to begin
+with.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
     from fedplug.api.model import Model
-    from fedplug.api.rows import LeftOut
     from fedplug.api.types import Block, Layout, Plan
     from fedplug.wire.cohort import Cohort
 
@@ -98,7 +97,6 @@ class Server(Party):
     Attributes:
         uploads: what arrived in this round, by client and zone; from before `aggregate` on. Empty where the aggregator
             adds uploads up as they arrive (`Wants.pieces`).
-        left_out: what clients encrypted and no sum of this round holds, by group and zone.
         cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
         model: a model to try vectors with, where a component needs one (`Wants.model`, `Reads.at_server`).
         vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one
@@ -107,7 +105,6 @@ class Server(Party):
 
     remembered: ServerMemory = dataclasses.field(default_factory=ServerMemory)
     uploads: dict[int, dict[str, Block]] = dataclasses.field(default_factory=dict)
-    left_out: dict[tuple[str, str], LeftOut] = dataclasses.field(default_factory=dict)
     cohort: Cohort | None = None
     model: Model | None = None
     vector: NDArray[np.float32] | None = None

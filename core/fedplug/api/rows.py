@@ -75,56 +75,6 @@ class Unopened(Record):
 
 
 @dataclasses.dataclass
-class LeftOut(Record):
-    """What clients encrypted and no sum holds, since fewer than `min_clients` of them encrypted the position.
-
-    Attributes:
-        values: how many, over all clients.
-        encrypted: how many values clients encrypted in all.
-        ciphertexts: by client, the share of its ciphertexts that hold nothing but such values.
-        sealer: who encrypted them.
-    """
-
-    values: Count
-    encrypted: Count
-    ciphertexts: dict[int, Number]
-    sealer: Text
-
-    @property
-    def share(self) -> float:
-        """Of the values that were encrypted, 0 to 1."""
-        return self.values / self.encrypted if self.encrypted else 0.0
-
-    def __add__(self, other: LeftOut) -> LeftOut:
-        """That of both, which are of different clients."""
-        both = {**self.ciphertexts, **other.ciphertexts}
-        return LeftOut(self.values + other.values, self.encrypted + other.encrypted, both, self.sealer)
-
-
-@dataclasses.dataclass
-class SimulatedTime(Record):
-    """Seconds that the round would take on the devices that the recipe describes.
-
-    Attributes:
-        seconds: of the slowest client, the server and the key server together.
-        slowest: the client that the round waits for; None in a round without clients.
-        compute, transfer: of that client.
-        server, key_server: theirs.
-        clients: in all, by client.
-        left_out: of `seconds`, what encrypting takes that no sum holds (`Row.left_out`); its transfer is not counted.
-    """
-
-    seconds: Amount
-    slowest: Count | None
-    compute: Amount
-    transfer: Amount
-    server: Amount
-    key_server: Amount
-    clients: dict[int, Amount]
-    left_out: Amount = 0.0
-
-
-@dataclasses.dataclass
 class Row(Record):
     """The numbers of one round.
 
@@ -156,9 +106,8 @@ class Row(Record):
         group_members: clients of each group, where there are several.
         personal_accuracy: by client, of models of their own, on test data as for `client_accuracy`.
         personal_public_accuracy: of the same models, each on its client's share of the public test set.
-        simulated: where the recipe describes the parties' devices.
+        simulated_seconds: that the round would take on other devices, where a section of the recipe reckons it.
         unopened: sums that clients could not open.
-        left_out: what clients encrypted and no sum holds, by zone; of zones with positions of each client's own.
         added: what sections of the recipe and listeners of `RowMade` added, by name; plain data.
     """
 
@@ -186,8 +135,7 @@ class Row(Record):
     personal_accuracy: dict[int, Number] = dataclasses.field(default_factory=dict)
     personal_public_accuracy: dict[int, Number] = dataclasses.field(default_factory=dict)
     unopened: list[Unopened] = dataclasses.field(default_factory=list)
-    simulated: SimulatedTime | None = None
-    left_out: dict[Text, LeftOut] = dataclasses.field(default_factory=dict)
+    simulated_seconds: Amount | None = None
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
     cpu_seconds: Number | None = None
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 from fedplug.api import units
 from fedplug.api.events import Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
-from fedplug.api.rows import LeftOut, Row
+from fedplug.api.rows import Row
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
@@ -193,7 +193,7 @@ def columns(row: Row) -> dict[str, str]:
         "epsilon": units.number(row.epsilon) + part,
         "clients": f"{attended.answered}/{attended.asked}",
         "time": units.duration(row.wall_seconds),
-        "simulated": units.duration(row.simulated.seconds if row.simulated else None),
+        "simulated": units.duration(row.simulated_seconds),
     }
 
 
@@ -244,15 +244,8 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
     for level, epsilon in next((row.level_epsilons for row in reversed(rows) if row.level_epsilons), {}).items():
         result[f"epsilon of a {level}"] = units.number(epsilon)
     result["time"] = units.duration(units.total(row.wall_seconds for row in rows))
-    if simulated := [row.simulated for row in rows if row.simulated]:
-        lasts = units.total(each.seconds for each in simulated)
-        vain = units.total(each.left_out for each in simulated)
-        result["simulated time"] = f"{units.duration(lasts)} on the devices of the recipe's profiles"
-        if vain:
-            result["simulated time"] += f", {units.duration(vain)} of it to encrypt what no sum holds"
-    for zone in dict.fromkeys(zone for row in rows for zone in row.left_out):
-        left = sum((row.left_out[zone] for row in rows if zone in row.left_out), LeftOut(0, 0, {}, ""))
-        result[f"{zone}, in no sum"] = f"{units.percent(left.share)} of the values that clients encrypted"
+    if simulated := [row.simulated_seconds for row in rows if row.simulated_seconds is not None]:
+        result["simulated time"] = f"{units.duration(units.total(simulated))} on the devices that the recipe describes"
     return result
 
 

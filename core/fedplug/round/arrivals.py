@@ -17,11 +17,10 @@ import numpy as np
 from fedplug.api.blocks import join_sums, other_size
 from fedplug.api.effects import CoversSupport
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError
-from fedplug.api.folded import closers, seal_of, stated_bounds
+from fedplug.api.folded import closers, stated_bounds
 from fedplug.api.roles import Sealer
 from fedplug.api.streams import watch_streams
 from fedplug.round import borders
-from fedplug.round.left_out import left_out
 from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 
 if TYPE_CHECKING:
@@ -73,7 +72,6 @@ class Arrivals:
     ) -> None:  # fmt: skip
         self.composition, self.office, self.rules, self.ctx, self.clock = composition, office, rules, ctx, clock
         self.server: Server = ctx.party  # type: ignore[assignment]
-        self.server.left_out = {}
         self.server_model = server_model
         self.stated = {zone: stated_bounds(ctx.steps(zone)) for zone in composition.links}
         self.together = not joins(composition, ctx)
@@ -131,19 +129,12 @@ class Arrivals:
                         blocks = {c: upload.blocks[zone] for c, upload in uploads.items() if zone in upload.blocks}
                         if blocks:
                             sums[zone] = self._add_zone(zone, blocks, most)
-                            self._note_left_out(group, sums[zone], blocks)
                 return sums
             except FedplugError as error:
                 if error.client_id not in uploads:
                     raise
                 self.leave_out(error.client_id, f"its upload cannot be summed: {error}")
                 del uploads[error.client_id]
-
-    def _note_left_out(self, group: str, total: Block, blocks: dict[int, Block]) -> None:
-        """Keeps for the metrics what these clients encrypted and their sum does not hold."""
-        seal = seal_of(self.ctx.steps(total.zone)) if total.positions is not None else None
-        if seal and (found := left_out(total, blocks, seal[1].position_block)):
-            self.server.left_out[group, total.zone] = found
 
     def _add_zone(self, zone: str, blocks: dict[int, Block], most: float) -> Block:
         """One zone's sum, as its aggregator gives it.

@@ -26,7 +26,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.pictures import SERVER, Pictures, party_name, take
 from fedplug.api.reports import Evaluated, Reports
-from fedplug.api.rows import Attendance, GroupResult, LeftOut, Row, Unopened
+from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
 from fedplug.privacy.ledger_views import view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.buffers import BUFFERS
@@ -147,7 +147,6 @@ class Metrics:
             mask_churn=_mean(report.churn for report in reports if report.churn is not None),
             log=self._with_server_log(means_by_name(report.log for report in reports)),
             skipped=event.skipped,
-            left_out=self._left_out(),
         )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []
@@ -204,14 +203,6 @@ class Metrics:
         for _, reason, ids in sums:
             self.events.note(f"client {listed(ids)} {reason}; the model keeps its values there")
         return [Unopened(*each) for each in sums]
-
-    def _left_out(self) -> dict[str, LeftOut]:
-        """What no sum of this round holds, by zone, over all groups."""
-        by_zone: dict[str, LeftOut] = {}
-        for (_, zone), one in sorted(self.server.left_out.items()):
-            by_zone[zone] = by_zone[zone] + one if zone in by_zone else one
-        self.server.left_out = {}
-        return by_zone
 
     def _evaluations(self) -> dict[int, Evaluated]:
         """Of each client that has evaluated, in the order of ids."""

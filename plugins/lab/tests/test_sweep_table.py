@@ -78,10 +78,9 @@ def test_a_line_that_a_kill_cut_off_is_forgotten_another_damaged_one_is_not(tmp_
 
 
 def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: Path) -> None:
-    clock = dict.fromkeys(("compute", "transfer", "server", "key_server"), 0.0)
     rows = [
         a_row(r, accuracy=0.9 - r / 10, personal_accuracy={0: 0.5, 1: 0.7}, log={"x": r}, wall_seconds=1.0,
-              simulated={"seconds": 1.5, "slowest": 0, "clients": {}, **clock}, seconds={"train": 2.0},
+              simulated_seconds=1.5, seconds={"train": 2.0},
               figures={"Dice": r / 4})
         for r in (1, 2)
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from fedplug import GroundTruth, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
+from fedplug_sensecrypt.simulated_clock import SimulatedTime, Work
 from toy_components import recipe_of
 from toy_protocol import Outcome, initial_vector, run_protocol
 
@@ -67,20 +68,21 @@ def test_rows_say_what_no_sum_holds_and_what_it_takes() -> None:
     for blocks in found.values():
         covers.update(blocks["encrypted"].positions.tolist())
     alone = {position for position, clients in covers.items() if clients < 3}
-    said = row.left_out["encrypted"]
-    assert said.encrypted == sum(covers.values())
-    assert said.values == sum(covers[position] for position in alone) > 0
-    assert said.sealer == "sensecrypt.paillier"
+    assert row.log["sensecrypt.paillier.encrypted"] == sum(covers.values())
+    assert row.log["sensecrypt.paillier.in_no_sum"] == sum(covers[position] for position in alone) > 0
+    said = Work.of(row).in_vain["sensecrypt.paillier.encrypt"]
     for client_id, blocks in found.items():
         positions = blocks["encrypted"].positions.tolist()
         in_vain = sum(position in alone for position in positions) / len(positions)
-        assert said.ciphertexts[client_id] == pytest.approx(in_vain)
-    assert row.simulated is not None
-    assert 0 < row.simulated.left_out < row.simulated.seconds
+        assert said[client_id] == pytest.approx(in_vain)
+    simulated = SimulatedTime.of(row)
+    assert simulated is not None
+    assert 0 < simulated.left_out < simulated.seconds == row.simulated_seconds
     union = run_protocol(sensecrypt(select=FEW, groups=None, rounds=1, min_clients=1)).rows[0]
-    assert union.left_out["encrypted"].values == 0
-    assert union.simulated is not None
-    assert union.simulated.left_out == 0
+    assert union.log["sensecrypt.paillier.in_no_sum"] == 0
+    simulated = SimulatedTime.of(union)
+    assert simulated is not None
+    assert simulated.left_out == 0
 
 
 def test_four_categories_are_found() -> None:

@@ -17,7 +17,7 @@ from fedplug.api import codec
 from fedplug.api.context import Client
 from fedplug.api.errors import RecipeError
 from fedplug.api.reports import Reports
-from fedplug.api.rows import LeftOut, Row, SimulatedTime
+from fedplug.api.rows import Row
 from fedplug.console.display import PlainDisplay, totals
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.runs.summary import Distribution, Summary
@@ -31,6 +31,7 @@ from fedplug_sensecrypt.simulated_clock import (
     ClientBytes,
     Done,
     Party,
+    SimulatedTime,
     Work,
     round_seconds,
     samples_of,
@@ -185,6 +186,12 @@ def parties_of(rows: list[Row]) -> list[dict[str, dict[str, float]]]:
     ]
 
 
+def simulated_of(row: Row) -> SimulatedTime:
+    found = SimulatedTime.of(row)
+    assert found is not None
+    return found
+
+
 @pytest.fixture(scope="module")
 def sealed() -> Outcome:
     """Three rounds of an encrypted protocol whose sums the key server opens."""
@@ -194,8 +201,7 @@ def sealed() -> Outcome:
 
 def test_rows_hold_the_simulated_seconds_and_what_they_follow_from(sealed: Outcome) -> None:
     for number, row in enumerate(sealed.rows[:-1], start=1):
-        simulated = row.simulated
-        assert simulated is not None
+        simulated = simulated_of(row)
         assert simulated.slowest == 2  # the one with a CPU and a tenth of the bandwidth
         assert simulated.compute + simulated.transfer == pytest.approx(simulated.clients[2])
         assert simulated.seconds == pytest.approx(simulated.clients[2] + simulated.server + simulated.key_server)
@@ -262,7 +268,7 @@ def test_both_engines_count_the_same(sealed: Outcome) -> None:
     processes = run_protocol(dict(sealed.protocol.recipe.to_plain()), "processes")
     assert parties_of(processes.rows) == parties_of(sealed.rows)
     assert [Work.of(row).client_bytes for row in processes.rows] == [Work.of(row).client_bytes for row in sealed.rows]
-    assert all(row.simulated and row.simulated.slowest == 2 for row in processes.rows)
+    assert [simulated_of(row).slowest for row in processes.rows] == [2] * len(processes.rows)
 
 
 def test_clients_that_take_no_part_or_drop_out_need_no_operations() -> None:
@@ -270,18 +276,16 @@ def test_clients_that_take_no_part_or_drop_out_need_no_operations() -> None:
     outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, score_parameters=[fails]))
     for row in outcome.rows:
         assert row.clients.dropped.keys() == {1}
-        assert row.simulated is not None
-        assert row.simulated.clients.keys() == {0, 1, 2, 3}  # it was waited for
+        assert simulated_of(row).clients.keys() == {0, 1, 2, 3}  # it was waited for
         assert sum(sent.up for sent in Work.of(row).client_bytes.values()) == row.bytes.up.total
     half = {"scheme": "fixed", "rate": 0.5, "source": "reproducible"}
     for row in run_protocol(recipe_of(profiles=SLOW_AND_FAST, sampling=half, rounds=3)).rows[:-1]:
-        assert row.simulated is not None
-        assert len(row.simulated.clients) == len(Work.of(row).clients) == 2
+        assert len(simulated_of(row).clients) == len(Work.of(row).clients) == 2
 
 
 def test_without_profiles_nothing_is_reported_and_nothing_written() -> None:
     outcome = run_protocol(recipe_of("encrypted", SEALED))
-    assert not any(row.simulated or row.added for row in outcome.rows)
+    assert not any(row.simulated_seconds or row.added for row in outcome.rows)
     replies = [message.decode() for message in outcome.wire.messages if message.receiver == "server"]
     assert not any("operations" in reply["reports"] for reply in replies)
     assert charts_of(outcome.rows) is None
@@ -306,11 +310,11 @@ def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
     second.run(2)
     engine.close()
     assert [row.round for row in second.rows] == [1, 2, 3, 4]
-    assert [row.simulated for row in second.rows[:1]] == [row.simulated for row in first.rows[:1]]
-    assert SimulatedTime.from_plain(state["awaiting"]["simulated"]) == second.rows[1].simulated
+    assert [simulated_of(row) for row in second.rows[:1]] == [simulated_of(row) for row in first.rows[:1]]
+    assert SimulatedTime.from_plain(state["awaiting"]["added"]["simulated"]) == simulated_of(second.rows[1])
     costs = unit_costs(samples_of(second.rows[:3]))
     expected = round_seconds(*work_of(second.rows[2]), by_party(profiles_of(second.recipe)), costs)
-    assert second.rows[2].simulated == expected.to_row()
+    assert simulated_of(second.rows[2]) == expected.to_row()
     assert costs["train"] > 1
     assert expected.to_row().compute > 1  # the rounds before the restart have their say
 
@@ -455,15 +459,16 @@ def test_the_report_draws_both_clocks(sealed: Outcome) -> None:
     assert "In 3 of 3 rounds it waits for client 2" in chart.alt
     assert [label for label, _, _ in chart.legend][-1] == "wall clock"
     nobody = SimulatedTime(0.0, None, 0.0, 0.0, 0.0, 0.0, {})
-    assert charts_of([dataclasses.replace(sealed.rows[0], simulated=nobody)]).alt.endswith("No client took part.")
+    row = dataclasses.replace(sealed.rows[0], simulated_seconds=0.0, added={"simulated": nobody.to_plain()})
+    assert charts_of([row]).alt.endswith("No client took part.")
 
 
 def test_totals_name_the_simulated_time(sealed: Outcome) -> None:
-    assert totals(sealed.rows)["simulated time"].endswith("on the devices of the recipe's profiles")
+    assert totals(sealed.rows)["simulated time"].endswith("on the devices that the recipe describes")
 
 
 def test_displays_and_report_have_a_column_only_with_profiles(sealed: Outcome, tmp_path: Path) -> None:
-    without = [dataclasses.replace(row, simulated=None) for row in sealed.rows]
+    without = [dataclasses.replace(row, simulated_seconds=None) for row in sealed.rows]
     ran = Summary("x", "0" * 64, {"rounds": 3}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
     for rows, shown in ((sealed.rows, True), (without, False)):
         assert ("simulated" in [column.header for column in rounds_table(rows).columns]) is shown
@@ -489,7 +494,7 @@ def test_what_no_sum_holds_is_priced_by_its_encryptions() -> None:
     """4 and 10 ciphertexts of 0.5 s on one CPU; half of all are in vain: 2.5 s of the slower one's 7."""
     seal = "toy.seal.encrypt"
     operations: dict[Party, dict[str, float]] = {0: {seal: 4.0}, 1: {seal: 10.0, OTHER: 1.0}}
-    useful = without_left_out(operations, [LeftOut(7, 14, {0: 0.5, 1: 0.5, 9: 1.0}, "toy.seal")])
+    useful = without_left_out(operations, {seal: {0: 0.5, 1: 0.5, 9: 1.0}})
     assert useful == {0: {seal: 2.0}, 1: {seal: 5.0, OTHER: 1.0}}
     assert operations[1][seal] == 10.0
     costs, devices = {seal: 0.5, OTHER: 2.0}, profiles({0: device(1), 1: device(1)})

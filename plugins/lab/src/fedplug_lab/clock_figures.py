@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from fedplug.api.rows import SimulatedTime
+from fedplug.api.rows import Row
 from fedplug.api.units import duration
 
 from fedplug_lab.canvas import (
@@ -28,10 +29,10 @@ _FAR_APART = 20  # beyond this ratio of the largest to the smallest value, the a
 
 def chart(rows: Rows) -> Chart | None:
     """Seconds of each round on both clocks; None where no row has the simulated one."""
-    rounds, simulated = rounds_of(rows), curve_of(rows, lambda row: row.simulated.seconds if row.simulated else None)
+    rounds, simulated = rounds_of(rows), curve_of(rows, lambda row: row.simulated_seconds)
     if not np.isfinite(simulated).any():
         return None
-    transfer = curve_of(rows, lambda row: row.simulated.transfer if row.simulated else None)
+    transfer = curve_of(rows, lambda row: _parts(row).get("transfer"))
     wall = curve_of(rows, lambda row: row.wall_seconds)
     every = np.concatenate([simulated, transfer, wall])
     shown = every[np.isfinite(every) & (every > 0)]
@@ -57,19 +58,26 @@ def chart(rows: Rows) -> Chart | None:
         ("wall clock", "var(--ink)", "line"),
     )
     both = f"{duration(np.nansum(simulated))} on the simulated clock and {duration(np.nansum(wall))} on the wall clock"
-    alt = f"The run takes {both}. {_slowest([row.simulated for row in rows if row.simulated])}"
+    alt = f"The run takes {both}. {_slowest([parts for row in rows if (parts := _parts(row))])}"
     key = "simulated"
     return Chart(key, "Simulated clock beside the wall clock", note, alt, legend, drawing.svg(key, alt))
 
 
-def _slowest(rounds: Sequence[SimulatedTime]) -> str:
+def _parts(row: Row) -> Mapping[str, Any]:
+    """What the simulated seconds of a row are made of, as the section says that reckons them; empty without one."""
+    found = row.added.get("simulated")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _slowest(rounds: Sequence[Mapping[str, Any]]) -> str:
     """Which client the rounds waited for most often, and how much slower it is than the middle of them."""
-    found = Counter(each.slowest for each in rounds if each.slowest is not None)
+    found = Counter(str(each["slowest"]) for each in rounds if each["slowest"] is not None)
     if not found:
         return "No client took part."
     client, times = found.most_common(1)[0]
-    waited = [each.clients for each in rounds if each.slowest == client]
-    pairs = [(seconds[client], float(np.median(list(seconds.values())))) for seconds in waited if client in seconds]
+    waited = [each["clients"].items() for each in rounds if str(each["slowest"]) == client]
+    seconds_of = [{str(number): took for number, took in clients} for clients in waited]
+    pairs = [(seconds[client], float(np.median(list(seconds.values())))) for seconds in seconds_of if client in seconds]
     ratios = [own / middle for own, middle in pairs if middle > 0]
     slower = f", {np.mean(ratios):.1f} times as long as for the median client" if ratios else ""
     return f"In {times} of {len(rounds)} rounds it waits for client {client}{slower}."

@@ -191,7 +191,7 @@ def result_of(run_dir: Path) -> Result:
     ledger, summary = read_ledger(run_dir), read_summary(run_dir)
     rows = as_sent(read_rows(run_dir), summary.recipe)
     last = rows[-1] if rows else None
-    simulated = [row.simulated.seconds for row in rows if row.simulated]
+    simulated = [row.simulated_seconds for row in rows if row.simulated_seconds is not None]
     phases = dict.fromkeys(phase for row in rows for phase in row.seconds)
     return Result(
         rounds=len(rows),

@@ -30,11 +30,6 @@ def _shown(rows: Sequence[Row]) -> list[int]:
     return sorted({*range(0, len(rows), step), best, len(rows) - 1})
 
 
-def _in_no_sum(row: Row, zone: str) -> str:
-    """Of what clients encrypted of a zone, the share that no sum holds."""
-    return units.percent(row.left_out[zone].share if zone in row.left_out else None)
-
-
 def rounds_tables(rows: Sequence[Row]) -> str:
     """Every round as a row of a table, and what the rounds add up to, as HTML."""
     if not rows:
@@ -57,13 +52,11 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         ("key server", lambda row: units.size(row.bytes.key_server.total)),
         ("messages", lambda row: str(row.messages)),
         ("wall", lambda row: units.duration(row.wall_seconds)),
-        ("simulated", lambda row: units.duration(row.simulated.seconds if row.simulated else None)),
+        ("simulated", lambda row: units.duration(row.simulated_seconds)),
         ("epsilon", lambda row: number(row.epsilon)),
         *((f"epsilon of a {level}", lambda row, level=level: number(row.level_epsilons.get(level)))
           for level in dict.fromkeys(level for row in rows for level in row.level_epsilons)),
         ("mask churn", lambda row: units.percent(row.mask_churn)),
-        *((f"{zone}, in no sum", lambda row, zone=zone: _in_no_sum(row, zone))
-          for zone in dict.fromkeys(zone for row in rows for zone in row.left_out)),
     ]
     filled = {title: [cell(row) for row in rows] for title, cell in columns}
     # A column that says nothing in any round (no key server, no noise) only takes room.

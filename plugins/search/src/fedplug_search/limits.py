@@ -94,7 +94,7 @@ def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
     up = float(sum(row.bytes.up.total for row in rows))
     down = float(sum(row.bytes.down.total for row in rows))
     key_server = float(sum(row.bytes.key_server.total for row in rows))
-    simulated = [row.simulated.seconds for row in rows if row.simulated]
+    simulated = [row.simulated_seconds for row in rows if row.simulated_seconds is not None]
     return {
         "epsilon": rows[-1].epsilon,
         "bytes": up + down + key_server,

@@ -23,7 +23,7 @@ from typing import Self
 
 import numpy as np
 from fedplug.api.record import Amount, Count, Record, Text
-from fedplug.api.rows import LeftOut, Row, SimulatedTime
+from fedplug.api.rows import Row
 from fedplug.wire.record import KEY_SERVER, SERVER
 from numpy.typing import ArrayLike, NDArray
 
@@ -60,17 +60,47 @@ class Work(Record):
         operations: of all parties together.
         clients, servers: of each party.
         client_bytes: of each client.
+        in_vain: by encrypting operation and client, the share of it that no sum holds.
     """
 
     operations: Table = dataclasses.field(default_factory=dict)
     clients: dict[int, Table] = dataclasses.field(default_factory=dict)
     servers: dict[Text, Table] = dataclasses.field(default_factory=dict)
     client_bytes: dict[int, ClientBytes] = dataclasses.field(default_factory=dict)
+    in_vain: dict[Text, dict[int, Amount]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, row: Row) -> Self:
         """That of a row; empty in one of a run without profiles."""
         return cls.from_plain(row.added.get("work", {}))
+
+
+@dataclasses.dataclass
+class SimulatedTime(Record):
+    """Seconds that a round would take on the devices that the recipe describes: `row.added["simulated"]`.
+
+    Attributes:
+        seconds: of the slowest client, the server and the key server together.
+        slowest: the client that the round waits for; None in a round without clients.
+        compute, transfer: of that client.
+        server, key_server: theirs.
+        clients: in all, by client.
+        left_out: of `seconds`, what encrypting takes that no sum holds; its transfer is not counted.
+    """
+
+    seconds: Amount
+    slowest: Count | None
+    compute: Amount
+    transfer: Amount
+    server: Amount
+    key_server: Amount
+    clients: dict[int, Amount]
+    left_out: Amount = 0.0
+
+    @classmethod
+    def of(cls, row: Row) -> Self | None:
+        """That of a row; None in one of a run without profiles."""
+        return cls.from_plain(row.added["simulated"]) if "simulated" in row.added else None
 
 
 OTHER = "other"
@@ -187,13 +217,12 @@ def round_seconds(
 
 
 def without_left_out(
-    operations: Mapping[Party, Mapping[str, float]], left_out: Iterable[LeftOut]
+    operations: Mapping[Party, Mapping[str, float]], in_vain: Mapping[str, Mapping[int, float]]
 ) -> dict[Party, dict[str, float]]:
     """The operations of a round, less the encryptions that no sum holds."""
     found = {party: dict(counts) for party, counts in operations.items()}
-    for zone in left_out:
-        name = f"{zone.sealer}.encrypt"
-        for client_id, share in zone.ciphertexts.items():
+    for name, shares in in_vain.items():
+        for client_id, share in shares.items():
             if name in found.get(client_id, {}):
                 found[client_id][name] *= 1 - share
     return found

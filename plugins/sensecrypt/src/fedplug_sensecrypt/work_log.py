@@ -8,9 +8,10 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone
+from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone, Uploaded
 from fedplug.wire.record import KEY_SERVER, SERVER
 
+from fedplug_sensecrypt.left_out import encrypted_in_vain
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import (
     MEASURED,
@@ -52,8 +53,10 @@ class WorkLog:
         self.wire, self.server, self.key_server = wire, server, key_server
         self._opened = 0.0  # the key server's seconds that are in rows already
         self._samples: dict[str, array[float]] = {}  # operation -> count, seconds, count, seconds, ...
+        self._in_vain: dict[str, dict[int, float]] = {}  # of this round
         events.subscribe(SetUpDone, self._forget)
         events.subscribe(RowsRestored, self._recall)
+        events.subscribe(Uploaded, self._note_in_vain)
         events.subscribe(RowMade, self._enter)
 
     def _forget(self, event: SetUpDone) -> None:
@@ -66,6 +69,10 @@ class WorkLog:
     def _recall(self, event: RowsRestored) -> None:
         """Goes on after a restart: what operations cost follows from the rows of the rounds before."""
         self._samples = {name: array("d", itertools.chain(*pairs)) for name, pairs in samples_of(event.rows).items()}
+
+    def _note_in_vain(self, event: Uploaded) -> None:
+        """While the uploads are there: what of them no sum will hold."""
+        self._in_vain = encrypted_in_vain(self.server, event.groups)
 
     def _enter(self, event: RowMade) -> None:
         """Writes into a row what was done in a round, and how long the row's work takes on the simulated clock.
@@ -85,13 +92,17 @@ class WorkLog:
             if address != KEY_SERVER:
                 sent = work.client_bytes.setdefault(int(address.partition(":")[2]), ClientBytes())
                 setattr(sent, direction, getattr(sent, direction) + size)
+        if not row.skipped:
+            work.in_vain |= self._in_vain
+        self._in_vain = {}
         row.added["work"] = work.to_plain()
         operations, moved = work_of(row)
         costs = unit_costs(self._samples)
-        row.simulated = round_seconds(operations, moved, self.profiles, costs).to_row()
-        useful = without_left_out(operations, row.left_out.values())
+        simulated = round_seconds(operations, moved, self.profiles, costs).to_row()
+        useful = without_left_out(operations, work.in_vain)
         least = round_seconds(useful, moved, self.profiles, costs).seconds
-        row.simulated.left_out = max(0.0, row.simulated.seconds - least)
+        simulated.left_out = max(0.0, simulated.seconds - least)
+        row.simulated_seconds, row.added["simulated"] = simulated.seconds, simulated.to_plain()
 
     def _by_party(self, reports: Iterable[tuple[int, Reports]], server_seconds: float) -> dict[Party, _Counted]:
         """What each party did since the last call, the rest of its seconds included."""

@@ -90,7 +90,8 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
     for block in blocks.values():
         covers[block.positions] += 1
         weight[block.positions] += block.divisor
-    positions = np.flatnonzero(covers >= max(ctx.min_clients, 1)).astype(np.uint32)
+    held = covers >= max(ctx.min_clients, 1)
+    positions = np.flatnonzero(held).astype(np.uint32)
     parts: dict[int, dict[int, bytes]] = {index: {} for index in _blocks_of(component, positions).tolist()}
     for client_id, block in blocks.items():
         for index, ciphertext in zip(_blocks_of(component, block.positions).tolist(), block.ciphertexts, strict=True):
@@ -100,6 +101,9 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
     for index, part in parts.items():
         uploads = {client_id: [ciphertext] for client_id, ciphertext in part.items()}
         ciphertexts += add_ciphertexts(component, context, uploads, ctx, f", position block {index},")
+    log = ctx.party.log  # values of all clients and groups of the round: how many were encrypted, how many in vain
+    for word, count in (("encrypted", covers.sum()), ("in_no_sum", covers[~held].sum())):
+        log[f"{component.name}.{word}"] = log.get(f"{component.name}.{word}", 0.0) + float(count)
     # Whoever decrypts also sees the positions of these ciphertexts that are left out; noise of so few hides those.
     seen = covers[np.isin(np.arange(len(covers)) // component.position_block, list(parts))]
     fewest = int(seen[seen > 0].min(initial=len(blocks)))

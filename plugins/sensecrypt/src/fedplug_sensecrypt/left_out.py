@@ -1,0 +1,50 @@
+"""What clients encrypt in vain: values whose position too few of them encrypted, so that no sum holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fedplug.api.folded import seal_of
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Server
+    from numpy.typing import NDArray
+
+
+def in_vain(positions: Mapping[int, NDArray[np.uint32]], least: int, position_block: int) -> dict[int, float]:
+    """By client, the share of its ciphertexts that hold nothing but values which no sum holds.
+
+    Args:
+        positions: what each client of a group encrypted of a zone; not empty.
+        least: how many clients must have encrypted a position for a sum to hold it.
+        position_block: how many consecutive positions share a ciphertext.
+    """
+    known, counts = np.unique(np.concatenate(list(positions.values())), return_counts=True)
+    held = np.unique(known[counts >= least] // position_block)
+    shares = {}
+    for client_id, where in positions.items():
+        lost = np.isin(np.unique(where // position_block), held, invert=True)
+        shares[client_id] = float(lost.mean()) if len(lost) else 0.0
+    return shares
+
+
+def encrypted_in_vain(server: Server, groups: Mapping[str, Sequence[int]]) -> dict[str, dict[int, float]]:
+    """Of the uploads at the server, by encrypting operation and client, the share that no sum will hold.
+
+    Empty where zones lie in the same place at all clients: then nothing is left out.
+    """
+    found: dict[str, dict[int, float]] = {}
+    ctx = server.ctx
+    for zone in ctx.links:
+        name, seal = seal_of(ctx.steps(zone)) or ("", None)
+        for ids in groups.values() if seal is not None and seal.position_block else ():
+            blocks = [(c, server.uploads[c][zone]) for c in ids if zone in server.uploads.get(c, {})]
+            where = {c: block.positions for c, block in blocks if block.positions is not None}
+            if not where or seal is None:
+                continue
+            of = found.setdefault(f"{name}.encrypt", {})
+            for client_id, share in in_vain(where, max(1, ctx.min_clients), seal.position_block).items():
+                of[client_id] = 1 - (1 - of.get(client_id, 0.0)) * (1 - share)  # of several zones
+    return found
