@@ -178,8 +178,18 @@ def test_positions_that_cannot_be_are_refused_by_the_receiver(positions: Any) ->
 
 
 def test_positions_of_another_integer_type_become_uint32() -> None:
-    body = codec.encode({"zone": "clear", "size": 2, "positions": np.array([1, 7], np.int64)})
-    assert codec.decode(msgpack.packb(msgpack.ExtType(3, body))).positions.dtype == np.uint32
+    block = Block("clear", 2, positions=np.array([1, 7], np.int64))  # type: ignore[arg-type]
+    assert codec.decode(codec.encode(block)).positions.dtype == np.uint32
+
+
+@pytest.mark.parametrize(
+    "positions", [np.array([1, 7], np.int64), np.array([7, 1], np.uint32), np.array([0.5, 2]), [1, 2], {"bits": 1}],
+    ids=str,
+)  # fmt: skip
+def test_what_arrives_in_place_of_positions_is_refused(positions: Any) -> None:
+    body = codec.encode({"zone": "clear", "size": 2, "positions": positions})
+    with pytest.raises(MessageError):
+        codec.decode(msgpack.packb(msgpack.ExtType(3, body)))
 
 
 @pytest.mark.parametrize(

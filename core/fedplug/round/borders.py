@@ -112,7 +112,7 @@ def sum_problem(
     total: Any, blocks: Mapping[int, Block], weights: Mapping[int, float], step: Step
 ) -> tuple[str, int | None]:
     """What is wrong with an aggregator's sum, and the client to blame if its upload is the cause; empty if nothing."""
-    if problem := shape_problem(total, step.link.zone) or fields_problem(total):
+    if problem := shape_problem(total, step.link.zone):
         return problem, None
     if step.effects is not None and (problem := _closing_problem(total, step.after)):
         return problem, None
@@ -173,24 +173,15 @@ def _closing_problem(given: Block, known: Known) -> str:
 
 
 def shape_problem(given: Any, zone: str) -> str:
-    """What keeps something from being a block of a zone at all; empty if it is one."""
+    """What keeps something from being a block of a zone; empty if it is one."""
     if not isinstance(given, Block):
         what = f"an array {given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
         return f"it gave {what}; it must give a Block (block.replace(values=...) makes one)"
     if given.zone != zone:
         return f"it gave a block of zone {given.zone}; a link gives the zone that it is handed"
-    if given.values is None:
-        return "" if given.sealed_by is not None else "it gave a block without values that nobody has closed"
-    values: Any = given.values
-    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim != 1:
-        what = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else type(values).__name__
-        return f"its values are {what}; they must be float32 of one dimension, one a scalar"
-    if len(values) != given.size:
-        return f"it gave {len(values)} values for size={given.size}; both must be the same number"
-    where: Any = given.positions
-    if where is not None and (not isinstance(where, np.ndarray) or where.shape != (given.size,)):
-        return f"its positions are not one a scalar: size={given.size}"
-    return ""
+    if given.values is None and given.sealed_by is None:
+        return "it gave a block without values that nobody has closed"
+    return fields_problem(given)
 
 
 def _claims_problem(block: Block, ctx: Context, step: Step) -> str:

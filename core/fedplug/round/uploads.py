@@ -15,7 +15,7 @@ import numpy as np
 
 from fedplug.api.errors import MessageError, of_component
 from fedplug.api.roles import Sealer
-from fedplug.api.typed import MOST_EXAMPLES, block_problem, shown
+from fedplug.api.typed import MOST_EXAMPLES, shown
 from fedplug.api.types import RETAINED, Block
 from fedplug.round.buffers import Buffers, buffers_problem
 
@@ -196,8 +196,6 @@ class UploadRules:
                 return f"it holds a zone {shown(zone)}, which is not to be sent"
             if not isinstance(block, Block):
                 return f"its zone {zone} holds {shown(block)}, not a block"
-            if problem := block_problem(block):
-                return f"its {zone} block cannot be used: {problem}"
             if block.zone != zone:
                 return f"its zone {zone} holds a block of {block.zone[:40]}"
             if problem := self._block_problem(block, weight):

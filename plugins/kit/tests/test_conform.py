@@ -220,7 +220,7 @@ class Forgets(fedplug.Negotiation):
 
 
 @pytest.mark.parametrize(("found", "said"), [
-    (WrongShape, r"its values are float32\[\d+, 1\]; they must be float32 of one dimension"),
+    (WrongShape, r"its values are float32\[\d+, 1\], which must be float32\[\d+\]: one for each scalar"),
     (MakesNan, r"it made \d+ finite values of \d+ NaN or infinite"),
     (KeepsState, "keeps calls on itself"),
     (BreaksBound, "states an L2 norm of at most 1, and gave values of norm 2"),
