@@ -17,7 +17,7 @@ from fedplug.privacy.ledger_setup import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 from fedplug.runs import run as run_command
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings

@@ -7,7 +7,7 @@ import json
 import math
 
 import pytest
-from fedplug.api.record import Amount, Count, Number, Record, Text
+from fedplug.api.record import Amount, Count, Number, Record, Text, json_ready
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,3 +88,8 @@ def test_a_key_of_another_party_forges_no_line_of_a_log() -> None:
 def test_what_is_no_json_is_said() -> None:
     with pytest.raises(ValueError, match="invalid JSON"):
         Whole.from_json('{"count": 1')
+
+
+def test_numbers_that_json_does_not_know() -> None:
+    plain = json_ready({"loss": math.nan, "epsilon": math.inf, "deep": [(1.5, -math.inf)]})
+    assert json.loads(json.dumps(plain, allow_nan=False)) == {"loss": None, "epsilon": "inf", "deep": [[1.5, "-inf"]]}

@@ -7,11 +7,13 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import pytest
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
-from fedplug.api.typed import block_problem, shown
+from fedplug.api.typed import block_problem, one_line, shown
 from fedplug.api.types import Plan
+from fedplug.wire.calls import read_reply
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -76,3 +78,15 @@ def test_a_block_with_any_field_is_judged_and_never_fails(garbage: Any, name: st
 @given(GARBAGE)
 def test_whatever_arrives_is_named_in_a_few_words(garbage: Any) -> None:
     assert 0 < len(shown(garbage)) <= 60
+
+
+@pytest.mark.parametrize("text", ["\x1b[2Jgone\r\nnote: all is well\x00", "x" * 100_000, "a\u202eb\u2028c"])
+def test_errors_of_clients_are_one_short_line(text: str) -> None:
+    assert one_line(text).isprintable()
+    assert len(one_line(text)) <= 500
+    body = {"error": {"call": text, "message": text, "kind": text}, "done": 0, "saved": 0, "reports": {}}
+    reply, _ = read_reply(codec.frame(codec.encode(body)))
+    assert reply.error is not None
+    for said in (reply.error.call, reply.error.kind, reply.error.message):
+        assert said.isprintable()
+        assert len(said) <= 500

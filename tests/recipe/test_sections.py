@@ -20,7 +20,7 @@ from fedplug.recipe.catalog import SECTION, Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema
 from fedplug_sensecrypt.profiles import ProfileSection

@@ -1,14 +1,31 @@
-"""The protocol's own steps are called like a component, under a name that no component can have."""
+"""The name of the protocol's own steps, and the context of a party: the public facts of its own copy of the recipe."""
 
 from __future__ import annotations
 
 import pytest
-from fedplug import RecipeError
+from fedplug import RecipeError, Server
+from fedplug.api.types import Layout
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import NAME
+from fedplug.round.base import NAME, make_context
 from toy_components import recipe_of, toy_catalog
 
 
 def test_no_component_can_take_the_name_of_the_steps() -> None:
     with pytest.raises(RecipeError, match=NAME):
         Recipe.from_plain(recipe_of(train={"use": "toy.push", "name": NAME}), toy_catalog())
+
+
+def test_a_context_holds_the_recipes_facts_for_one_party_and_round() -> None:
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(rounds=7, seed=11), catalog)
+    composition, layout, party = Composition(recipe, catalog), Layout.of([("w", (2, 3))]), Server()
+    ctx = make_context(recipe, composition, layout, 4, party)
+    assert (ctx.round, ctx.rounds, ctx.seed, ctx.digest) == (4, 7, 11, recipe.digest)
+    assert (ctx.num_clients, ctx.min_clients, ctx.zones) == (recipe.data.clients, recipe.min_clients, recipe.zones)
+    assert ctx.layout is layout
+    assert ctx.party is party
+    assert ctx.public is None  # as at the key server
+    assert ctx.components is composition.components
+    assert [step.link.hook for step in ctx.steps("clear")] == ["aggregate"]
+    assert make_context(recipe, composition, layout, 4, Server()).rng("a").random() == ctx.rng("a").random()

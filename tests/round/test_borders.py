@@ -37,8 +37,8 @@ from fedplug.api.links import Link, Step
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.base import make_context
 from fedplug.round.borders import block_problem, plan_problem, run, scores_problem, sum_problem
-from fedplug.round.contexts import make_context
 from toy_components import recipe_of
 from toy_protocol import Outcome, run_protocol
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedplug.api.plain import json_ready, one_line
-from fedplug.api.typed import MOST, shown
+from fedplug.api.typed import MOST, one_line, shown
 
 
 def _spelt(value: Any) -> Any:
@@ -100,6 +99,11 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, dict | list | str) and not value)
 
 
+def json_ready(value: Any) -> Any:
+    """Plain data and records with `inf` and `-inf` as texts and NaN as None; tuples become lists."""
+    return _plain(value, True)
+
+
 def _plain(value: Any, for_json: bool) -> Any:
     if isinstance(value, Record):
         return value.to_plain(for_json)
@@ -107,4 +111,6 @@ def _plain(value: Any, for_json: bool) -> Any:
         return {key: _plain(inner, for_json) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner, for_json) for inner in value]
-    return json_ready(value) if for_json else value
+    if for_json and isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from fedplug.api import pictures
-from fedplug.api.plain import one_line
 from fedplug.api.record import Amount, Count, Number, Record
-from fedplug.api.typed import shown
+from fedplug.api.typed import one_line, shown
 
 
 def _printable(name: str) -> str:

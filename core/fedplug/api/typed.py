@@ -1,4 +1,4 @@
-"""The types of what arrives: whether a block's fields are of their types, and what a value is in a few words."""
+"""The types of what arrives: whether a block's fields are of theirs, and how a value or a text is shown to people."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def shown(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 64:  # Python writes no number of more than 4,300 digits
         return f"a whole number of {value.bit_length()} bits"
     return repr(value)[:40]
+
+
+def one_line(text: str, most: int = 500) -> str:
+    """What another party says, as one line without control characters, and no longer than `most`.
+
+    Whoever writes to a terminal could otherwise clear it or forge lines of it, and fill a disk with one reason.
+    """
+    line = "".join(char if char.isprintable() else " " for char in text[: most + 1]).strip()
+    return line if len(text) <= most else f"{line[: most - 3]}..."
 
 
 def is_count(value: Any) -> bool:

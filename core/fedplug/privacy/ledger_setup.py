@@ -12,7 +12,7 @@ from fedplug.api.outer_roles import Accountant
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.curves import curve_problems, curves_of, stated_in
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context

@@ -22,8 +22,8 @@ from fedplug.api.types import Layout
 from fedplug.api.unchangeable import unchangeable
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.base import make_context
 from fedplug.round.checkpoint import KEPT, Checkpoints
-from fedplug.round.contexts import make_context
 from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.own_state import OwnState
 from fedplug.round.residents import Residents

@@ -39,7 +39,7 @@ from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.arrivals import Arrivals
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 from fedplug.round.delivering import Delivery
 from fedplug.round.sampling import sample
 from fedplug.round.server_model import ServerModel, wants_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedplug.api.errors import TooFewClients
-from fedplug.api.plain import one_line
+from fedplug.api.typed import one_line
 
 if TYPE_CHECKING:
     from fedplug.api.context import Server

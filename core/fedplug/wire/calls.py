@@ -21,9 +21,8 @@ from fedplug.api.codec import Message, Packed
 from fedplug.api.component import named, remote_method
 from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.party_memory import CalledMemory
-from fedplug.api.plain import one_line
 from fedplug.api.reports import Reports
-from fedplug.api.typed import is_count, shown
+from fedplug.api.typed import is_count, one_line, shown
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

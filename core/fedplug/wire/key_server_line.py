@@ -8,7 +8,7 @@ from typing import Any
 
 from fedplug.api.component import named
 from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal
-from fedplug.api.plain import one_line
+from fedplug.api.typed import one_line
 from fedplug.wire import calls
 from fedplug.wire.calls import Call
 from fedplug.wire.post_office import PostOffice

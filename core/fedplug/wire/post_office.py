@@ -16,8 +16,8 @@ from fedplug.api.codec import Message
 from fedplug.api.component import named
 from fedplug.api.errors import ClientError, MessageError, PartyLost, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
-from fedplug.api.plain import one_line
 from fedplug.api.reports import Reports
+from fedplug.api.typed import one_line
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
 from fedplug.wire.record import SERVER, Wire, client_address

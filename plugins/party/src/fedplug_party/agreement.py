@@ -23,7 +23,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.plan import plan_of
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.accounts import stated_accounts
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 from fedplug.round.hosted import HostedClient
 from fedplug.round.steps import Steps
 

@@ -24,7 +24,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 from fedplug.round.hosted import HostedClient
 from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost

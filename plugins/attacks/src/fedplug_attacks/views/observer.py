@@ -18,7 +18,7 @@ from fedplug.api.component import remote_method
 from fedplug.api.context import Client, Party, Server
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.api.types import RETAINED, Block, Layout, Plan
-from fedplug.round.contexts import make_context
+from fedplug.round.base import make_context
 from fedplug.round.opening import unsealed
 from fedplug.round.steps import Steps
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address

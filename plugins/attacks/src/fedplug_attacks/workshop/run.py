@@ -29,8 +29,8 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.base import make_context
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.contexts import make_context
 from fedplug.round.world import World
 from fedplug.wire.record import SERVER, Message, read_wire
 
