@@ -464,3 +464,14 @@ def test_scores_of_another_length_stop_every_client_by_name() -> None:
         ran(score_parameters=[{"use": "toy.odd"}])
     said = "it gave float32[325]; it must give floats [650], one score a scalar"
     assert f"component toy.odd, hook score_parameters: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("grid", [0.5, 2.0**-16, 4.0, 2.0**-140, 0.1])
+@pytest.mark.parametrize("values", [[0], [1e30, 3], [1e-45], [0.25, 1.0], [0.4999999, 2**-17], [7 * 2**-16, 0.3]])
+def test_multiples_of_a_grid_are_those_that_float64_finds(grid: float, values: list[float]) -> None:
+    """Whether or not there is a faster way to see them."""
+    given = np.resize(np.array(values, np.float32), 10)
+    steps = given.astype(np.float64) / grid
+    wrong = int((np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1, np.abs(steps))).sum())
+    said = passed((Rounding(grid),), lambda block: block.replace(values=given))
+    assert said == (f"it states multiples of {grid:g}, and {wrong} of 10 values are not" if wrong else "")

@@ -206,6 +206,15 @@ def test_rows_that_change_places_are_found() -> None:
         rows.copy_(rows.flip(0).clone())
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_changes_that_leave_all_sums_as_they_were_are_found_in_small_arrays() -> None:
+    array, state = unchangeable(np.zeros((4, 256), np.int64)), OwnState({})
+    state.share(array)
+    corners = torch.from_numpy(array)[:2, :2]
+    with pytest.raises(ProtectionError, match="changed an array"), state.unchanged():
+        corners.add_(torch.tensor([[1, -1], [-1, 1]]))
+
+
 class Spoils(fedplug.Trainer):
     """Writes to the model that all clients start from."""
 

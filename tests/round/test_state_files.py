@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,13 @@ def test_whatever_is_wrong_with_a_file_names_it(tmp_path: Path) -> None:
         raise KeyError("plan")
     with pytest.raises(CheckpointError, match=r"^as it was$"), holding(tmp_path, "anything"):
         raise CheckpointError("as it was")
+
+
+def test_a_system_that_writes_a_few_bytes_at_a_time_writes_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it may where a disk is nearly full, or a file is large."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    write_file(tmp_path / "client-0.state", b"state of a client")
+    assert read_file(tmp_path / "client-0.state") == b"state of a client"

@@ -42,8 +42,12 @@ class Record:
             for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
         """
         kind: Any = type(self)
-        given = [(name, optional, getattr(self, name)) for name, optional in _fields(kind)]
-        return {name: _plain(value, for_json) for name, optional, value in given if not (optional and _is_empty(value))}
+        plain = {}
+        for name, optional in _fields(kind):
+            value = getattr(self, name)
+            if not (optional and _is_empty(value)):
+                plain[name] = value if type(value) is float and not for_json else _plain(value, for_json)
+        return plain
 
     def to_json(self, indent: int | None = None) -> str:
         """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
@@ -96,7 +100,10 @@ def _fields(kind: Any) -> list[tuple[str, bool]]:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, dict | list | str) and not value)
+    return value is None or (not value and isinstance(value, dict | list | str))
+
+
+_AS_THEY_ARE = {float, int, str}
 
 
 def json_ready(value: Any) -> Any:
@@ -108,6 +115,8 @@ def _plain(value: Any, for_json: bool) -> Any:
     if isinstance(value, Record):
         return value.to_plain(for_json)
     if isinstance(value, dict):
+        if not for_json and {*map(type, value.values())} <= _AS_THEY_ARE:
+            return dict(value)
         return {key: _plain(inner, for_json) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner, for_json) for inner in value]

@@ -187,12 +187,8 @@ def shape_problem(given: Any, zone: str) -> str:
 def _claims_problem(block: Block, ctx: Context, step: Step) -> str:
     """Which stated norm or grid one client's values break; empty if none."""
     known, values = step.after, block.plain()
-    if known.grid > 0:
-        steps = values.astype(np.float64) / known.grid
-        off = np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1.0, np.abs(steps))
-        if off.any():
-            wrong = int(np.count_nonzero(off))
-            return f"it states multiples of {known.grid:g}, and {wrong} of {len(values)} values are not"
+    if known.grid > 0 and (wrong := _off_grid(values, known.grid)):
+        return f"it states multiples of {known.grid:g}, and {wrong} of {len(values)} values are not"
     for bound in known.bounds:
         if bound.per == "scalar" or bound.order == math.inf:
             found, most = np.abs(values, dtype=np.float64).max(initial=0.0), _largest(bound.norm)
@@ -205,11 +201,29 @@ def _claims_problem(block: Block, ctx: Context, step: Step) -> str:
             ratio = np.sqrt(squares) / norms
             found, most = float(ratio.max(initial=0.0)), 1.0
         else:
-            found, most = float(np.linalg.norm(values.astype(np.float64), bound.order)), _largest(bound.norm)
+            found, most = _norm(values, bound.order), _largest(bound.norm)
         if found > most * _SLACK:
             per = "" if bound.per == "update" else f" per {bound.per}"
             return f"it states an L{bound.order:g} norm{per} of at most {most:g}, and gave values of norm {found:g}"
     return ""
+
+
+def _off_grid(values: NDArray[np.float32], grid: float) -> int:
+    """How many values are no multiples of a grid, but for what float32 rounds off."""
+    if math.frexp(grid)[0] == 0.5 and 2**-100 <= grid <= 2**100:  # a power of two, by which float32 divides exactly
+        with np.errstate(over="ignore"):  # so large a value is a multiple
+            scaled = values * np.float32(1 / grid)
+        if np.array_equal(scaled, np.rint(scaled)):
+            return 0
+    steps = values.astype(np.float64) / grid
+    return int(np.count_nonzero(np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1.0, np.abs(steps))))
+
+
+def _norm(values: NDArray[np.float32], order: float) -> float:
+    """In float64, where squares of float32 are exact."""
+    if order == 2:
+        return math.sqrt(float(np.square(values, dtype=np.float64).sum()))
+    return float(np.linalg.norm(values.astype(np.float64), order))
 
 
 def _largest(norm: float | tuple[float, ...]) -> float:

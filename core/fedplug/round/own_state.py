@@ -24,6 +24,8 @@ from fedplug.api.outer_roles import Extension
 _Watched = OrderedDict[int, tuple[weakref.ref[NDArray[Any]], bytes]]
 _MOST_SHARED, _MOST_MODELS = 16, 4
 """Arrays of messages, and models, that are looked at; those that were shared last."""
+_COPIED = 1 << 20
+"""Bytes of an array of which a copy is kept: comparing is faster than sums, and takes memory."""
 
 
 class OwnState:
@@ -58,7 +60,8 @@ class OwnState:
             watched, most = self._shared[model], _MOST_MODELS if model else _MOST_SHARED
             known = watched.get(id(held))
             if known is None or known[0]() is not held:
-                watched[id(held)] = weakref.ref(held), _sums(held)
+                copied = _memory(held)
+                watched[id(held)] = weakref.ref(held), _sums(held) if copied is None else bytes(memoryview(copied))
             watched.move_to_end(id(held))
             while len(watched) > most:
                 watched.popitem(last=False)
@@ -100,11 +103,11 @@ class OwnState:
                     )
                     return
         for watched, place in [(arrays, place) for arrays in self._shared.values() for place in arrays]:
-            array, sums = watched[place]
+            array, before_it = watched[place]
             there = array()
             if there is None:
                 del watched[place]
-            elif _sums(there) != sums:
+            elif (_memory(there) or _sums(there)) != before_it:
                 self._found = (
                     f"a component changed an array of {there.size} {there.dtype} values that the clients of its "
                     "process share, a global model or what came in a message; change a copy, such as array.copy()"
@@ -139,6 +142,14 @@ def _same(before: Any, now: Any) -> bool:
     if isinstance(now, np.ndarray):
         return isinstance(before, tuple) and before[0] is now and before[1] == _checksum(now)
     return before is now or (isinstance(now, str | int | float) and before == now)
+
+
+def _memory(array: NDArray[Any]) -> bytes | None:
+    """Where a small array lies that nobody can change; None of any other."""
+    below: Any = array
+    while isinstance(below, np.ndarray):
+        below = below.base
+    return below if isinstance(below, bytes) and len(below) <= _COPIED else None
 
 
 def _sums(array: NDArray[Any]) -> bytes:

@@ -66,7 +66,10 @@ class Protecting(PartySteps):
                 steps = client.ctx.steps(zone)
                 gathered = zone in plan.shared and not self._shows_positions(steps)
                 positions = None if gathered else plan.positions(zone)
-                values = client.update.copy() if size == plan.labels.size else client.update[plan.positions(zone)]
+                if size != plan.labels.size:
+                    values = client.update.take(plan.positions(zone))
+                else:  # whoever protects may write to what it is handed, and read the update
+                    values = client.update.copy() if steps[0].link.hook == "protect" else client.update
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":

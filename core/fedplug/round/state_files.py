@@ -22,8 +22,13 @@ def write_file(path: Path, body: bytes) -> None:
     Not forced to disk: a killed process loses nothing that it has written, and after a power failure the checksum tells
     a half-written file, with the checkpoint before it to go back to.
     """
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(codec.frame(body))
+    left = memoryview(codec.frame(body))
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # of many clients there are many small ones
+    try:
+        while left:
+            left = left[os.write(file, left) :]
+    finally:
+        os.close(file)
 
 
 def read_file(path: Path) -> bytes:

@@ -161,8 +161,10 @@ class Metrics:
 
     def _hear(self, event: ReplyArrived) -> None:
         self._take_pictures(event.reports.pictures, event.reports.unpictured, event.client_id)
-        # A round of many clients would hold all their pictures otherwise.
-        self._reports.append((event.client_id, dataclasses.replace(event.reports, pictures={}, unpictured={})))
+        reports = event.reports
+        if reports.pictures or reports.unpictured:  # a round of many clients would hold all of them
+            reports = dataclasses.replace(reports, pictures={}, unpictured={})
+        self._reports.append((event.client_id, reports))
         if event.answered == event.asked:
             self._note_drop_outs()
 

@@ -335,6 +335,21 @@ def test_the_highest_are_those_that_a_sort_gives(values: np.ndarray, count: int)
     assert sorted(highest(values, count).tolist()) == sorted(np.argsort(-values, kind="stable")[:count].tolist())
 
 
+@pytest.mark.parametrize("count", [1, 500, 20_000, 199_999])
+@pytest.mark.parametrize("kind", ["apart", "alike", "ascending", "few above many", "the sample is too low"])
+def test_the_highest_of_many_are_those_that_a_sort_gives(kind: str, count: int) -> None:
+    values = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
+    if kind == "alike":
+        values = values.round(1)
+    elif kind == "ascending":
+        values.sort()
+    elif kind == "few above many":
+        values[5000:] = 0
+    elif kind == "the sample is too low":  # every 48th score is looked at first
+        values[::48] = -9
+    assert sorted(highest(values, count).tolist()) == sorted(np.argsort(-values, kind="stable")[:count].tolist())
+
+
 # -- the encryption of the indices -------------------------------------------------------------------------------------
 
 

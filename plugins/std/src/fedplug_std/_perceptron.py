@@ -12,10 +12,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-_CHANGES = {
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-    "forward", "__call__", "_call_impl", "_compiled_call_impl",
-}  # fmt: skip
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_METHODS = frozenset({"forward", "__call__", "_call_impl", "_compiled_call_impl"})
 """Attributes of an instance that change what a module does: its hooks, and methods in place of those of its class."""
 
 
@@ -29,6 +27,8 @@ class Perceptron:
 
     def __init__(self, weights: list[torch.Tensor], biases: list[torch.Tensor]) -> None:
         self.weights, self.biases = weights, biases
+        self._turned = [weight.t() for weight in weights]
+        self._minus_one = biases[-1].new_full((1, 1), -1.0)
 
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
@@ -38,19 +38,18 @@ class Perceptron:
         first, *parts = module._modules.values() or (None,)
         if type(first) is not nn.Flatten or (first.start_dim, first.end_dim) != (1, -1):
             return None
-        kinds = [type(part) for part in parts]
-        if not kinds or kinds != [nn.Linear if index % 2 == 0 else nn.ReLU for index in range(len(kinds) // 2 * 2 + 1)]:
+        layers, between = parts[::2], parts[1::2]
+        if len(layers) != len(between) + 1 or {*map(type, layers)} != {nn.Linear} or {*map(type, between)} - {nn.ReLU}:
             return None
-        layers = [part for part in parts if isinstance(part, nn.Linear)]
         # Each has its two parameters and nothing else, also no module within: a walk through all takes a step's time.
         own = [parameter for part in (module, first, *parts) for parameter in part._parameters.values()]
-        if len(own) != 2 * len(layers) or any(parameter is None or not parameter.requires_grad for parameter in own):
+        if len(own) != 2 * len(layers) or not all(each is not None and each.requires_grad for each in own):
             return None
-        if len(set(map(id, own))) != len(own):  # some are shared: no gradient is that of one layer
+        if len({*map(id, own)}) != len(own):  # some are shared: no gradient is that of one layer
             return None
         if any(part._modules for part in (first, *parts)) or _hooked((module, first, *parts), own):
             return None
-        return cls([layer.weight.data for layer in layers], [layer.bias.data for layer in layers])
+        return cls([weight.data for weight in own[::2]], [bias.data for bias in own[1::2]])
 
     def step(self, inputs: torch.Tensor, labels: torch.Tensor, lr: float) -> torch.Tensor:
         """One step against the gradient of the batch's mean cross entropy.
@@ -64,14 +63,13 @@ class Perceptron:
             Log-probability of every label before the step, (n, 1).
         """
         entering = [inputs.flatten(1)]
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            entering.append(torch.addmm(bias, entering[-1], weight.t()).relu_())
-        logits = torch.addmm(self.biases[-1], entering[-1], self.weights[-1].t())
-        log_probabilities = logits.log_softmax(1)
+        for turned, bias in zip(self._turned[:-1], self.biases, strict=False):
+            entering.append(torch.addmm(bias, entering[-1], turned).relu_())
+        log_probabilities = torch.addmm(self.biases[-1], entering[-1], self._turned[-1]).log_softmax(1)
         places = labels.view(-1, 1)
         found = log_probabilities.gather(1, places)
         # d(mean loss) / d(logits) = (softmax - one-hot) / n; the step is taken here, for all layers behind.
-        delta = log_probabilities.exp_().scatter_add_(1, places, found.new_full((1, 1), -1.0).expand_as(found))
+        delta = log_probabilities.exp_().scatter_add_(1, places, self._minus_one.expand_as(found))
         delta.mul_(-lr / len(labels))
         for index in range(len(self.weights) - 1, -1, -1):
             before = None
@@ -84,18 +82,17 @@ class Perceptron:
         return found
 
 
-_EVERYWHERE = [
-    name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks")
-]  # fmt: skip
+_OF_ALL = vars(nn.modules.module)
+_EVERYWHERE = [name for name in _OF_ALL if name.startswith("_global_") and name.endswith("_hooks")]
 """Where torch keeps the hooks of all modules."""
 
 
 def _hooked(modules: tuple[nn.Module, ...], parameters: list[Any]) -> bool:
     """Whether somebody watches or changes what passes these modules, or all, or the gradients of the parameters."""
-    if any(getattr(nn.modules.module, name) for name in _EVERYWHERE):
+    if any(_OF_ALL[name] for name in _EVERYWHERE):
         return True
     for part in modules:
         held = vars(part)
-        if any(held[name] for name in _CHANGES & held.keys()):
+        if any(held.get(name) for name in _HOOKS) or not _METHODS.isdisjoint(held):
             return True
     return any(each._backward_hooks or each._post_accumulate_grad_hooks for each in parameters)

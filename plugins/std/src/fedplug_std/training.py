@@ -200,15 +200,16 @@ class Sgd(fedplug.Trainer):
         order = rng.permutation(len(train))
         labels = as_tensor(train.answers[order]).to(model.device)
         slices = batch_slices(len(train), self.options.batch_size, merge_single=_has_batch_norm(model.module))
+        batches = labels.split(lengths := [part.stop - part.start for part in slices])
         if train.inputs.size * 4 * client.ctx.num_clients > _CACHE_BYTES:
-            for part in slices:
-                yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), labels[part]
+            for part, answers in zip(slices, batches, strict=True):
+                yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), answers
             return
         if self.name not in client.cache:
             client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
         inputs, places = client.cache[self.name], as_tensor(order).to(model.device)
-        for part in slices:  # a batch at a time stays in the processor's cache
-            yield torch.index_select(inputs, 0, places[part]), labels[part]
+        for place, answers in zip(places.split(lengths), batches, strict=True):
+            yield torch.index_select(inputs, 0, place), answers  # a batch at a time stays in the processor's cache
 
 
 def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
@@ -228,7 +229,9 @@ def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
 def _has_batch_norm(module: torch.nn.Module) -> bool:
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
+    from fedplug_std.torch_model import kinds
+
+    return any(issubclass(kind, _BatchNorm) for kind in kinds(module))
 
 
 def _training_mode(model: TorchModel, single: bool) -> None:
