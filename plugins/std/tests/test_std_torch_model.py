@@ -143,6 +143,22 @@ def test_several_sets_are_each_counted_as_if_alone_and_what_is_kept_is_used() ->
     assert [each.loss for each in moved] != [each.loss for each in first]
 
 
+def test_a_module_that_writes_to_its_inputs_is_handed_them_anew() -> None:
+    class Writes(torch.nn.Module):
+        def __init__(self, inner: torch.nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            inputs.view(-1).add_(1.0).mul_(-1.5)
+            return self.inner(inputs)  # type: ignore[no-any-return]
+
+    model, sets = TorchModel(Writes(small())), [examples(5), examples(7, 1)]
+    kept: dict[str, torch.Tensor] = {}
+    first, second = (model.evaluate_each(sets, client_data(sets[0]), kept) for _ in range(2))
+    assert [each.loss for each in second] == [each.loss for each in first]
+
+
 def test_a_model_with_an_evaluation_of_its_own_is_asked_for_each_set() -> None:
     class Picky(TorchModel):
         def evaluate(self, part: Examples, data: ClientData) -> Evaluation:
