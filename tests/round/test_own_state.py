@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +44,7 @@ class Plain(fedplug.Trainer):
         super().__init__(options)
         self.table: dict[str, Any] = {"a": [1, np.zeros(3)]}
         self.names = {"x"}
+        self.draws = [np.random.default_rng(1), np.random.RandomState(1), random.Random(1)]
 
     @cached_property
     def primes(self) -> list[int]:
@@ -67,13 +69,24 @@ def test_what_one_client_leaves_on_a_component_does_not_reach_the_next(monkeypat
         lambda part: part.table["a"][1].__setitem__(0, 7.0),
         lambda part: part.names.add("y"),
         lambda part: delattr(part, "names"),
+        lambda part: part.draws[0].normal(),
+        lambda part: part.draws[1].normal(),
+        lambda part: part.draws[2].random(),
     ],
-    ids=["attribute", "key", "list", "array", "set", "gone"],
+    ids=["attribute", "key", "list", "array", "set", "gone", "generator", "random state", "random"],
 )
 def test_every_change_is_found(change: Any) -> None:
     part = Plain(None)
     with pytest.raises(ProtectionError, match=r"component a\.plain keeps"), OwnState({"a.plain": part}).unchanged():
         change(part)
+
+
+def test_who_draws_from_a_generator_of_its_own_is_told_from_which_to_draw() -> None:
+    part = Plain(None)
+    part.rng = np.random.default_rng(3)  # type: ignore[attr-defined]
+    with pytest.raises(ProtectionError, match=r"keeps rng on itself.* draw from client\.rng"), \
+            OwnState({"a.plain": part}).unchanged():  # fmt: skip
+        part.rng.integers(9)  # type: ignore[attr-defined]
 
 
 def test_what_is_the_same_for_all_clients_may_be_kept() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import random
 import weakref
 import zlib
 from collections import OrderedDict
@@ -22,6 +23,8 @@ from fedplug.api.errors import ProtectionError, describe
 from fedplug.api.outer_roles import Extension
 
 _Watched = OrderedDict[int, tuple[weakref.ref[NDArray[Any]], bytes]]
+_DRAWING = (np.random.Generator, np.random.RandomState, random.Random)
+_CONTENTS = (np.ndarray, *_DRAWING)
 _MOST_SHARED, _MOST_MODELS = 16, 4
 """Arrays of messages, and models, that are looked at; those that were shared last."""
 _COPIED = 1 << 20
@@ -31,8 +34,9 @@ _COPIED = 1 << 20
 class OwnState:
     """What the components of a process keep on themselves. Extensions look on, and may count what they see.
 
-    Seen are attributes, and what is in their lists, dictionaries, sets and arrays; not what is inside other objects. A
-    cached property follows from the options, and may appear; what is in it may not change after that.
+    Seen are attributes, what is in their lists, dictionaries, sets and arrays, and how far generators of random numbers
+    have drawn; not what is inside other objects. A cached property follows from the options, and may appear; what is in
+    it may not change after that.
 
     Args:
         components: by name; other objects are not looked at.
@@ -97,9 +101,12 @@ class OwnState:
                     del now[key]
                     getattr(part, key)
                 elif not (key in now and key in before[name] and _same(before[name][key], now[key])):
+                    remedy = "keep it in client.memory(self), or in client.cache where it can be made again"
+                    if isinstance(now.get(key), _DRAWING):
+                        remedy = "draw from client.rng(self), of which each client has its own in each round"
                     self._found = (
-                        f"component {name} keeps {key} on itself, where the other clients of its process find it; keep "
-                        "it in client.memory(self), or in client.cache where it can be made again"
+                        f"component {name} keeps {key} on itself, where the other clients of its process find it; "
+                        f"{remedy}"
                     )
                     return
         for watched, place in [(arrays, place) for arrays in self._shared.values() for place in arrays]:
@@ -127,8 +134,8 @@ def _kept(value: Any) -> Any:
         return [_kept(inner) for inner in value]
     if isinstance(value, set):
         return set(value)
-    if isinstance(value, np.ndarray):
-        return value, _checksum(value)
+    if isinstance(value, _CONTENTS):
+        return value, _contents(value)
     return value
 
 
@@ -139,8 +146,8 @@ def _same(before: Any, now: Any) -> bool:
         return isinstance(before, list) and len(before) == len(now) and all(map(_same, before, now))
     if isinstance(now, set):
         return isinstance(before, set) and before == now
-    if isinstance(now, np.ndarray):
-        return isinstance(before, tuple) and before[0] is now and before[1] == _checksum(now)
+    if isinstance(now, _CONTENTS):
+        return isinstance(before, tuple) and before[0] is now and before[1] == _contents(now)
     return before is now or (isinstance(now, str | int | float) and before == now)
 
 
@@ -163,5 +170,13 @@ def _sums(array: NDArray[Any]) -> bytes:
     return columns.tobytes() + zlib.crc32(words.sum(1)).to_bytes(4) + data[whole:].tobytes()
 
 
-def _checksum(array: np.ndarray[Any, Any]) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).data)
+def _contents(value: Any) -> int | str:
+    """A checksum of an array; of a generator of random numbers, where it is."""
+    match value:
+        case np.ndarray():
+            return zlib.crc32(np.ascontiguousarray(value).data)
+        case np.random.Generator():
+            return repr(value.bit_generator.state)
+        case np.random.RandomState():
+            return repr(value.get_state())
+    return repr(value.getstate())
