@@ -159,6 +159,35 @@ def test_a_module_that_writes_to_its_inputs_is_handed_them_anew() -> None:
     assert [each.loss for each in second] == [each.loss for each in first]
 
 
+class Stateful(torch.nn.Module):
+    """Assigns its buffers anew in every pass, and draws in evaluation too."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("passes", torch.zeros(()), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.seen = self.seen + len(inputs)
+        self.passes = self.passes + 1
+        drawn: torch.Tensor = torch.nn.functional.dropout(self.inner(inputs), 0.5, training=True)
+        return drawn + self.passes + self.seen
+
+
+def test_nothing_of_one_client_stays_in_a_module_for_the_next() -> None:
+    model, part = TorchModel(Stateful(small())), examples(9)
+    fresh = model.get_buffers()
+    fresh["seen"] += 5
+    results = []
+    for _ in range(2):  # as one client after the other finds the module
+        model.set_buffers(fresh)
+        results.append(model.evaluate(part, client_data(part)).loss)
+        assert model.get_buffers()["seen"] == 14
+    assert results[0] == results[1]
+    assert not any("passes" in name for name in fresh)
+
+
 def test_a_model_with_an_evaluation_of_its_own_is_asked_for_each_set() -> None:
     class Picky(TorchModel):
         def evaluate(self, part: Examples, data: ClientData) -> Evaluation:

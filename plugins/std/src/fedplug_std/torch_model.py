@@ -100,7 +100,8 @@ class TorchModel(Model):
 
     The flat vector holds the parameters that need a gradient, in the order of `module.named_parameters()`; frozen
     parameters stay as they are. Buffers are the module's persistent ones: running means and variances of batch norm,
-    and `num_batches_tracked`.
+    and `num_batches_tracked`. Those that are not persistent become what they were at first whenever buffers are set: the
+    clients of a process share the module, and what one of them left there would reach the next.
 
     On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
 
@@ -137,7 +138,15 @@ class TorchModel(Model):
         self.parameters = [tensor for _, tensor in named]
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
-        self._buffers = {name: tensor for name, tensor in module.named_buffers() if name in persistent}
+        # By the modules that hold them, which may assign other tensors.
+        places = {
+            f"{path}.{key}" if path else key: (owner, key)
+            for path, owner in module.named_modules()
+            for key, _ in owner.named_buffers(recurse=False)
+        }
+        self._buffers = {name: place for name, place in places.items() if name in persistent}
+        passing = [place for name, place in places.items() if name not in persistent]
+        self._first = [(owner, key, owner.get_buffer(key).clone()) for owner, key in passing]
         self._flat = torch.empty(0)
 
     @property
@@ -176,11 +185,13 @@ class TorchModel(Model):
 
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._buffers.items()}
+        held = {name: owner.get_buffer(key) for name, (owner, key) in self._buffers.items()}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in held.items()}
 
     def set_buffers(self, buffers: dict[str, NDArray[Any]]) -> None:
-        """Overwrites the named buffers and leaves the others. Values are converted to the buffer's type, so an
-        averaged `num_batches_tracked` is rounded down.
+        """Overwrites the named buffers and leaves the others, except those that are not persistent, which begin anew.
+
+        Values are converted to the buffer's type, so an averaged `num_batches_tracked` is rounded down.
 
         Raises:
             ValueError: the module has no buffer of that name, or it has another shape.
@@ -188,11 +199,14 @@ class TorchModel(Model):
         for name, values in buffers.items():
             if name not in self._buffers:
                 raise ValueError(f"the module has no buffer {name!r}; it has {sorted(self._buffers)}")
-            tensor = self._buffers[name]
+            owner, key = self._buffers[name]
+            tensor = owner.get_buffer(key)
             values = np.asarray(values)
             if values.shape != tuple(tensor.shape):
                 raise ValueError(f"buffer {name} of shape {values.shape} must have shape {tuple(tensor.shape)}")
-            tensor.copy_(as_tensor(values).view(tensor.shape))
+            tensor.detach().copy_(as_tensor(values).view(tensor.shape))
+        for owner, key, first in self._first:
+            setattr(owner, key, first.clone())
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
         """Counts correct predictions in evaluation mode: of examples, or of positions where the examples have targets.
@@ -226,7 +240,8 @@ class TorchModel(Model):
         toggled = not kinds(self.module) <= _MODELESS
         if toggled:
             self.module.eval()
-        with torch.no_grad():
+        # Where a module draws in evaluation too, what it draws must not depend on who used this process before.
+        with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
             if len(sets) > 1 and sum(map(len, sets)) <= step:
                 found = self._together(sets, data, kept)
             else:
