@@ -100,7 +100,7 @@ class TorchModel(Model):
 
     The flat vector holds the parameters that need a gradient, in the order of `module.named_parameters()`; frozen
     parameters stay as they are. Buffers are the module's persistent ones: running means and variances of batch norm,
-    and `num_batches_tracked`. Those that are not persistent become what they were at first whenever buffers are set: the
+    and `num_batches_tracked`. Others become what they were at first whenever buffers are set: the
     clients of a process share the module, and what one of them left there would reach the next.
 
     On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
