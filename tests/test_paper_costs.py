@@ -34,6 +34,14 @@ def test_every_setting_is_a_recipe_whose_data_are_known(costs: ModuleType) -> No
         assert data["use"] in costs.DATA or {"train_count", "test_count"} <= set(data)
 
 
+def test_the_small_runs_are_recipes(costs: ModuleType) -> None:
+    for setting in costs._settings():
+        plain = fedplug.check(costs.RECIPES / setting.recipe, setting.sets).to_plain()
+        few = {"data.clients": setting.clients, "data.partition": {"use": "std.iid"}, "rounds": setting.rounds}
+        few |= costs._of_devices(plain, setting.clients)
+        assert fedplug.check(costs.RECIPES / setting.recipe, {**setting.sets, **setting.small, **few})
+
+
 def test_scores_of_so_many_samples_find_them_in_either_size(costs: ModuleType) -> None:
     """Or what they take would grow from one size to the other, and be counted for every example of a client."""
     limited = 0
