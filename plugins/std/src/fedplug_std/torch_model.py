@@ -255,8 +255,8 @@ class TorchModel(Model):
     ) -> list[Evaluation]:
         held = {} if kept is None else kept
         if not held:
-            inputs = np.concatenate([each.inputs for each in sets])
-            held["inputs"] = to_tensor(inputs, data.mean, data.std, self.device)
+            stacked = np.concatenate([each.inputs for each in sets])
+            held["inputs"] = to_tensor(stacked, data.mean, data.std, self.device)
             held["answers"] = as_tensor(np.concatenate([each.answers for each in sets])).to(self.device)
         lengths = [len(each) for each in sets]
         inputs, answers = held["inputs"], held["answers"]
