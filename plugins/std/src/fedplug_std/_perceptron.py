@@ -42,8 +42,9 @@ class Perceptron:
         if len(layers) != len(between) + 1 or {*map(type, layers)} != {nn.Linear} or {*map(type, between)} - {nn.ReLU}:
             return None
         # Each has its two parameters and nothing else, also no module within: a walk through all takes a step's time.
-        own = [parameter for part in (module, first, *parts) for parameter in part._parameters.values()]
-        if len(own) != 2 * len(layers) or not all(each is not None and each.requires_grad for each in own):
+        held = [parameter for part in (module, first, *parts) for parameter in part._parameters.values()]
+        own = [each for each in held if each is not None and each.requires_grad]
+        if not len(own) == len(held) == 2 * len(layers):
             return None
         if len({*map(id, own)}) != len(own):  # some are shared: no gradient is that of one layer
             return None

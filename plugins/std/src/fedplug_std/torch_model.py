@@ -268,7 +268,7 @@ class TorchModel(Model):
         right = (predicted == answers).cpu().numpy()  # counted there: every number that torch gives takes its time
         found, start = [], 0
         for part, asked, guessed in zip(
-            logits.split(lengths), answers.split(lengths), predicted.split(lengths), strict=True
+            *(torch.split(each, lengths) for each in (logits, answers, predicted)), strict=True
         ):
             correct = int(np.count_nonzero(right[start : start + len(asked)]))
             start += len(asked)

@@ -200,7 +200,7 @@ class Sgd(fedplug.Trainer):
         order = rng.permutation(len(train))
         labels = as_tensor(train.answers[order]).to(model.device)
         slices = batch_slices(len(train), self.options.batch_size, merge_single=_has_batch_norm(model.module))
-        batches = labels.split(lengths := [part.stop - part.start for part in slices])
+        batches = torch.split(labels, lengths := [part.stop - part.start for part in slices])
         if train.inputs.size * 4 * client.ctx.num_clients > _CACHE_BYTES:
             for part, answers in zip(slices, batches, strict=True):
                 yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), answers
@@ -208,7 +208,7 @@ class Sgd(fedplug.Trainer):
         if self.name not in client.cache:
             client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
         inputs, places = client.cache[self.name], as_tensor(order).to(model.device)
-        for place, answers in zip(places.split(lengths), batches, strict=True):
+        for place, answers in zip(torch.split(places, lengths), batches, strict=True):
             yield torch.index_select(inputs, 0, place), answers  # a batch at a time stays in the processor's cache
 
 
