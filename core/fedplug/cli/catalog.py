@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
 from fedplug.runs.functions import ComponentRecord, components
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[Com
     for word in parts:
         if not any(word.lower() in f"{entry.name} {entry.summary}".lower() for entry in entries):
             nothing = f"{word!r} is neither a hook nor a plugin, and no component speaks of it"
-            raise PluginError(f"{nothing}; {_meant(entries, word)}")
+            known = dict.fromkeys([*GROUPS, *(entry.plugin for entry in entries), *(entry.name for entry in entries)])
+            raise PluginError(f"{nothing}; {near(word, known) or 'fedplug list shows all'}")
     left = [entry for entry in left if (not hooks or entry.group in hooks) and (not plugins or entry.plugin in plugins)]
     left = [each for each in left if all(word.lower() in f"{each.name} {each.summary}".lower() for word in parts)]
     if words and not left:
@@ -68,8 +69,6 @@ def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[Com
 
 def _kinds(entries: Sequence[ComponentRecord], words: Sequence[str]) -> tuple[set[str], set[str], list[str]]:
     """Which of the words are hooks, which plugins, and which are parts of names and summaries."""
-    from fedplug.recipe.catalog import GROUPS
-
     installed = {entry.plugin for entry in entries}
     hooks, plugins, parts = set[str](), set[str](), list[str]()
     for word in words:
@@ -81,20 +80,6 @@ def _kinds(entries: Sequence[ComponentRecord], words: Sequence[str]) -> tuple[se
         else:
             parts.append(word)
     return hooks, plugins, parts
-
-
-def _meant(entries: Sequence[ComponentRecord], word: str) -> str:
-    """`did you mean x?`, or where to see everything."""
-    from difflib import get_close_matches
-
-    from fedplug.recipe.catalog import GROUPS
-
-    known = dict.fromkeys([*GROUPS, *(entry.plugin for entry in entries), *(entry.name for entry in entries)])
-    short = {name.removeprefix("fedplug-").rpartition(".")[2]: name for name in reversed(known)}
-    close = get_close_matches(word, known, n=2, cutoff=0.7) or [
-        short[match] for match in get_close_matches(word, short, n=2, cutoff=0.7)
-    ]
-    return f"did you mean {' or '.join(close)}?" if close else "fedplug list shows all"
 
 
 def _table(entries: Sequence[ComponentRecord]) -> Iterator[str]:
@@ -132,22 +117,17 @@ def _verify(catalog: Catalog) -> int:
     from fedplug.recipe.sections import load
 
     failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
-    for entry in catalog:
+    for entry in (*catalog, *catalog.sections.values()):
         try:
-            component: Any = entry.load()
+            kind = load(entry) if entry.group == SECTION else entry.load()
         except PluginError as error:
             failures.append(str(error))
             continue
         try:
-            if kind := options_class(component):
-                kind.model_rebuild()
+            if options := options_class(kind):
+                options.model_rebuild()
         except Exception as error:  # of pydantic, over an annotation that is none
             failures.append(f"plugin {entry.distribution}: the options of {entry.name} cannot be built: {error}")
-    for entry in catalog.sections.values():
-        try:
-            load(entry)
-        except PluginError as error:
-            failures.append(str(error))
     for failure in dict.fromkeys(failures):
         print(failure, file=sys.stderr)
     count = len(list(catalog))

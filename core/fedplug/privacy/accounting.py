@@ -169,11 +169,6 @@ def geometric_schedule(total_multiplier: float, rounds: int, decay: float) -> li
     return [scale * math.exp(log - smallest) for log in logs]
 
 
-def replace_one_multiplier(noise_multiplier: float) -> float:
-    """The multiplier under replace-one adjacency of noise whose multiplier under zero-out is given: half of it."""
-    return noise_multiplier / 2
-
-
 def _mills(x: float) -> float:
     """Phi(-x) / phi(x) for x >= 0."""
     if x < 6:

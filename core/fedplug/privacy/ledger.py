@@ -228,9 +228,10 @@ class Ledger:
         Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
         central, with the credit for sampling that `accountant` grants.
         """
-        from fedplug.privacy.ledger_epsilons import headline
+        from fedplug.privacy.ledger_epsilons import zone_epsilons
 
-        return headline(self)
+        figures = zone_epsilons(self)
+        return None if figures is None else next(iter(figures.zero_out.values()))
 
     def priced_part(self) -> str:
         """Which zones `epsilon` prices, where other things were released beside them; empty where it is everything."""

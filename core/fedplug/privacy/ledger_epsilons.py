@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from fedplug.privacy.spent import ZoneCost
 
 
-def headline(ledger: Ledger) -> float | None:
-    """Epsilon of all zones with noise, zero-out, worst client; None if there are none. See `Ledger.epsilon`."""
-    figures = zone_epsilons(ledger)
-    return None if figures is None else next(iter(figures.zero_out.values()))
-
-
 def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
     """Epsilons of one zone, or of all zones with noise together; None if there is no noise."""
     noised = {name: cost for name, cost in ledger.noised.items() if zone in (None, name)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
@@ -196,20 +196,13 @@ class Catalog:
 
     def suggest(self, group: str | None, name: str) -> str:
         """What to say of a name that `group` (None: any group) does not offer, as half a sentence; never empty."""
-        from difflib import get_close_matches
-
         elsewhere = self.named(name)
         if group and elsewhere:
             groups = " and ".join(entry.group for entry in elsewhere)
             return f"it is a {groups} component; {self.offer(group)}"
         candidates = list(self.groups[group] if group else dict.fromkeys(entry.name for entry in self))
-        # People forget the plugin's name more often than they misspell it, so the bare names are compared too.
-        short = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-        close = get_close_matches(name, candidates, n=2, cutoff=0.7)
-        if not close and "." not in name:
-            close = [short[match] for match in get_close_matches(name, short, n=2, cutoff=0.7)]
-        if close:
-            return f"did you mean {' or '.join(close)}?"
+        if meant := near(name, candidates):
+            return meant
         plugin, dot, _ = name.partition(".")
         if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
             remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"
@@ -219,6 +212,19 @@ class Catalog:
     def offer(self, group: str) -> str:
         """The names in a group, as half a sentence."""
         return f"for {group} there is {', '.join(self.groups[group]) or 'nothing installed'}"
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """`did you mean x or y?`; empty where no name is close."""
+    from difflib import get_close_matches
+
+    names = list(names)
+    close = get_close_matches(name, names, n=2, cutoff=0.7)
+    if not close and "." not in name:
+        # People forget the plugin's name more often than they misspell it, so the bare names are compared too.
+        short = {each.removeprefix("fedplug-").rpartition(".")[2]: each for each in reversed(names)}
+        close = [short[match] for match in get_close_matches(name, short, n=2, cutoff=0.7)]
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def installed(group: str) -> dict[str, Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,7 +141,10 @@ class Execution:
                 engine = self._engine(device, composition, world, layout)
                 protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
-                self._write_as_it_goes(books, engine)
+                # From here on, once everybody else listens, the run folder is kept up to date.
+                events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
+                end_of_round = functools.partial(self.archive.end_of_round, books, engine)
+                events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
                 if checkpoint is None:
                     if len(self.archive.charges):
                         events.note(
@@ -150,7 +154,7 @@ class Execution:
                     self.archive.begin()
                     protocol.setup()
                     self.archive.charge_again(books, 0)
-                    self.archive.end_of_round(books, engine, 0)
+                    end_of_round(0)
                 else:
                     done = checkpoint[0]
                     self.archive.go_on(books, engine, checkpoint)
@@ -183,12 +187,6 @@ class Execution:
         events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
         finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None, world)
         return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
-
-    def _write_as_it_goes(self, books: Bookkeeping, engine: Engine) -> None:
-        """Keeps the run folder up to date from here on; called once everybody else listens."""
-        events = books.protocol.events
-        events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
-        events.subscribe(RoundClosed, lambda event: self.archive.end_of_round(books, engine, event.round + 1))
 
     def _listeners(self, events: Events) -> list[Extension]:
         """The extensions that hear this run without standing in its recipe."""

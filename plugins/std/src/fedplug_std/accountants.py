@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Field
-from fedplug.privacy.accounting import replace_one_multiplier
 from fedplug.privacy.renyi import laplace_rdp, pure_rdp
 
 from fedplug_std.loss_distributions import gaussian, variance, width
@@ -179,7 +178,7 @@ def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) ->
         loss = 1 / multiplier + math.log1p((1 - rate) * math.expm1(-1 / multiplier))
         multiplier, rate = (1 / loss if loss > 0 else math.inf), 1.0
     if doubled:
-        multiplier, rate = replace_one_multiplier(multiplier), 1.0
+        multiplier, rate = multiplier / 2, 1.0
     return mechanism, multiplier, rate
 
 
@@ -222,7 +221,7 @@ def _rdp(counts: collections.Counter[Release], delta: float, adjacency: str) -> 
             return None
         if mechanism == "gaussian":
             # RDP knows multipliers only and leaves the doubled sensitivity to its caller; PLD doubles it itself.
-            halved = multiplier if adjacency == "zero_out" else replace_one_multiplier(multiplier)
+            halved = multiplier if adjacency == "zero_out" else multiplier / 2
             total += count * _rdp_of_one(halved, rate)
         else:
             one = laplace_rdp(orders, multiplier) if mechanism == "laplace" else pure_rdp(orders, 1 / multiplier)
