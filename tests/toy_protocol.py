@@ -19,7 +19,7 @@ from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_log import RoundEntry
+from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe

@@ -10,7 +10,7 @@ import pytest
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
-from fedplug.privacy.ledger_log import RoundEntry
+from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.privacy.ledger_views import listed, views
 from hypothesis import given, settings
 from hypothesis import strategies as st

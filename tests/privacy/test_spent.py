@@ -10,7 +10,7 @@ import pytest
 from fedplug.api.effects import Bound, Noise
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
-from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 from fedplug.privacy.renyi import composed_epsilon
 from fedplug.privacy.spent import SoFar, Spent
 from ledger_toys import DELTA, enter, laplace, ledger_of

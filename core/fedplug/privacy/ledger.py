@@ -23,7 +23,7 @@ from fedplug.api.effects import Curve, Reveals
 from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
 from fedplug.privacy.credit import counted
-from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 from fedplug.privacy.spent import SoFar, Spent, ZoneCost, inverse_square
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.effects import Curve
     from fedplug.api.outer_roles import Accountant
-    from fedplug.privacy.ledger_log import RoundEntry, ZoneEntry
+    from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 
 
 _LARGEST_COMPOSED = 100.0

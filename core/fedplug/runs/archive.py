@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import CheckpointError, FedplugError
 from fedplug.api.rows import Row
-from fedplug.privacy.ledger_log import RoundEntry
+from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.state_files import holding
 from fedplug.runs.folder import Charges, write_text

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fedplug.privacy.ledger import Ledger
-    from fedplug.privacy.ledger_log import RoundEntry
+    from fedplug.privacy.ledger_record import RoundEntry
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol

@@ -22,7 +22,7 @@ import msgpack
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, MessageError, PluginError, TooFewClients
 from fedplug.api.rows import Row
-from fedplug.privacy.ledger_log import RoundEntry
+from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.bookkeeping import Bookkeeping
