@@ -1,6 +1,6 @@
 """The privacy ledger: what a run has released, what that cost each client, and what every kind of adversary may know.
 
-Each round appends one entry to a log (`ledger_log`): who was asked to upload, how large each zone was, and the noise
+Each round appends one entry to a log (`RoundEntry`): who was asked to upload, how large each zone was, and the noise
 multipliers. Everything else follows from that log, so that a resumed run equals an uninterrupted one, and anybody can
 check the printed epsilon; sums and facts (`so_far`) are kept up entry by entry, so that a round of a long run costs no
 more than one of a short run. Gaussian releases compose exactly by adding up 1/multiplier^2
