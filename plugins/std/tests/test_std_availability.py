@@ -45,6 +45,18 @@ def test_a_trace_says_who_is_away_and_they_come_back(tmp_path: Path, engine: str
     assert all(torch.equal(models[0], model) for model in models)  # whoever was away in the last round, too
 
 
+@pytest.mark.parametrize("when", ["round", "upload"])
+def test_the_key_server_is_always_there(tmp_path: Path, when: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("round,client\n1,2\n2,0\n")
+    seal = {"use": "std.bfv", "key_holder": "key_server"}
+    plain = recipe_of("encrypted", [seal], rounds=2, availability={"trace": str(trace), "when": when})
+    found = fedplug.run(plain, output=tmp_path, quiet=True)
+    assert away_in(found) == [[2], [0]]
+    assert [row.bytes.key_server.total > 0 for row in found.metrics] == [True, True]
+    assert not any(row.skipped for row in found.metrics)
+
+
 def test_who_is_away_stays_so_after_a_resume(tmp_path: Path) -> None:
     plain = recipe_of(rounds=4, availability={"drop_out": 0.3})
     found = fedplug.run(plain, output=tmp_path, quiet=True)

@@ -161,6 +161,7 @@ class Reached:
     def _is_lost(self, address: str) -> bool:
         office = self._office
         begun = office.round >= 0 and office.phase != "finish"  # all are there for the set-up and the last model
-        if not begun or (self._away.when == "upload" and office.phase != "upload"):
+        client_id = self._clients.get(address)  # none of the key server, which is always there
+        if client_id is None or not begun or (self._away.when == "upload" and office.phase != "upload"):
             return False
-        return self._away.is_away(self._clients[address], office.round)
+        return self._away.is_away(client_id, office.round)
