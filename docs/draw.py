@@ -294,6 +294,10 @@ VIEWS = {
 }  # fmt: skip
 
 
+PHASES = ("train", "score", "negotiate", "protect", "aggregate", "open")
+"""In the order of a round; what a run does besides stands behind them."""
+
+
 def take(folder: Path) -> str:
     """Writes a file of numbers from what `fedplug compare` left in a folder; gives its name."""
     path = folder / "compare.csv"
@@ -332,7 +336,7 @@ def take_cases(name: str, cases: Sequence[Path]) -> str:
             for key, title in titles.items():
                 if row.get(f"{key}_mean"):
                     line[title] = f"{float(row[f'{key}_mean']):.3f}"
-                    line[f"{title} sd"] = f"{float(row[f'{key}_sd']):.3f}"
+                    line[f"{title} sd"] = f"{float(row[f'{key}_sd'] or 0):.3f}"
             seconds, cost = float(row["seconds_cpu_mean"]), costs.setdefault(row["protocol"], {})
             cost.setdefault("CPU s", {})[path.parent.name] = seconds
             cost.setdefault("% per CPU s", {})[path.parent.name] = 100 * float(row["accuracy_mean"]) / seconds
@@ -369,7 +373,8 @@ def take_sweep(folder: Path, name: str) -> None:
         results = [*by_seed.values()]
         lines.append({**dict(key), **_results_of(results)})
         spent = [_cpu_seconds(result) for result in results]
-        phases = dict.fromkeys(phase for each in spent for phase in each)
+        phases = dict.fromkeys(phase for phase in PHASES if any(phase in each for each in spent))
+        phases |= dict.fromkeys(phase for each in spent for phase in each)
         costs.append(
             {**dict(key), **{p: f"{statistics.fmean(each.get(p, 0.0) for each in spent):.2f}" for p in phases}}
         )
