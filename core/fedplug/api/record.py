@@ -42,7 +42,7 @@ class Record:
             for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
         """
         kind: Any = type(self)
-        plain = {}
+        plain: dict[str, Any] = {}
         for name, optional in _fields(kind):
             value = getattr(self, name)
             if not (optional and _is_empty(value)):

@@ -69,7 +69,8 @@ class Protecting(PartySteps):
                 if size != plan.labels.size:
                     values = client.update.take(plan.positions(zone))
                 else:  # whoever protects may write to what it is handed, and read the update
-                    values = client.update.copy() if steps[0].link.hook == "protect" else client.update
+                    handed = any(step.link.hook == "protect" for step in steps)
+                    values = client.update.copy() if handed else client.update
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":

@@ -266,7 +266,8 @@ class TorchModel(Model):
             held.clear()  # the module writes to what it is handed, and would find that the next time
         predicted = logits.argmax(1)
         right = (predicted == answers).cpu().numpy()  # counted there: every number that torch gives takes its time
-        found, start = [], 0
+        found: list[Evaluation] = []
+        start = 0
         for part, asked, guessed in zip(
             *(torch.split(each, lengths) for each in (logits, answers, predicted)), strict=True
         ):
