@@ -19,7 +19,7 @@ from fedplug_kit.static import check_component
 from fedplug_std import he_keys
 from fedplug_std.bfv import COEFF_BITS, DEGREE, SCALE_BITS, Bfv
 from fedplug_std.ckks import Ckks
-from fedplug_std.he_seal import Seal
+from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import FixedPoint
 from pydantic import ValidationError
 
@@ -152,10 +152,10 @@ def test_many_clients_get_narrower_fields_that_still_decrypt() -> None:
 
 
 def test_fields_shrink_when_the_noise_leaves_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Seal, "noise", lambda *_: 300.0)
+    monkeypatch.setattr(Rlwe, "noise", lambda *_: 300.0)
     parties = Parties(make(Bfv), 4).setup()
     assert parties.clients[3].memory(parties.component)["terms"]["field_bits"] == 22
-    monkeypatch.setattr(Seal, "noise", lambda *_: 1e9)
+    monkeypatch.setattr(Rlwe, "noise", lambda *_: 1e9)
     with pytest.raises(ProtectionError, match="max_clients=4 leaves no noise budget"):
         Parties(make(Bfv), 4).setup()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from fedplug.api.errors import ProtectionError
 
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
-from fedplug_std.he_seal import Seal
+from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
@@ -92,14 +93,12 @@ class Bfv(Encryption):
     name: str = "std.bfv"
     slots = DEGREE
     position_block = 2 * (DEGREE - 1)
-    backend = Seal("bfv", DEGREE, COEFF_BITS)
+    backend = Rlwe("bfv", DEGREE, COEFF_BITS)
 
     def scheme(self) -> str:
         """Its parameters in a line."""
         bits = "as many bits as fit" if self.options.bits is None else f"{self.options.bits} bits"
-        return (
-            f"BFV {DEGREE} {list(COEFF_BITS)}, two values a coefficient, {bits} each, range ±{self.options.range:g}"
-        )
+        return f"BFV {DEGREE} {list(COEFF_BITS)}, two values a coefficient, {bits} each, range ±{self.options.range:g}"
 
     def step(self, num_clients: int) -> float:
         """Grid step of the weighted values at the narrowest fields; the range where these are too narrow."""
@@ -124,11 +123,15 @@ class Bfv(Encryption):
             ProtectionError: no width works.
         """
         context = self.backend.new_context(2.0**SCALE_BITS, symmetric=self.site == "client")
-        noise = self.backend.noise(context) * math.sqrt(max_clients)
+        noise = self.backend.noise(context)
         for field_bits in FIELD_BITS:
             numbers = self.agree(max_clients, field_bits)
-            if 2 * DEVIATIONS * noise < 2**SCALE_BITS * PackedIntegers(numbers).count_unit:
-                return context, {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
+            room = 2.0**SCALE_BITS * PackedIntegers(numbers).count_unit / (2 * DEVIATIONS * math.sqrt(max_clients))
+            if noise < room:
+                # Dropped bits of c0 are uniform, of variance (4^d - 1) / 12.
+                dropped = math.floor(math.log(12 * (room**2 - noise**2) + 1, 4))
+                terms = {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
+                return dataclasses.replace(context, dropped=min(dropped, SCALE_BITS - 1)), terms
         raise ProtectionError(f"max_clients={max_clients} leaves no noise budget at any width of field; lower it")
 
     def codec(self, terms: Terms) -> PackedIntegers:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import itertools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +15,8 @@ from fedplug.api.errors import ProtectionError
 
 from fedplug_std import ckks_noise, he_keys, tenseal_backend
 from fedplug_std.he_blocks import Encryption
-from fedplug_std.he_seal import Seal
+from fedplug_std.he_contexts import RingContext
+from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import round_to_grid
 from fedplug_std.tenseal_backend import TenSeal
 
@@ -98,7 +103,7 @@ class Ckks(Encryption):
         self.degree, self.coeff_bits, self.scale_bits = PROFILES[options.profile]
         if options.profile == "compact":
             # Real and imaginary parts both carry a value.
-            self.backend: Seal | TenSeal = Seal("ckks", self.degree, (self.coeff_bits[0], self.coeff_bits[1]))
+            self.backend: Rlwe | TenSeal = Rlwe("ckks", self.degree, (self.coeff_bits[0], self.coeff_bits[1]))
             self.slots = self.degree
         else:
             self.backend, self.slots = TenSeal(), self.degree // 2
@@ -167,9 +172,16 @@ class Ckks(Encryption):
         terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
         for _ in range(ckks_noise.KEYS_TRIED):
             context, deviations = self._measured(max_clients)
-            if not (problem := self._problem(deviations, max_clients)):
-                return context, terms
-        raise ProtectionError(problem)
+            if not (problem := self._problem(deviations(0), max_clients)):
+                break
+        else:
+            raise ProtectionError(problem)
+        if isinstance(context, RingContext):
+            fitting = itertools.takewhile(
+                lambda bits: not self._problem(deviations(bits), max_clients), range(1, self.coeff_bits[0])
+            )
+            context = dataclasses.replace(context, dropped=max(fitting, default=0))
+        return context, terms
 
     def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
         """Why rounding to the grid does not remove noise that is so large in the slots of a sum."""
@@ -185,17 +197,19 @@ class Ckks(Encryption):
             return float(2.0**self.scale_bits)
         return float(min(2.0**self.scale_bits, 0.99 * self._capacity() / (max_clients * self.options.range)))
 
-    def _measured(self, max_clients: int) -> tuple[Any, NDArray[np.float64]]:
-        """A context with new keys, and the noise of a sum of that many updates: its deviation in each slot."""
+    def _measured(self, max_clients: int) -> tuple[Any, Callable[[int], NDArray[np.float64]]]:
+        """A context with new keys, and the noise of a sum of that many updates that drop so many bits, slot by slot."""
         scale, secret = self._scale(max_clients), self.site == "client"
-        if isinstance(self.backend, Seal):
+        if isinstance(self.backend, Rlwe):
             context: Any = self.backend.new_context(scale, symmetric=secret)
             key, noise = np.abs(context.key_spectrum) ** 2, self.backend.noise(context)
         else:
             context = tenseal_backend.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=secret)
             key = tenseal_backend.key_sizes(context)
             noise = tenseal_backend.noise(context, self.slots, max_clients, max_clients * self.options.range)
-        return context, ckks_noise.deviations(self.degree, max_clients, scale, None if secret else key, noise)
+        return context, functools.partial(
+            ckks_noise.deviations, self.degree, max_clients, scale, None if secret else key, noise
+        )
 
     def codec(self, terms: Terms) -> GridNumbers:
         """How values become slots, as agreed when the keys were made."""

@@ -6,22 +6,25 @@ import dataclasses
 import functools
 import math
 import struct
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError
 
 from fedplug_std._seal_streams import Streams
+from fedplug_std.he_public import PublicKey
 from fedplug_std.he_ring import Ring
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-VERSION = 1
+VERSION = 2
 """Of contexts on the wire; raise it when their bytes change."""
 
-_HEAD = struct.Struct("<2sBBHBBdII")
-"""Magic, version, scheme, degree, bits of both primes, scale, bytes of the public and of the secret key."""
+_HEAD = struct.Struct("<2sBBHBBBdIII")
+"""Magic, version, scheme, degree, bits of both primes, dropped bits, scale, bytes of the public and of the secret key,
+and the CRC of what is before and behind it."""
 _MAGIC = b"FC"
 _SCHEMES = {1: "bfv", 2: "ckks"}
 
@@ -35,14 +38,16 @@ class RingContext:
         degree: of the ring.
         coeff_bits: of the prime of the ciphertexts, and of the one that only keys have.
         scale: what messages are multiplied by; a power of two for `bfv`.
-        public_key: as SEAL writes it; empty for whoever does not hold it.
-        secret_key: likewise.
+        dropped: lowest bits of c0 that uploads leave out, since the noise would hide them.
+        public_key: of `he_public`; empty for whoever does not hold it.
+        secret_key: as SEAL writes it; empty likewise.
     """
 
     scheme: str
     degree: int
     coeff_bits: tuple[int, int]
     scale: float
+    dropped: int = 0
     public_key: bytes = b""
     secret_key: bytes = b""
 
@@ -58,7 +63,12 @@ class RingContext:
     @functools.cached_property
     def ring(self) -> Ring:
         """Of the ciphertexts."""
-        return Ring(self.degree, _prime(self.degree, self.coeff_bits))
+        return Ring(self.degree, _primes(self.degree, self.coeff_bits)[0])
+
+    @functools.cached_property
+    def special(self) -> Ring:
+        """Of what only keys have."""
+        return Ring(self.degree, _primes(self.degree, self.coeff_bits)[1])
 
     @functools.cached_property
     def streams(self) -> Streams:
@@ -66,20 +76,16 @@ class RingContext:
         return Streams(self.seal, self.degree)
 
     @functools.cached_property
-    def encryptor(self) -> Any:
-        """With the public key where there is one, else with the secret key."""
-        import tenseal.sealapi as sealapi
-
-        if self.public_key:
-            return sealapi.Encryptor(self.seal, self.streams.load(sealapi.PublicKey(), self.public_key))
-        return sealapi.Encryptor(self.seal, self._secret)
+    def encrypts(self) -> PublicKey:
+        """The public key."""
+        return PublicKey(self.ring, self.special, self.public_key)
 
     @functools.cached_property
     def key_spectrum(self) -> NDArray[np.complex128]:
         """Of the secret key, whose coefficients are -1, 0 and 1.
 
         Raises:
-            ValueError: the bound of `Ring.phase` does not hold for it, which befalls one key in ten million.
+            ValueError: the bound of `Ring.products` does not hold for it, which befalls one key in ten million.
         """
         spectrum = self.ring.spectrum(self.streams.ternary(self._secret).astype(np.float64))
         if np.abs(spectrum).max() > 4 * np.sqrt(self.degree):
@@ -97,26 +103,27 @@ class RingContext:
         return bool(self.secret_key)
 
     def use_keys(self) -> None:
-        """Has SEAL load the keys that are there.
+        """Makes the keys that are there ready.
 
         Raises:
             MessageError: they are none, or none of these parameters.
         """
         try:
             if self.public_key:
-                self.encryptor  # noqa: B018
+                self.encrypts  # noqa: B018
             if self.secret_key:
                 self.key_spectrum  # noqa: B018
         except Exception as error:  # the C++ library raises many types, none of them its own
             raise MessageError(f"an encryption context whose keys cannot be used ({error}); it was damaged") from error
 
     def dump(self, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-        """The parameters as bytes (24), with those keys that are asked for and no others."""
+        """The parameters as bytes (29), with those keys that are asked for and no others."""
         public, secret = self.public_key * public_key, self.secret_key * secret_key
         scheme = next(number for number, name in _SCHEMES.items() if name == self.scheme)
-        lengths = len(public), len(secret)
-        head = _HEAD.pack(_MAGIC, VERSION, scheme, self.degree, *self.coeff_bits, self.scale, *lengths)
-        return head + public + secret
+        numbers = self.degree, *self.coeff_bits, self.dropped, self.scale, len(public), len(secret)
+        fields = _MAGIC, VERSION, scheme, *numbers
+        head = _HEAD.pack(*fields, 0)
+        return _HEAD.pack(*fields, zlib.crc32(head + public + secret)) + public + secret
 
     @classmethod
     def load(cls, data: bytes) -> RingContext:
@@ -125,8 +132,8 @@ class RingContext:
         Raises:
             MessageError: the bytes are not a context.
         """
-        fields = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0, 0, 0, 0, 0, 0.0, 0, 0)
-        magic, version, scheme, degree, first, second, scale, public, secret = fields
+        fields = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
+        magic, version, scheme, degree, first, second, dropped, scale, public, secret, check = fields
         if magic != _MAGIC or len(data) != _HEAD.size + public + secret or scheme not in _SCHEMES:
             raise MessageError(f"{len(data)} bytes are not an encryption context; they were damaged")
         if version != VERSION:
@@ -134,8 +141,12 @@ class RingContext:
         if not 2 <= scale < 2.0**first or (_SCHEMES[scheme] == "bfv" and math.frexp(scale)[0] != 0.5):
             rule = f"2 to 2^{first}, for bfv a power of two"
             raise MessageError(f"an encryption context with scale {scale:g}, which must be {rule}")
+        if not dropped < first:
+            raise MessageError(f"an encryption context that drops {dropped} bits, which must be fewer than {first}")
+        if zlib.crc32(_HEAD.pack(*fields[:-1], 0) + data[_HEAD.size :]) != check:
+            raise MessageError("an encryption context whose bytes are not those that were sent; it was damaged")
         keys = data[_HEAD.size : _HEAD.size + public], data[_HEAD.size + public :]
-        return cls(_SCHEMES[scheme], degree, (first, second), scale, *keys)
+        return cls(_SCHEMES[scheme], degree, (first, second), scale, dropped, *keys)
 
 
 @functools.cache
@@ -146,7 +157,7 @@ def _seal_context(degree: int, coeff_bits: tuple[int, int]) -> Any:
     parameters = sealapi.EncryptionParameters(sealapi.SCHEME_TYPE.BFV)
     parameters.set_poly_modulus_degree(degree)
     parameters.set_coeff_modulus(sealapi.CoeffModulus.Create(degree, list(coeff_bits)))
-    # Ciphertexts of zero do not depend on it. With this one std.bfv is SEAL's BFV: 2^14 is the quotient of both moduli.
+    # Sums do not depend on it. With this one std.bfv is SEAL's BFV: 2^14 is the quotient of both moduli.
     parameters.set_plain_modulus(2**46 - 1 if coeff_bits[0] == 60 else 2**20)
     context = sealapi.SEALContext(parameters, True, sealapi.SEC_LEVEL_TYPE.TC128)
     if not context.parameters_set():
@@ -156,7 +167,8 @@ def _seal_context(degree: int, coeff_bits: tuple[int, int]) -> Any:
 
 
 @functools.cache
-def _prime(degree: int, coeff_bits: tuple[int, int]) -> int:
+def _primes(degree: int, coeff_bits: tuple[int, int]) -> tuple[int, int]:
     import tenseal.sealapi as sealapi
 
-    return int(sealapi.CoeffModulus.Create(degree, list(coeff_bits))[0].value())
+    first, second = sealapi.CoeffModulus.Create(degree, list(coeff_bits))
+    return int(first.value()), int(second.value())

@@ -1,16 +1,15 @@
-"""Polynomials modulo X^N + 1 and one prime, in numpy: residues as bytes, sums, products with a secret key, embeddings.
+"""Polynomials modulo X^N + 1 and one prime, in numpy: sums, products with small polynomials, embeddings.
 
-A ciphertext of BFV or CKKS is a pair (c0, c1) of such polynomials. Adding ciphertexts is adding residues, and what a
-secret key s opens is c0 + c1 s (the phase): neither needs a library for homomorphic encryption. Nothing here draws
-randomness; `he_seal` has Microsoft SEAL encrypt.
+A ciphertext of BFV or CKKS is a pair (c0, c1) of such polynomials. Adding ciphertexts is adding residues, encrypting
+multiplies by a polynomial of -1, 0 and 1, and so does opening: what a secret key s opens is c0 + c1 s (the phase).
+Nothing here draws randomness; `he_random` does.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -19,19 +18,6 @@ if TYPE_CHECKING:
 
 Residues: TypeAlias = "NDArray[np.uint64]"
 """Coefficients in [0, modulus), shape (..., N)."""
-
-
-class _Guest(NamedTuple):
-    """A residue of a group whose bits lie in the leading zeros of others: in `hosts`, after the shift of each.
-
-    Where a host's room is shared with the guest before, that is the one `before`, with the bits below `cut`.
-    """
-
-    place: int
-    hosts: slice
-    shifts: NDArray[np.uint64]
-    before: int
-    cut: np.uint64 | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,77 +37,18 @@ class Ring:
         """Of one residue."""
         return self.modulus.bit_length()
 
-    # -- bytes ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def num_words(self) -> int:
-        """Words of 64 bits that N packed residues take."""
-        return self.degree * self.bits // 64
-
-    @functools.cached_property
-    def _plan(self) -> tuple[int, int, list[_Guest]]:
-        """Residues go in groups, of which the first few host the bits of the others in their leading zeros."""
-        groups, spare = 64 // math.gcd(self.bits, 64), 64 - self.bits
-        hosts = groups * self.bits // 64
-        guests = []
-        for guest in range(groups - hosts):
-            start, stop = guest * self.bits, (guest + 1) * self.bits
-            first, last = -(-start // spare), -(-stop // spare)
-            shifts = np.arange(first * spare, last * spare, spare, dtype=np.uint64) - np.uint64(start)
-            cut = np.uint64(start - (first - 1) * spare) if first * spare > start else None
-            guests.append(_Guest(hosts + guest, slice(first, last), shifts[:, None], first - 1, cut))
-        return groups, hosts, guests
-
-    def pack(self, residues: Residues) -> Residues:
-        """Residues without their leading zero bits, shape (m, num_words) for (m, N)."""
-        groups, hosts, guests = self._plan
-        words = residues.reshape(len(residues), groups, -1)
-        packed, spot = words[:, :hosts].copy(), np.uint64(self.bits)
-        for guest in guests:
-            pieces = words[:, guest.place, None] >> guest.shifts
-            pieces <<= spot
-            packed[:, guest.hosts] |= pieces
-            if guest.cut is not None:
-                packed[:, guest.before] |= words[:, guest.place] << guest.cut + spot
-        return packed.reshape(len(residues), -1)
-
-    def unpack(self, packed: Residues) -> Residues:
-        """Inverse of `pack`: numbers of `bits` bits, (m, N) for (m, num_words), which may exceed the modulus."""
-        groups, hosts, guests = self._plan
-        words, mask = packed.reshape(len(packed), hosts, -1), np.uint64(2**self.bits - 1)
-        residues = np.empty((len(packed), groups, words.shape[2]), np.uint64)
-        np.bitwise_and(words, mask, out=residues[:, :hosts])
-        if guests:
-            spare = words >> np.uint64(self.bits)
-        for guest in guests:
-            np.bitwise_or.reduce(spare[:, guest.hosts] << guest.shifts, axis=1, out=residues[:, guest.place])
-            if guest.cut is not None:
-                residues[:, guest.place] |= spare[:, guest.before] >> guest.cut
-            residues[:, guest.place] &= mask
-        return residues.reshape(len(packed), -1)
-
     # -- sums ----------------------------------------------------------------------------------------------------------
 
     @property
     def most_terms(self) -> int:
-        """How many residues sum to less than 2^64."""
+        """How many numbers of as many bits as the modulus sum to less than 2^64."""
         return 1 << 64 - self.bits
 
     def reduce(self, sums: Residues) -> None:
-        """Sums of at most `most_terms` residues become residues again, in place."""
+        """Sums of at most `most_terms` such numbers become residues, in place."""
         np.remainder(sums, np.uint64(self.modulus), out=sums)
 
-    def add_to(self, total: Residues, other: Residues) -> None:
-        """Adds residues in place; shapes are alike."""
-        total += other
-        # Below the modulus the difference wraps to a huge number, so that the smaller of both is the residue.
-        np.minimum(total, total - np.uint64(self.modulus), out=total)
-
-    def residues_of(self, values: NDArray[np.int64]) -> Residues:
-        """Residues of integers of magnitude below the modulus."""
-        return np.where(values < 0, values + self.modulus, values).view(np.uint64)
-
-    # -- what a secret key opens ---------------------------------------------------------------------------------------
+    # -- products ------------------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def _twist(self) -> NDArray[np.complex128]:
@@ -146,36 +73,72 @@ class Ring:
         folded *= self._twist.conj()
         return np.concatenate([folded.real, folded.imag], axis=-1)
 
-    def phase(self, c0: Residues, c1: Residues, key: NDArray[np.complex128], lowest: int) -> NDArray[np.int64]:
-        """c0 + c1 s modulo the modulus, in [lowest, lowest + modulus), exactly.
+    @property
+    def low_bits(self) -> int:
+        """Of a residue that is cut into two halves."""
+        return (self.bits + 1) // 2
 
-        c1 goes in two halves of at most 30 bits through the floating-point transform. Each of the three transforms is
-        off by 6.7 u log2(N / 2) of the norm of its result at most, u = 2^-53 (Higham, Accuracy and Stability of
-        Numerical Algorithms, Theorem 24.2). With values of s up to 4 sqrt(N) and |half| <= 2^30 sqrt(N) a product is
-        off by 3 * 74 u * 2^32 N = 0.44 at N = 4096, so that rounding finds the integer; what is measured is 0.002.
+    def halves(self, residues: Residues) -> NDArray[np.float64]:
+        """Low and high bits of residues, shape (..., 2, N)."""
+        halves = np.empty((*residues.shape[:-1], 2, self.degree))
+        np.bitwise_and(residues, np.uint64(2**self.low_bits - 1), out=halves[..., 0, :], casting="unsafe")
+        np.right_shift(residues, np.uint64(self.low_bits), out=halves[..., 1, :], casting="unsafe")
+        return halves
+
+    def products(self, spectra: NDArray[np.complex128], small: NDArray[np.complex128]) -> NDArray[np.float64]:
+        """Products of halves and of polynomials of -1, 0 and 1, both as spectra: integers, exactly.
+
+        Each of the three transforms is off by 6.7 u log2(N / 2) of the norm of its result at most, u = 2^-53 (Higham,
+        Accuracy and Stability of Numerical Algorithms, Theorem 24.2). With |half| <= 2^30 sqrt(N) and values of the
+        small polynomial up to 4 sqrt(N) a product is off by 3 * 74 u * 2^32 N = 0.44 at N = 4096, so that rounding
+        gives the integer; what is measured is 0.002.
+        """
+        products = self.from_spectrum(spectra * small)
+        return np.rint(products, out=products)
+
+    def joined(self, products: NDArray[np.float64], addend: NDArray[np.int64], lowest: int = 0) -> NDArray[np.int64]:
+        """What two halves are together, plus an integer, modulo the modulus, in [lowest, lowest + modulus).
 
         Args:
-            c0: shape (m, N).
+            products: of low and of high bits, shape (..., 2, N), integers of magnitude below 2^43.
+            addend: shape (..., N), of magnitude below 2^61.
+            lowest: at most 0.
+        """
+        low, high = products[..., 0, :], products[..., 1, :]
+        quotient = high * 2.0**self.low_bits
+        quotient += low
+        quotient += addend
+        quotient -= lowest
+        quotient *= 1 / self.modulus
+        # The true result is below 2^62 in magnitude, so arithmetic modulo 2^64 gives it, whatever wraps on the way.
+        multiple = np.floor(quotient, out=quotient).astype(np.int64)
+        multiple *= self.modulus
+        result = high.astype(np.int64)
+        result <<= self.low_bits
+        result += low.astype(np.int64)
+        result += addend
+        result -= multiple
+        result -= lowest
+        # The quotient was rounded: next to a multiple it may be off by one. What is below 0 is a huge number here, and
+        # so is what falls below it, so that the smaller of both is the residue.
+        residues = result.view(np.uint64)
+        np.minimum(residues, residues + np.uint64(self.modulus), out=residues)
+        np.minimum(residues, residues - np.uint64(self.modulus), out=residues)
+        result += lowest
+        return result
+
+    def phase(
+        self, c0: NDArray[np.int64], c1: Residues, key: NDArray[np.complex128], lowest: int = 0
+    ) -> NDArray[np.int64]:
+        """c0 + c1 s modulo the modulus, in [lowest, lowest + modulus), exactly.
+
+        Args:
+            c0: integers of magnitude below 2^61, shape (m, N).
             c1: shape (m, N).
             key: the spectrum of s, shape (N / 2,), of magnitude at most 4 sqrt(N).
             lowest: at most 0.
         """
-        low_bits = (self.bits + 1) // 2
-        halves = np.empty((*c1.shape[:-1], 2, self.degree))
-        halves[..., 0, :] = c1 & np.uint64(2**low_bits - 1)
-        halves[..., 1, :] = c1 >> np.uint64(low_bits)
-        products = self.from_spectrum(self.spectrum(halves) * key)
-        low, high = np.rint(products[..., 0, :]), np.rint(products[..., 1, :])
-        multiple = np.floor((high * 2.0**low_bits + low + c0 - lowest) / self.modulus)
-        # The true result is below 2^62 in magnitude, so arithmetic modulo 2^64 gives it, whatever wraps on the way.
-        result = high.astype(np.int64) << np.int64(low_bits)
-        result += low.astype(np.int64)
-        result += c0.view(np.int64)
-        result -= multiple.astype(np.int64) * np.int64(self.modulus)
-        # The quotient was rounded: next to a multiple it may be off by one.
-        np.add(result, self.modulus, out=result, where=result < lowest)
-        np.subtract(result, self.modulus, out=result, where=result >= lowest + self.modulus)
-        return result
+        return self.joined(self.products(self.spectrum(self.halves(c1)), key), c0, lowest)
 
     # -- the embedding of CKKS -----------------------------------------------------------------------------------------
 
