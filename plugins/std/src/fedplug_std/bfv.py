@@ -12,7 +12,8 @@ from fedplug.api.errors import ProtectionError
 
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
-from fedplug_std.he_rlwe import Rlwe
+from fedplug_std.he_contexts import most_dropped
+from fedplug_std.he_rlwe import Rlwe, dropped_variance
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
@@ -128,10 +129,9 @@ class Bfv(Encryption):
             numbers = self.agree(max_clients, field_bits)
             room = 2.0**SCALE_BITS * PackedIntegers(numbers).count_unit / (2 * DEVIATIONS * math.sqrt(max_clients))
             if noise < room:
-                # Dropped bits of c0 are uniform, of variance (4^d - 1) / 12.
-                dropped = math.floor(math.log(12 * (room**2 - noise**2) + 1, 4))
+                dropped = max(d for d in range(most_dropped(DEGREE) + 1) if noise**2 + dropped_variance(d) < room**2)
                 terms = {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
-                return dataclasses.replace(context, dropped=min(dropped, SCALE_BITS - 1)), terms
+                return dataclasses.replace(context, dropped=dropped), terms
         raise ProtectionError(f"max_clients={max_clients} leaves no noise budget at any width of field; lower it")
 
     def codec(self, terms: Terms) -> PackedIntegers:

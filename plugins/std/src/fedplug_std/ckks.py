@@ -15,8 +15,8 @@ from fedplug.api.errors import ProtectionError
 
 from fedplug_std import ckks_noise, he_keys, tenseal_backend
 from fedplug_std.he_blocks import Encryption
-from fedplug_std.he_contexts import RingContext
-from fedplug_std.he_rlwe import Rlwe
+from fedplug_std.he_contexts import RingContext, most_dropped
+from fedplug_std.he_rlwe import Rlwe, dropped_variance
 from fedplug_std.quantise import round_to_grid
 from fedplug_std.tenseal_backend import TenSeal
 
@@ -172,15 +172,16 @@ class Ckks(Encryption):
         terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
         for _ in range(ckks_noise.KEYS_TRIED):
             context, deviations = self._measured(max_clients)
-            if not (problem := self._problem(deviations(0), max_clients)):
+            if not (problem := self._problem(deviations(0.0), max_clients)):
                 break
         else:
             raise ProtectionError(problem)
         if isinstance(context, RingContext):
             fitting = itertools.takewhile(
-                lambda bits: not self._problem(deviations(bits), max_clients), range(1, self.coeff_bits[0])
+                lambda bits: not self._problem(deviations(dropped_variance(bits)), max_clients),
+                range(most_dropped(self.degree) + 1),
             )
-            context = dataclasses.replace(context, dropped=max(fitting, default=0))
+            context = dataclasses.replace(context, dropped=max(fitting))
         return context, terms
 
     def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
@@ -197,8 +198,8 @@ class Ckks(Encryption):
             return float(2.0**self.scale_bits)
         return float(min(2.0**self.scale_bits, 0.99 * self._capacity() / (max_clients * self.options.range)))
 
-    def _measured(self, max_clients: int) -> tuple[Any, Callable[[int], NDArray[np.float64]]]:
-        """A context with new keys, and the noise of a sum of that many updates that drop so many bits, slot by slot."""
+    def _measured(self, max_clients: int) -> tuple[Any, Callable[[float], NDArray[np.float64]]]:
+        """A context with new keys, and the noise of a sum of that many updates, slot by slot, with more in c0."""
         scale, secret = self._scale(max_clients), self.site == "client"
         if isinstance(self.backend, Rlwe):
             context: Any = self.backend.new_context(scale, symmetric=secret)

@@ -43,7 +43,7 @@ def poor_key(degree: int) -> NDArray[np.float64]:
 
 
 def deviations(
-    degree: int, updates: int, scale: float, key: NDArray[np.float64] | None, measured: float = 0.0, dropped: int = 0
+    degree: int, updates: int, scale: float, key: NDArray[np.float64] | None, measured: float = 0.0, more: float = 0.0
 ) -> NDArray[np.float64]:
     """Standard deviation of the noise of a sum, slot by slot, in units of the values.
 
@@ -54,13 +54,12 @@ def deviations(
         key: |s(z)|^2 of each slot, shape (N / 2,); None where the secret key encrypts.
         measured: standard deviation of a coefficient of a fresh encryption, as found; it counts where it is larger
             than what is known of the scheme.
-        dropped: lowest bits of c0 that do not travel.
+        more: variance that a coefficient of c0 has besides.
     """
     sizes = np.zeros(1) if key is None else key
     known = _FRESH if key is None else math.sqrt((1 + float(sizes.mean())) / 12)
-    # Coefficients times cosines, whose squares are a half. Embedding rounds each coefficient besides, which has the
-    # variance 1 / 12, and what is dropped of c0 is uniform, of variance (4^dropped - 1) / 12.
-    fresh = max(known, measured) ** 2 * (1 + sizes) / (1 + sizes.mean()) + 4**dropped / 12
+    # Coefficients times cosines, whose squares are a half; embedding rounds each coefficient besides.
+    fresh = max(known, measured) ** 2 * (1 + sizes) / (1 + sizes.mean()) + 1 / 12 + more
     found: NDArray[np.float64] = np.sqrt(updates * degree / 2 * fresh) / scale
     return found
 

@@ -141,12 +141,18 @@ class RingContext:
         if not 2 <= scale < 2.0**first or (_SCHEMES[scheme] == "bfv" and math.frexp(scale)[0] != 0.5):
             rule = f"2 to 2^{first}, for bfv a power of two"
             raise MessageError(f"an encryption context with scale {scale:g}, which must be {rule}")
-        if not dropped < first:
-            raise MessageError(f"an encryption context that drops {dropped} bits, which must be fewer than {first}")
+        if not 0 <= dropped <= most_dropped(degree):
+            most = most_dropped(degree)
+            raise MessageError(f"an encryption context that drops {dropped} bits, which must be at most {most}")
         if zlib.crc32(_HEAD.pack(*fields[:-1], 0) + data[_HEAD.size :]) != check:
             raise MessageError("an encryption context whose bytes are not those that were sent; it was damaged")
         keys = data[_HEAD.size : _HEAD.size + public], data[_HEAD.size + public :]
         return cls(_SCHEMES[scheme], degree, (first, second), scale, dropped, *keys)
+
+
+def most_dropped(degree: int) -> int:
+    """How many bits of c0 may be left out: primes are at least 2 N below a power of two, so that rounding stays below."""
+    return degree.bit_length()
 
 
 @functools.cache

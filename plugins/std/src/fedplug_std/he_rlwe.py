@@ -43,6 +43,11 @@ _CHUNK = 8
 """Ciphertexts worked on at once: half a megabyte, which stays in the cache."""
 
 
+def dropped_variance(bits: int) -> float:
+    """Of what leaving out that many of the lowest bits adds to a coefficient of c0."""
+    return (4**bits + 2) / 12 if bits else 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Rlwe:
     """The backend of `std.bfv`, and of `std.ckks` with one prime; see `fedplug_std.he_blocks.Backend`.
@@ -100,15 +105,12 @@ class Rlwe:
         found: list[bytes] = []
         for start in range(0, len(rows), _CHUNK):
             message = self._scaled(context, self._whole(rows[start : start + _CHUNK]))
-            # What is dropped of a number is then as often too much as too little.
-            message += 1 << context.dropped >> 1
             if context.public_key:
                 pairs = context.encrypts.encrypt(message)
-                found += self._sealed(context, pairs[:, 0], context.dropped, pairs[:, 1])
+                found += self._sealed(context, self._shortened(context, pairs[:, 0], pairs[:, 1]), pairs[:, 1])
             else:
                 seeds = [new_seed() for _ in message]
-                c0 = self._under_secret(context, message, seeds)
-                found += self._sealed(context, c0, context.dropped, seeds)
+                found += self._sealed(context, self._under_secret(context, message, seeds), seeds)
         return tuple(found)
 
     def add(
@@ -134,7 +136,7 @@ class Rlwe:
         for start in range(0, len(totals), _CHUNK):
             pairs = totals[start : start + _CHUNK]
             ring.reduce(pairs)
-            found += self._sealed(context, pairs[:, 0], 0, pairs[:, 1])
+            found += self._sealed(context, pairs[:, 0], pairs[:, 1], whole=True)
         return tuple(found)
 
     def decrypt(self, context: RingContext, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
@@ -165,15 +167,31 @@ class Rlwe:
         c1 = np.empty(message.shape, np.uint64)
         for row, seed in zip(c1, seeds, strict=True):
             uniform(seed, 0, context.ring.modulus, row)
-        return context.ring.phase(message, c1, -context.key_spectrum).view(np.uint64)
+        c0 = context.ring.phase(message, c1, -context.key_spectrum).view(np.uint64)
+        return self._shortened(context, c0, c1)
 
-    def _sealed(self, context: RingContext, c0: Residues, dropped: int, others: Residues | list[bytes]) -> list[bytes]:
-        """Ciphertexts as they travel: c0 without its lowest bits, and c1 or the seeds that stand for it."""
-        kind, bits = _SEEDED, context.ring.bits - dropped
+    def _shortened(self, context: RingContext, c0: Residues, c1: Residues) -> Residues:
+        """c0 without its lowest bits, rounded: up or down by as much, whatever it is.
+
+        A bit of c1, which is uniform, makes up for there being as many numbers above the middle as below it and one
+        more: half a step too many in every coefficient would be a large number in some slots of a sum.
+        """
+        if not context.dropped:
+            return c0
+        rounded = c0 + np.uint64(1 << context.dropped - 1)
+        rounded -= c1 & np.uint64(1)
+        rounded >>= np.uint64(context.dropped)
+        return rounded
+
+    def _sealed(
+        self, context: RingContext, c0: Residues, others: Residues | list[bytes], *, whole: bool = False
+    ) -> list[bytes]:
+        """Ciphertexts as they travel: c0, of all its bits if `whole`, and c1 or the seeds that stand for it."""
+        kind, bits = _SEEDED, context.ring.bits - (0 if whole else context.dropped)
         if isinstance(others, np.ndarray):
             kind, others = _PAIR, [row.tobytes() for row in pack(others, context.ring.bits)]
         found = []
-        for first, second in zip(pack(c0 >> np.uint64(dropped) if dropped else c0, bits), others, strict=True):
+        for first, second in zip(pack(c0, bits), others, strict=True):
             total = int(first.view(np.uint64).sum()) + int(np.frombuffer(second, np.uint64).sum()) & 2**64 - 1
             head = _HEAD.pack(_MAGIC, VERSION, kind, self.degree, bits, total)
             found.append(head + first.tobytes() + second)
