@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,7 @@ from fedplug.api.errors import ProtectionError
 
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
-from fedplug_std.he_contexts import most_dropped
-from fedplug_std.he_rlwe import Rlwe, dropped_variance
+from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
@@ -124,14 +122,11 @@ class Bfv(Encryption):
             ProtectionError: no width works.
         """
         context = self.backend.new_context(2.0**SCALE_BITS, symmetric=self.site == "client")
-        noise = self.backend.noise(context)
+        noise = self.backend.noise(context) * math.sqrt(max_clients)
         for field_bits in FIELD_BITS:
             numbers = self.agree(max_clients, field_bits)
-            room = 2.0**SCALE_BITS * PackedIntegers(numbers).count_unit / (2 * DEVIATIONS * math.sqrt(max_clients))
-            if noise < room:
-                dropped = max(d for d in range(most_dropped(DEGREE) + 1) if noise**2 + dropped_variance(d) < room**2)
-                terms = {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
-                return dataclasses.replace(context, dropped=dropped), terms
+            if 2 * DEVIATIONS * noise < 2**SCALE_BITS * PackedIntegers(numbers).count_unit:
+                return context, {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
         raise ProtectionError(f"max_clients={max_clients} leaves no noise budget at any width of field; lower it")
 
     def codec(self, terms: Terms) -> PackedIntegers:

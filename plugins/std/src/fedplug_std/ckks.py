@@ -176,7 +176,7 @@ class Ckks(Encryption):
                 break
         else:
             raise ProtectionError(problem)
-        if isinstance(context, RingContext):
+        if isinstance(context, RingContext) and self.site == "client":
             fitting = itertools.takewhile(
                 lambda bits: not self._problem(deviations(dropped_variance(bits)), max_clients),
                 range(most_dropped(self.degree) + 1),

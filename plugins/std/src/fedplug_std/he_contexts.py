@@ -38,7 +38,7 @@ class RingContext:
         degree: of the ring.
         coeff_bits: of the prime of the ciphertexts, and of the one that only keys have.
         scale: what messages are multiplied by; a power of two for `bfv`.
-        dropped: lowest bits of c0 that uploads leave out, since the noise would hide them.
+        dropped: lowest bits of c0 that uploads of clients with the secret key leave out, for which the scheme has room.
         public_key: of `he_public`; empty for whoever does not hold it.
         secret_key: as SEAL writes it; empty likewise.
     """
@@ -151,7 +151,7 @@ class RingContext:
 
 
 def most_dropped(degree: int) -> int:
-    """How many bits of c0 may be left out: primes are at least 2 N below a power of two, so that rounding stays below."""
+    """How many bits of c0 may be left out: rounding stays below the power of two that primes are 2 N or more below."""
     return degree.bit_length()
 
 

@@ -4,8 +4,8 @@ Both schemes add the scaled message to c0 of an encryption of zero (Fan & Vercau
 Sec. 3.4), with the parameters and the distributions of Microsoft SEAL, which makes the secret keys, refuses parameters
 below 128 bits of security, and opens in the tests what is encrypted here. Messages are coefficients, or values of the
 canonical embedding, and not slots of SEAL's batch encoder, which sums do not need. Where clients hold the secret key
-they encrypt with it: c1 is drawn, c0 is m + e - c1 s, and a seed stands for c1, half the bytes. With a public key see
-`he_public`. The lowest bits of c0 that the noise of the scheme leaves room for do not travel.
+they encrypt with it: c1 is drawn, c0 is m + e - c1 s, and a seed stands for c1, half the bytes. Lowest bits of this c0
+for which the scheme has room, as for noise, do not travel. With a public key see `he_public`.
 
 What travels is a head of `_HEAD`, the packed residues of c0, and those of c1 or the seed.
 """
@@ -107,7 +107,7 @@ class Rlwe:
             message = self._scaled(context, self._whole(rows[start : start + _CHUNK]))
             if context.public_key:
                 pairs = context.encrypts.encrypt(message)
-                found += self._sealed(context, self._shortened(context, pairs[:, 0], pairs[:, 1]), pairs[:, 1])
+                found += self._sealed(context, pairs[:, 0], pairs[:, 1])
             else:
                 seeds = [new_seed() for _ in message]
                 found += self._sealed(context, self._under_secret(context, message, seeds), seeds)
@@ -136,7 +136,7 @@ class Rlwe:
         for start in range(0, len(totals), _CHUNK):
             pairs = totals[start : start + _CHUNK]
             ring.reduce(pairs)
-            found += self._sealed(context, pairs[:, 0], pairs[:, 1], whole=True)
+            found += self._sealed(context, pairs[:, 0], pairs[:, 1])
         return tuple(found)
 
     def decrypt(self, context: RingContext, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
@@ -183,13 +183,11 @@ class Rlwe:
         rounded >>= np.uint64(context.dropped)
         return rounded
 
-    def _sealed(
-        self, context: RingContext, c0: Residues, others: Residues | list[bytes], *, whole: bool = False
-    ) -> list[bytes]:
-        """Ciphertexts as they travel: c0, of all its bits if `whole`, and c1 or the seeds that stand for it."""
-        kind, bits = _SEEDED, context.ring.bits - (0 if whole else context.dropped)
+    def _sealed(self, context: RingContext, c0: Residues, others: Residues | list[bytes]) -> list[bytes]:
+        """Ciphertexts as they travel: c0, and c1 or the seeds that stand for it."""
+        kind, bits = _SEEDED, context.ring.bits - context.dropped
         if isinstance(others, np.ndarray):
-            kind, others = _PAIR, [row.tobytes() for row in pack(others, context.ring.bits)]
+            kind, bits, others = _PAIR, context.ring.bits, [row.tobytes() for row in pack(others, context.ring.bits)]
         found = []
         for first, second in zip(pack(c0, bits), others, strict=True):
             total = int(first.view(np.uint64).sum()) + int(np.frombuffer(second, np.uint64).sum()) & 2**64 - 1
@@ -228,46 +226,49 @@ class Rlwe:
         """
         ring = context.ring
         pairs = np.empty((len(ciphertexts), 2, self.degree), np.uint64)
-        found = [
+        kinds = [
             self._kind(context, data, f"ciphertext {start + index}{where}") for index, data in enumerate(ciphertexts)
         ]
-        for kind, bits in set(found):  # as a rule they are all alike
-            alike = [index for index, one in enumerate(found) if one == (kind, bits)]
+        for kind in set(kinds):  # as a rule they are all alike
+            alike = [index for index, one in enumerate(kinds) if one == kind]
             packed = np.stack([np.frombuffer(ciphertexts[index], np.uint8, -1, _HEAD.size) for index in alike])
-            target, cut = pairs if len(alike) == len(pairs) else pairs[alike], packed_bytes(self.degree, bits)
+            target, bits = pairs if len(alike) == len(pairs) else pairs[alike], ring.bits
+            if kind == _SEEDED:
+                bits -= context.dropped
+            cut = packed_bytes(self.degree, bits)
             unpack(packed[:, :cut], bits, target[:, 0])
-            if bits < ring.bits:
-                target[:, 0] <<= np.uint64(ring.bits - bits)
             if kind == _PAIR:
-                unpack(packed[:, cut:], ring.bits, target[:, 1])
+                unpack(packed[:, cut:], bits, target[:, 1])
             else:
+                target[:, 0] <<= np.uint64(context.dropped)
                 for c1, seed in zip(target[:, 1], packed[:, cut:], strict=True):
                     uniform(seed.tobytes(), 0, ring.modulus, c1)
             if target is not pairs:
                 pairs[alike] = target
         return pairs
 
-    def _kind(self, context: RingContext, data: Any, which: str) -> tuple[int, int]:
-        """The kind of a ciphertext, and how many bits residues of its c0 have.
+    def _kind(self, context: RingContext, data: Any, which: str) -> int:
+        """The kind of a ciphertext.
 
         Raises:
             MessageError: it is no ciphertext of these parameters.
         """
-        most, wrong = context.ring.bits, "it is not a ciphertext"
+        wrong = "it is not a ciphertext"
         if isinstance(data, bytes) and len(data) >= _HEAD.size:
             magic, version, kind, degree, bits, total = _HEAD.unpack_from(data)
-            expected = _HEAD.size + packed_bytes(degree, bits)
-            expected += packed_bytes(degree, most) if kind == _PAIR else SEED_BYTES
+            most = context.ring.bits - (context.dropped if kind == _SEEDED else 0)
+            rest = SEED_BYTES if kind == _SEEDED else packed_bytes(self.degree, most)
+            expected = _HEAD.size + packed_bytes(self.degree, most) + rest
             if magic != _MAGIC or kind not in (_SEEDED, _PAIR):
                 pass
             elif version != VERSION:
                 wrong = f"it is of version {version}, where this fedplug reads {VERSION}"
-            elif degree != self.degree or bits not in (most, most - context.dropped):
-                wrong = f"it is of degree {degree} and {bits} bits, not {self.degree} and {most - context.dropped}"
+            elif (degree, bits) != (self.degree, most):
+                wrong = f"it is of degree {degree} and {bits} bits, not {self.degree} and {most}"
             elif len(data) != expected:
                 wrong = f"it has {len(data)} bytes, not {expected}"
-            elif int(np.frombuffer(data, np.uint64, -1, _HEAD.size).sum()) & 2**64 - 1 != total:
+            elif int(np.frombuffer(data, np.uint64, -1, _HEAD.size).sum()) != total:
                 wrong = "its words are not those that were sent"
             else:
-                return kind, bits
+                return int(kind)
         raise MessageError(f"{which} cannot be used ({wrong}); it was damaged or its sender uses other parameters")
