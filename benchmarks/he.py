@@ -47,16 +47,16 @@ BFV, BFV_SEEDED = "std.bfv, key at the key server", "std.bfv, key at the clients
 CKKS_SEEDED = "std.ckks compact, key at the clients"
 TARGETS: dict[str, dict[str, float]] = {
     BFV: {"encrypt": 10.0, "server": 20.0, "decrypt": 4.0, "bytes": 9.0},
-    BFV_SEEDED: {"encrypt": 13.0, "decrypt": 4.0, "bytes": 18.0},
-    CKKS_SEEDED: {"encrypt": 5.0, "decrypt": 4.0, "bytes": 15.0},
+    BFV_SEEDED: {"encrypt": 13.0, "server": 20.0, "decrypt": 4.0, "bytes": 18.0},
+    CKKS_SEEDED: {"encrypt": 13.0, "decrypt": 4.0, "bytes": 18.0},
 }
 """How many times better than the baseline each must be; encrypt includes serialising.
 
-A client that holds the key encrypts with it, and a seed stands for half of each ciphertext. Its server has the seeds
-expanded by SEAL, which has no target.
+A client that holds the key encrypts with it, and a seed stands for half of each ciphertext, which the server expands.
+CKKS has half the values of BFV in a ciphertext, and no target there.
 """
 MOST_BYTES = 4.2
-"""Of a scalar under BFV, where clients hold the key."""
+"""Of a scalar, where clients hold the key."""
 RESNET18 = 11_181_642
 """Scalars of torchvision's resnet18 with ten classes."""
 DISTINCT = 4
@@ -315,7 +315,8 @@ def judge(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]
         (f"{name}: {key}", rows[name]["ratios"][key], least)
         for name, targets in TARGETS.items() for key, least in targets.items()
     ]  # fmt: skip
-    reached.append((f"{BFV_SEEDED}: {MOST_BYTES} bytes", MOST_BYTES / rows[BFV_SEEDED]["bytes"], 1.0))
+    for name in (BFV_SEEDED, CKKS_SEEDED):
+        reached.append((f"{name}: {MOST_BYTES} bytes", MOST_BYTES / rows[name]["bytes"], 1.0))
     plain, seeded, _ = results["whole_model"]
     reached.append(("ResNet-18, key at the clients: bytes of float32", plain["bytes"] / seeded["bytes"], 1.0))
     paillier = next(row for row in results["packed"] if row["name"] == "std.paillier, 3072 bits")["ratios"]

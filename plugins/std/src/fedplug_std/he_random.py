@@ -69,7 +69,8 @@ class Secrets:
             drawn = np.frombuffer(self._cipher.update(bytes(missing + missing // 64 + 64)), np.uint8)
             parts.append(drawn[drawn < _LARGEST])
             missing -= len(parts[-1])
-        signs: NDArray[np.float64] = _SIGNS[np.concatenate(parts)[: rows * count]]
+        signs = (np.concatenate(parts)[: rows * count] // np.uint8(_LARGEST // 3)).astype(np.float64)
+        signs -= 1
         return signs.reshape(rows, count)
 
     def errors(self, rows: int, count: int) -> NDArray[np.int64]:
@@ -78,6 +79,3 @@ class Secrets:
         errors: NDArray[np.int64] = np.bitwise_count(words & np.uint64(2**_ERROR_BITS - 1)).astype(np.int64)
         errors -= np.bitwise_count(words >> np.uint64(64 - _ERROR_BITS)).astype(np.int64)
         return errors.reshape(rows, count)
-
-
-_SIGNS: NDArray[np.float64] = (np.arange(256) % 3 - 1).astype(np.float64)
