@@ -167,7 +167,7 @@ class Paillier(Encryption):
     With `key_bits: 3072` a ciphertext holds 126 values of 19 bits and has room for the sums of 32 clients, where the
     papers encrypt one value in each. Random n-th residues as Damgard, Jurik and Nielsen (2010), from a table that each
     process builds once (25 MB). The only error is that of rounding each contribution to its grid, half a step at most.
-    Six bytes a value; `std.bfv` takes eight, but a seventieth of the time to encrypt and far less to decrypt.
+    Six bytes a value; `std.bfv` takes eight, but less than a hundredth of the time to encrypt and far less to decrypt.
     """
 
     class Options(he_keys.Options):
