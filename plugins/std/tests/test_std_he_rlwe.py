@@ -87,6 +87,59 @@ def test_what_seal_encrypts_opens_here(symmetric: bool) -> None:
     assert (phase[0] + 2**13 >> 14).tolist() == words
 
 
+def seal_zeros(context: RingContext, count: int, *, symmetric: bool) -> tuple[list[Any], Any]:
+    """Encryptions of zero by SEAL under our secret key: its objects, and c0 and c1 of each, shape (count, 2, N)."""
+    public = sealapi.PublicKey()
+    sealapi.KeyGenerator(context.seal, context._secret).create_public_key(public)
+    encryptor = sealapi.Encryptor(context.seal, public, context._secret)
+    zeros, pairs = [sealapi.Ciphertext() for _ in range(count)], np.empty((count, 2, context.degree), np.uint64)
+    for zero, pair in zip(zeros, pairs, strict=True):
+        (encryptor.encrypt_symmetric if symmetric else encryptor.encrypt)(sealapi.Plaintext("0"), zero)
+        numbers = zero.dyn_array()
+        pair[:] = np.array([numbers.at(index) for index in range(pair.size)], np.uint64).reshape(pair.shape)
+    return zeros, pairs
+
+
+@symmetric
+def test_sums_of_seals_ciphertexts_and_ours_open_on_both_sides(symmetric: bool) -> None:
+    backend, context, server = bfv(symmetric)
+    rows = RNG.integers(0, 2**43, (4, 1, DEGREE))
+    total = seal_ciphertext(context, *add(backend, server, *(backend.encrypt(context, row) for row in rows)))
+    zeros, _ = seal_zeros(context, 4, symmetric=symmetric)
+    for zero in zeros:
+        sealapi.Evaluator(context.seal).add_inplace(total, zero)
+    plain, numbers = sealapi.Plaintext(), total.dyn_array()
+    sealapi.Decryptor(context.seal, context._secret).decrypt(total, plain)
+    assert [plain.data(index) for index in range(plain.coeff_count())] == rows.sum((0, 1)).tolist()
+    c0, c1 = np.array([numbers.at(index) for index in range(2 * DEGREE)], np.uint64).reshape(2, 1, DEGREE)
+    phase = context.ring.phase(c0.view(np.int64), c1, context.key_spectrum, -(2**13))
+    assert np.array_equal(phase + 2**13 >> 14, rows.sum(0))
+
+
+@pytest.mark.parametrize(("scheme", "bits"), [("bfv", COEFF_BITS), ("ckks", (40, 40))])
+@symmetric
+def test_the_noise_of_fresh_ciphertexts_is_distributed_as_seals(
+    scheme: str, bits: tuple[int, int], symmetric: bool
+) -> None:
+    """Two histograms of 40,960 coefficients each under one key: their chi squared, at six standard deviations."""
+    backend, count = Rlwe(scheme, DEGREE, bits), 10
+    context = backend.new_context(2.0**14, symmetric=symmetric)
+    _, seals = seal_zeros(context, count, symmetric=symmetric)
+    ours = backend._parse(context, backend.encrypt(context, np.zeros((count, DEGREE), np.int64)), 0, "")
+    histograms = []
+    for pairs in (seals, ours):
+        c0, c1 = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+        phases = context.ring.phase(c0.view(np.int64), c1, context.key_spectrum, -context.ring.modulus // 2)
+        assert np.abs(phases).max() < (21 if symmetric else 8 * 16)
+        scaled = phases / phases.std()  # no two ciphertexts, of a chunk or of two, have their errors in common
+        assert np.abs(scaled @ scaled.T / DEGREE - np.eye(count)).max() < 8 / math.sqrt(DEGREE)
+        histograms.append(np.bincount(phases.ravel() + 128, minlength=256))
+    kept = sum(histograms) > 20
+    one, other = (histogram[kept] for histogram in histograms)
+    chi, freedom = float(((one - other) ** 2 / (one + other)).sum()), int(kept.sum()) - 1
+    assert chi < freedom + 6 * math.sqrt(2 * freedom) + 12
+
+
 @pytest.mark.parametrize("key_holder", ["clients", "key_server"])
 def test_sums_equal_those_of_the_public_api(key_holder: str) -> None:
     """What `bfv_vector` and what this backend make of the same codes: the same sums, decoded to the same floats."""
@@ -170,6 +223,60 @@ def test_the_phase_is_exact_whatever_a_ciphertext_holds(bits: int) -> None:
     assert np.abs(products - np.rint(products)).max() < 0.01  # what `products` proves to be below 0.5
 
 
+def whole_product(left: Any, signs: Any, modulus: int) -> Any:
+    """left times signs modulo X^N + 1 and the modulus, in Python's integers: coefficients as digits of one number."""
+    words = [np.zeros((DEGREE, 2), np.uint64) for _ in range(2)]
+    words[0][:, 0], words[1][:, 0] = left, signs + 1
+    product = math.prod(int.from_bytes(word.tobytes(), "little") for word in words)
+    digits = np.frombuffer(product.to_bytes(32 * DEGREE, "little"), np.uint64).reshape(-1, 2).astype(object)
+    numbers = digits[:, 1] * 2**64 + digits[:, 0]
+    sums = np.cumsum(left.astype(object))  # the product with signs + 1 has that with 1 + X + X^2 + ... too much
+    return (numbers[:DEGREE] - numbers[DEGREE:] - (2 * sums - sums[-1])) % modulus
+
+
+@pytest.mark.parametrize("bits", [60, 40])
+def test_products_are_exact_in_every_coefficient_for_what_is_worst(bits: int) -> None:
+    """Against Python's integers: residues that line up with the largest value of the key, or with the key itself."""
+    ring, top = Ring(DEGREE, BITS[bits]), 2**bits - 1
+    signs = RNG.integers(-1, 2, DEGREE)
+    fixed = ring.fixed(signs)
+    cosines = np.cos(np.pi / DEGREE * np.arange(DEGREE) * (1 - 4 * int(np.abs(fixed).argmax())))
+    reversed_signs = np.concatenate([signs[:1], -signs[:0:-1]])
+    c1 = np.stack([
+        np.full(DEGREE, top), np.where(cosines > 0, top, 0), np.where(reversed_signs > 0, top, 0),
+        np.arange(DEGREE) % 2 * top, RNG.integers(0, 2, DEGREE) * top, *RNG.integers(0, top, (3, DEGREE)),
+    ]).astype(np.uint64)  # fmt: skip
+    found = ring.phase(np.zeros(c1.shape, np.int64), c1, fixed)
+    assert all(
+        np.array_equal(row, whole_product(left, signs, ring.modulus)) for row, left in zip(found, c1, strict=True)
+    )
+    products = ring.from_spectrum(ring.spectrum(ring.halves(c1)) * fixed)
+    assert np.abs(products - np.rint(products)).max() < 0.001  # what `products` proves to be below 0.5
+
+
+def test_polynomials_that_the_bound_does_not_hold_for_are_refused() -> None:
+    ring = Ring(DEGREE, BITS[60])
+    signs = np.where(np.arange(DEGREE) < 405, 1, 0)  # at the root next to 1 these are nearly all of one sign
+    assert np.abs(ring.fixed(np.where(np.arange(DEGREE) < 250, 1, 0))).max() < 4 * 64
+    with pytest.raises(ValueError, match="above 4 sqrt"):
+        ring.fixed(signs)
+
+
+@symmetric
+@pytest.mark.parametrize("error", [1e-9, math.nan])
+def test_a_transform_that_is_not_exact_enough_is_an_error_and_no_ciphertext(
+    error: float, symmetric: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, context, _ = bfv(symmetric)
+    good = backend.encrypt(context, np.zeros((1, DEGREE), np.int64))
+    exact = np.fft.ifft
+    monkeypatch.setattr(np.fft, "ifft", lambda values: exact(values) * (1 + error))
+    with pytest.raises(ProtectionError, match="not exact enough"):
+        backend.encrypt(context, np.zeros((1, DEGREE), np.int64))
+    with pytest.raises(ProtectionError, match="not exact enough"):
+        backend.decrypt(context, good, DEGREE)
+
+
 @symmetric
 def test_more_uploads_than_64_bits_hold_at_once_add_up(symmetric: bool) -> None:
     backend, context, server = bfv(symmetric)
@@ -198,6 +305,18 @@ def test_no_ciphertext_repeats_and_noise_is_seals(symmetric: bool) -> None:
     for part in range(2):
         share = pairs[:, part].astype(np.float64) / context.ring.modulus
         assert abs(share.mean() - 0.5) < 6 / np.sqrt(12 * share.size)
+
+
+@symmetric
+def test_no_two_ciphertexts_have_randomness_in_common(symmetric: bool) -> None:
+    """Where they have, c0 and c1 of one are next to those of the other, though not equal: errors are in between."""
+    backend, context, _ = bfv(symmetric)
+    zeros = [data for _ in range(2) for data in backend.encrypt(context, np.zeros((9, DEGREE), np.int64))]
+    pairs, modulus = backend._parse(context, zeros, 0, ""), context.ring.modulus
+    for shift in range(1, len(zeros)):
+        apart = (pairs - np.roll(pairs, shift, 0)).view(np.int64)  # below the modulus, so that none of it wraps
+        apart = np.minimum(np.abs(apart), modulus - np.abs(apart))
+        assert np.median(apart, axis=2).min() > modulus / 5  # a quarter, where both are uniform
 
 
 def test_a_seed_stands_for_the_same_numbers_everywhere() -> None:
@@ -254,7 +373,7 @@ def test_public_keys_and_what_they_encrypt_are_the_textbooks(
             return drawn[-1]
 
         def errors(self, rows: int, count: int) -> Any:
-            drawn.append(super().errors(rows, count))
+            drawn.append(super().errors(rows, count) * (context.special.modulus // 4))  # small ones vanish in P
             return drawn[-1]
 
     monkeypatch.setattr(he_public, "Secrets", Kept)
@@ -363,6 +482,8 @@ def test_contexts_are_checked_when_they_arrive() -> None:
     backend, context, _ = bfv(False)
     bare, with_key = backend.dump_context(context), backend.dump_context(context, public_key=True)
     assert len(bare) < 100
+    halfway = np.full((1, DEGREE), context.ring.modulus // 2, np.uint64)
+    lopsided = context.public_key[:SEED_BYTES] + pack(halfway, 60).tobytes() + pack(halfway * 0, 49).tobytes()
     for data, said in (
         (b"", "0 bytes are not an encryption context"),
         (bare[:-1], "not an encryption context"),
@@ -372,6 +493,7 @@ def test_contexts_are_checked_when_they_arrive() -> None:
         (with_key[:200] + bytes(1000) + with_key[1200:], "whose bytes are not those that were sent"),
         (dataclasses.replace(context, public_key=b"\xff" * len(context.public_key)).dump(public_key=True), "not below"),
         (dataclasses.replace(context, public_key=bytes(900)).dump(public_key=True), "a public key of 900 bytes"),
+        (dataclasses.replace(context, public_key=lopsided).dump(public_key=True), "above 4 sqrt"),
         (dataclasses.replace(context, secret_key=bytes(900)).dump(secret_key=True), "whose keys cannot be used"),
         (dataclasses.replace(context, dropped=14).dump(), "drops 14 bits, which must be at most 13"),
         (dataclass_scale(context, 3.0), "scale 3, which must be 2 to 2\\^60, for bfv a power of two"),
@@ -382,6 +504,11 @@ def test_contexts_are_checked_when_they_arrive() -> None:
     other = Rlwe("ckks", DEGREE, (40, 40))
     with pytest.raises(MessageError, match=r"of ckks 4096 \[40, 40\], not of bfv"):
         backend.load_context(other.dump_context(other.new_context(2.0**33, symmetric=True)))
+
+
+def test_keys_are_not_shown_with_a_context() -> None:
+    _, context, _ = bfv(False)
+    assert "key" not in repr(context)
 
 
 def dataclass_scale(context: RingContext, scale: float) -> bytes:

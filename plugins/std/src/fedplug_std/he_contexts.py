@@ -48,8 +48,8 @@ class RingContext:
     coeff_bits: tuple[int, int]
     scale: float
     dropped: int = 0
-    public_key: bytes = b""
-    secret_key: bytes = b""
+    public_key: bytes = dataclasses.field(default=b"", repr=False)
+    secret_key: bytes = dataclasses.field(default=b"", repr=False)
 
     @functools.cached_property
     def seal(self) -> Any:
@@ -87,10 +87,7 @@ class RingContext:
         Raises:
             ValueError: the bound of `Ring.products` does not hold for it, which befalls one key in ten million.
         """
-        spectrum = self.ring.spectrum(self.streams.ternary(self._secret).astype(np.float64))
-        if np.abs(spectrum).max() > 4 * np.sqrt(self.degree):
-            raise ValueError("this secret key has a value above 4 sqrt(N); make another")
-        return spectrum
+        return self.ring.fixed(self.streams.ternary(self._secret))
 
     @functools.cached_property
     def _secret(self) -> Any:

@@ -27,7 +27,7 @@ def make_key(ring: Ring, special: Ring, key: NDArray[np.complex128]) -> bytes:
     Args:
         ring: modulo Q.
         special: modulo P.
-        key: the spectrum of the secret key.
+        key: `Ring.fixed` of the secret key.
     """
     seed = new_seed()
     high, low = np.empty((2, ring.degree), np.uint64)
@@ -50,7 +50,7 @@ class PublicKey:
         data: from `make_key`.
 
     Raises:
-        ValueError: the bytes are no key of these primes.
+        ValueError: the bytes are not a key of these primes.
     """
 
     def __init__(self, ring: Ring, special: Ring, data: bytes) -> None:
@@ -65,8 +65,8 @@ class PublicKey:
             raise ValueError("a public key with residues that are not below their modulus")
         _of_seed(ring, special, data[:SEED_BYTES], high[1], low[1])
         self._ring, self._special = ring, special
-        self._high = ring.spectrum(_centred_halves(ring, high))
-        self._low = special.spectrum(special.halves(low))
+        self._high = ring.fixed(_centred_halves(ring, high), 2**30)
+        self._low = special.fixed(special.halves(low), 2**30)
 
     def encrypt(self, messages: NDArray[np.int64]) -> Residues:
         """Ciphertexts of polynomials, shape (m, 2, N) for (m, N)."""
@@ -102,8 +102,7 @@ def _whole(ring: Ring, products: NDArray[np.float64]) -> NDArray[np.int64]:
 def _centred_halves(ring: Ring, residues: Residues) -> NDArray[np.float64]:
     """Halves as of `Ring.halves`, but of both signs and so of half the size.
 
-    The bound of `Ring.products` then allows values of u up to 8 sqrt(N), which one u in 10^17 exceeds (Hoeffding, with
-    2 / 3 for the variance of its coefficients). A secret key is checked once against 4 sqrt(N); u is drawn each time.
+    Uniform ones are then nowhere near the bound of `Ring.fixed`; with a mean, their value next to 1 would be above it.
     """
     centred = residues.astype(np.int64)
     centred[centred > ring.modulus // 2] -= ring.modulus
