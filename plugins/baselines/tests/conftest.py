@@ -10,6 +10,7 @@ import pytest
 from fedplug import Client, Context, Layout
 from fedplug.api.links import Link
 from fedplug.api.types import BASE_ZONES
+from lwe_toys import CLIENTS, SIZE, lwe
 
 
 def bare_client(
@@ -37,3 +38,15 @@ def bare_client(
 def make_client() -> Callable[..., Client]:
     """`bare_client`, as a fixture."""
     return bare_client
+
+
+@pytest.fixture
+def parties(make_client: Any) -> dict[int, Client]:
+    """Four clients of which each has everybody's public key."""
+    masks = lwe()
+    layout = Layout.of([("w", (SIZE,))])
+    found = {client_id: make_client(layout, client_id=client_id) for client_id in range(CLIENTS)}
+    keys = {client_id: masks.make_key(client) for client_id, client in found.items()}
+    for client in found.values():
+        masks.take_keys(client, keys)
+    return found

@@ -1,0 +1,94 @@
+"""Clients that mask their updates with LWE samples, and the server that adds them up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Context,
+    Known,
+)
+from fedplug_baselines import lwe_numbers
+from fedplug_baselines.lwe import Lwe
+from numpy.typing import NDArray
+from toy_components import recipe_of
+
+CLIENTS, SIZE, NORM = 4, 600, 0.5
+
+
+def recipe(engine_noise: str = "reproducible", **options: Any) -> dict[str, Any]:
+    mask = {"use": "baselines.lwe", "noise_multiplier": 0.5, "source": engine_noise} | options
+    plain: dict[str, Any] = recipe_of(
+        "encrypted",
+        [{"use": "std.clip", "norm": NORM}, mask],
+        train={"use": "toy.push", "scale": 0.01},
+        min_clients=2,
+        aggregate={"use": "std.mean", "weighting": "uniform"},
+        postprocess={"encrypted": ["baselines.lwe"]},
+    )
+    return plain
+
+
+def lwe(**options: Any) -> Lwe:
+    component = Lwe(Lwe.Options(**{"noise_multiplier": 0.5, "source": "reproducible"} | options))
+    component.name = "baselines.lwe"
+    return component
+
+
+class Line:
+    """The clients whose updates are in the sum, as the server reaches them; some do not answer."""
+
+    def __init__(self, parties: dict[int, Client], silent: Iterable[int] = (), ids: list[int] | None = None) -> None:
+        self.parties, self.silent = parties, set(silent)
+        self.client_ids = sorted(parties) if ids is None else ids
+        self.dropped: dict[int, str] = {}
+
+    def only(self, ids: list[int]) -> Line:
+        return Line(self.parties, self.silent, ids)
+
+    def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
+        return {c: method(self.parties[c], *payload) for c in self.client_ids if c not in self.silent}
+
+    def drop(self, client_id: int, reason: str) -> None:
+        self.dropped[client_id] = reason
+
+
+def update(client_id: int, scale: float = 0.01) -> NDArray[np.float32]:
+    """Within the clip: 600 values of 0.01 have norm 0.25."""
+    return (scale * np.random.default_rng(client_id).standard_normal(SIZE)).astype(np.float32)
+
+
+def upload(component: Lwe, client: Client, values: NDArray[np.float32]) -> Block:
+    block = Block("encrypted", len(values), values, divisor=1.0)
+    return component.protect(block, client, clipped(client))
+
+
+def clipped(client: Client, norm: float | None = NORM) -> Context:
+    """The client's context behind a clip."""
+    bounds = () if norm is None else (Bound(norm),)
+    return dataclasses.replace(client.ctx, known=Known(zone="encrypted", layers=(SIZE,), bounds=bounds))
+
+
+def server_of(parties: dict[int, Client], silent: Iterable[int] = ()) -> Any:
+    """The server's context, in the same run."""
+    ctx = next(iter(parties.values())).ctx
+    party = SimpleNamespace(cohort=Line(parties, silent), operation=Client().operation)
+    return SimpleNamespace(
+        digest=ctx.digest, round=ctx.round, num_clients=CLIENTS, min_clients=ctx.min_clients, party=party
+    )
+
+
+def parts(component: Lwe, client: Client, values: NDArray[np.float32]) -> tuple[NDArray[np.int64], float]:
+    """e + g of a client with reproducible noise, and the step."""
+    ctx = client.ctx
+    std = NORM * component.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
+    step = lwe_numbers.step_of(NORM, std, CLIENTS, component.options.grid)
+    drawn = lwe_numbers.noise(len(values), std, step, "reproducible", client.rng(component, "encrypted"))
+    return np.trunc(values.astype(np.float64) / step).astype(np.int64) + drawn, step

@@ -1,0 +1,253 @@
+"""LWE sums: who answers when a sum is opened, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import (
+    Block,
+    Client,
+)
+from fedplug.api import secrets  # fmt: skip
+from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.api.events import Released
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs import run as run_command
+from fedplug.runs.files import read_rows
+from fedplug.runs.settings import Settings
+from fedplug_baselines import lwe_exchange
+from fedplug_baselines.lwe import Lwe
+from fedplug_baselines.lwe_field import Q
+from lwe_toys import CLIENTS, SIZE, Line, clipped, lwe, parts, recipe, server_of, update, upload
+from toy_components import toy_catalog
+from toy_protocol import run_protocol
+
+# -- who answers -------------------------------------------------------------------------------------------------------
+
+
+def test_clients_that_drop_out_after_the_upload_stay_in_the_sum(parties: dict[int, Client]) -> None:
+    component = lwe(threshold=3, grid=2.0**-19)
+    blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
+    expected = sum(parts(component, client, update(c))[0] for c, client in parties.items())
+    server = server_of(parties, silent={2})
+    opened = component.postprocess(component.add_blocks(blocks, server), server)
+    assert np.array_equal(opened.plain().astype(np.float64) * 2**19, expected)
+
+
+def test_a_client_without_an_upload_is_neither_needed_nor_asked(parties: dict[int, Client]) -> None:
+    component = lwe(threshold=3, grid=2.0**-19)
+    there = {c: client for c, client in parties.items() if c != 1}
+    blocks = {c: upload(component, client, update(c)) for c, client in there.items()}
+    server = server_of(there)
+    opened = component.postprocess(component.add_blocks(blocks, server), server)
+    expected = sum(parts(component, client, update(c))[0] for c, client in there.items())
+    assert np.array_equal(opened.plain().astype(np.float64) * 2**19, expected)
+    assert not len(parties[1].openings)
+
+
+def test_too_few_answers_open_nothing(parties: dict[int, Client]) -> None:
+    component = lwe(threshold=3)
+    blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
+    server = server_of(parties, silent={0, 2})
+    with pytest.raises(TooFewClients, match=r"2 of the 4 clients .* threshold=3 are needed"):
+        component.postprocess(component.add_blocks(blocks, server), server)
+
+
+@pytest.mark.parametrize(("broken", "opens"), [([2], True), ([1, 2], False)])
+def test_a_run_survives_as_many_as_the_threshold_allows(
+    monkeypatch: pytest.MonkeyPatch, broken: list[int], opens: bool
+) -> None:
+    real = lwe_exchange.sum_of_shares
+
+    def breaks(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> Any:
+        if client.client_id in broken:
+            raise RuntimeError("out of battery")
+        return real(component, client, zone, boxes)
+
+    whole = run_protocol(recipe())
+    monkeypatch.setattr(lwe_exchange, "sum_of_shares", breaks)
+    if opens:
+        assert np.array_equal(run_protocol(recipe()).vector, whole.vector)
+    else:
+        with pytest.raises(TooFewClients, match="2 of the 4 clients"):
+            run_protocol(recipe())
+
+
+def test_a_client_answers_for_one_set_of_shares_a_round_and_not_for_few(parties: dict[int, Client]) -> None:
+    component, asked = lwe(), parties[0]
+    boxes = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
+    for few in ({}, {1: boxes[1]}, {1: boxes[1], 7: boxes[2]}):
+        with pytest.raises(ProtectionError, match=f"shares of {len(few)} clients were asked for"):
+            component.sum_of_shares(asked, "encrypted", few)
+    assert component.sum_of_shares(asked, "encrypted", boxes).shape == (710,)
+    refusal = component.sum_of_shares(asked, "encrypted", {c: boxes[c] for c in (0, 1)})
+    assert refusal["opened_before"].startswith("a sum of zone encrypted in round 1 was opened before, from other")
+    again = component.sum_of_shares(asked, "encrypted", dict(reversed(boxes.items())))
+    assert np.array_equal(again, component.sum_of_shares(asked, "encrypted", boxes))
+    fresh = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
+    assert "with other ciphertexts" in component.sum_of_shares(asked, "encrypted", fresh)["opened_before"]
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt dies before its checkpoint: every client has answered, and refuses the fresh shares."""
+    settings = Settings.load().replace({"engine": engine, "workers": 1, "output": tmp_path, "quiet": True})
+    charge, catalog = Charging._released, toy_catalog()
+
+    def killed(self: Charging, event: Released) -> None:
+        if event.round == 1:
+            raise ZeroDivisionError
+        charge(self, event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Charging, "_released", killed)
+        with pytest.raises(ZeroDivisionError):
+            run_command.start(Recipe.from_plain({**recipe(), "rounds": 3}, catalog), settings, catalog)
+    (folder,) = tmp_path.iterdir()
+    assert run_command.resume(folder, settings, None, catalog) == 0
+    said = "round 2 was repeated; zone encrypted was not opened a second time"
+    assert said in json.loads((folder / "ledger.json").read_text())["warnings"]
+    rows = read_rows(folder)
+    assert [row.clients.dropped for row in rows] == [{}, {}, {}]  # to refuse is not a failure
+    assert rows[0].loss == rows[1].loss != rows[2].loss
+    for c in range(CLIENTS):
+        notes = (folder / "openings" / f"client-{c}.jsonl").read_text().splitlines()
+        assert [json.loads(note)["round"] for note in notes] == [0, 1, 2]
+
+
+def test_a_box_that_holds_no_share_is_refused(parties: dict[int, Client]) -> None:
+    component, ctx = lwe(), parties[0].ctx
+    key = parties[0].memory(component)["keys"][0]
+    boxes = {c: secrets.seal(bytes(8), key, lwe_exchange.purpose(component, ctx, "encrypted", c, 0)) for c in (1, 2)}
+    with pytest.raises(MessageError, match="client 1 dealt 2 numbers as a share, expected 710"):
+        component.sum_of_shares(parties[0], "encrypted", boxes)
+
+
+@pytest.mark.parametrize("answer", [None, "x", np.zeros(3, np.uint32), np.zeros(710)])
+def test_an_answer_that_is_no_share_costs_its_client_the_round(parties: dict[int, Client], answer: Any) -> None:
+    component = lwe(threshold=3)
+    blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
+    server = server_of(parties)
+    line, ask = server.party.cohort, Line.ask
+
+    class Odd(Line):
+        def only(self, ids: list[int]) -> Line:
+            part = Odd(self.parties, self.silent, ids)
+            part.dropped = self.dropped
+            return part
+
+        def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
+            return {1: answer} if self.client_ids == [1] else ask(self, method, *payload)
+
+    server.party.cohort = odd = Odd(line.parties)
+    component.postprocess(component.add_blocks(blocks, server), server)
+    assert odd.dropped == {1: "its sum of shares is not 710 residues"}
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("spoil", "said"), [
+    (lambda b: {"ciphertexts": (b.ciphertexts[0][:-4],)}, "does not hold 600 masked values"),
+    (lambda b: {"ciphertexts": ()}, "does not hold 600 masked values"),
+    (lambda b: {"ciphertexts": (b"\xff" * 2400,)}, "holds a number that is not a residue"),
+    (lambda b: {"size": 599}, "of 599 scalars is not like those of 600"),
+    (lambda b: {"weighted": False}, "is not like those"),
+    (lambda b: {"meta": {**b.meta, "step": 2.0}}, "its meta says step=2.0, which must be that of the others"),
+    (lambda b: {"meta": {**b.meta, "step": [1]}}, "its meta says step=a list, which must be that of the others"),
+    (lambda b: {"meta": {**b.meta, "step": np.ones(2)}}, "its meta says step=a ndarray, which must be"),
+    (lambda b: {"meta": {**b.meta, "step": math.nan}}, "its meta says step=nan, which must be"),
+    (lambda b: {"meta": {**b.meta, "shares": {str(c): box for c, box in b.meta["shares"].items()}}}, "no sealed share"),
+    (lambda b: {"meta": {"step": b.meta["step"]}}, "no sealed share for each client"),
+    (lambda b: {"meta": {**b.meta, "shares": {0: b""}}}, "no sealed share for each client"),
+    (lambda b: {"meta": {**b.meta, "shares": dict.fromkeys(range(4), b"x")}}, "not of 2888 bytes each"),
+])  # fmt: skip
+def test_an_upload_that_cannot_be_added_is_blamed_on_its_client(
+    parties: dict[int, Client], spoil: Any, said: str
+) -> None:
+    component = lwe()
+    blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
+    blocks[2] = blocks[2].replace(**spoil(blocks[2]))
+    with pytest.raises(ProtectionError, match=f"client 2: .*{said}") as caught:
+        component.add_blocks(blocks, server_of(parties))
+    assert caught.value.client_id == 2
+
+
+def test_a_sum_that_cannot_be_is_found_and_not_used(parties: dict[int, Client]) -> None:
+    """One upload of noise over the whole ring: the sum is uniform, and most of it beyond what four updates give."""
+    component = lwe()
+    blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
+    junk = np.random.default_rng(0).integers(0, Q, SIZE).astype("<u4").tobytes()
+    blocks = {c: blocks[c] for c in (0, 1, 2)} | {3: blocks[3].replace(ciphertexts=(junk,))}
+    total = component.add_blocks({c: blocks[c] for c in (1, 2, 3)}, server_of(parties))
+    with pytest.raises(ProtectionError, match="has wrapped around the modulus, or an upload or a share was wrong"):
+        component.postprocess(total, server_of(parties))
+
+
+def test_a_client_refuses_what_could_wrap(parties: dict[int, Client]) -> None:
+    """A clip that does not hold what it promises."""
+    with pytest.raises(ProtectionError, match="share of the modulus 2\\^31 - 1 among 4 clients: a sum could wrap"):
+        upload(lwe(), parties[0], update(0, scale=1e6))
+
+
+@pytest.mark.parametrize("norm", [None, math.inf])
+def test_a_client_masks_nothing_without_a_clip(parties: dict[int, Client], norm: float | None) -> None:
+    with pytest.raises(ProtectionError, match=f"L2 bound {norm} is not a clipping norm"):
+        lwe().protect(Block("encrypted", SIZE, update(0)), parties[0], clipped(parties[0], norm))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"positions": np.arange(SIZE, dtype=np.uint32)}, "let the negotiation share the zone"),
+    ({"weighted": True}, "masked updates cannot be weighted"),
+    ({"values": np.full(SIZE, np.nan, np.float32)}, "600 of 600 values are NaN or infinite"),
+])  # fmt: skip
+def test_a_client_refuses_blocks_that_it_cannot_mask(parties: dict[int, Client], change: Any, said: str) -> None:
+    block = Block("encrypted", SIZE, update(0), divisor=1.0).replace(**change)
+    with pytest.raises(ProtectionError, match=said):
+        lwe().protect(block, parties[0], clipped(parties[0]))
+
+
+def test_a_weight_of_its_own_is_refused(parties: dict[int, Client]) -> None:
+    parties[0].weight = 0.5
+    with pytest.raises(ProtectionError, match=r"weight 0\.5: masked updates cannot be weighted"):
+        upload(lwe(), parties[0], update(0))
+
+
+def test_a_block_of_another_encryption_is_not_opened(parties: dict[int, Client]) -> None:
+    with pytest.raises(ProtectionError, match=r"cannot open a encrypted block sealed by std\.bfv"):
+        lwe().postprocess(Block("encrypted", 3, sealed_by="std.bfv"), server_of(parties))
+
+
+def test_the_set_up_needs_everybody_s_key(parties: dict[int, Client]) -> None:
+    cohort = SimpleNamespace(ask=lambda _: {0: bytes(32), 1: b"short", 3: bytes(32)})
+    with pytest.raises(TooFewClients, match="no public key of client 1, 2; all need one"):
+        lwe().setup(cohort, None, server_of(parties))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("plain", "problem"), [
+    (recipe() | {"aggregate": {"use": "std.mean"}}, "masked updates cannot be weighted"),
+    (recipe() | {"min_clients": 1}, "min_clients: 1 would open single updates"),
+    (recipe(threshold=5), "threshold=5 must be at most the number of clients, 4"),
+    (recipe(packing=3), "packing=3 must be below threshold=3"),
+    (recipe(shared_by=4), "shared_by=4 must be below the number of clients, 4"),
+    (recipe() | {"sampling": {"scheme": "poisson", "rate": 0.9}}, "threshold=3 is more than the min_clients=2"),
+    (recipe(noise_multiplier=1e-4), "too small beside a norm of 0.5 for sums of 4 clients"),
+    (recipe(decay=1e-4), "too small beside a norm of 0.5 for sums of 4 clients"),
+    (recipe(noise_multiplier=0), "noise_multiplier"),
+    (recipe(grid=0.3), "grid=0.3 must be a power of two"),
+    (recipe(grid=2.0**-40), "the sum of 4 clients could wrap"),
+    (recipe(grid=0.5), r"2\^15 steps to the noise of one client"),
+    (recipe(dimension=100), "dimension"),
+])  # fmt: skip
+def test_what_cannot_work_is_said_before_the_run(plain: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        Recipe.from_plain(plain, toy_catalog())

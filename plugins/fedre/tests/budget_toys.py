@@ -1,0 +1,58 @@
+"""Layers with scores and budgets, and what is stated of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from fedplug import (
+    Block,
+    Bound,
+    Client,
+    Context,
+    Known,
+    Layout,
+    Noise,
+)
+from fedplug.api.releases import Release
+from fedplug.api.types import BASE_ZONES
+from fedplug_fedre.layer_budgets import LayerBudgets
+
+DELTA = 1e-5
+LAYOUT = Layout.of([("a.weight", (3000,)), ("b.weight", (2000,)), ("a.bias", (1000,)), ("c.weight", (4000,))])
+SCORES = np.array([1.0, 2.0, 4.0], np.float32)
+SIZES = np.array([4000, 2000, 4000])  # of a, b and c
+
+
+def layer_budgets(**options: Any) -> LayerBudgets:
+    options = {"epsilon": 10, "delta": DELTA, "norm": 0.5, "source": "reproducible"} | options
+    component = LayerBudgets(LayerBudgets.Options.model_validate(options))
+    component.name = "fedre.layer_budgets"
+    return component
+
+
+def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds: int = 4, **more: Any) -> Client:
+    client = Client(client_id=client_id, scores={"psi": np.array(scores, np.float32)} | more)
+    client.ctx = Context(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "", client)
+    return client
+
+
+def protect(component: LayerBudgets, client: Client, values: Any, where: Any = None, zone: str = "noised") -> Block:
+    """The block of these values at some of the positions, or at all."""
+    where = np.arange(LAYOUT.size) if where is None else np.asarray(where)
+    block = Block(zone, len(where), np.asarray(values, np.float32), where.astype(np.uint32))
+    return component.protect(block, client, client.ctx)
+
+
+def stated(component: LayerBudgets, ctx: Context, zone: str = "noised") -> tuple[Bound, Noise, Release]:
+    """What it says of itself, and what the ledger makes of that."""
+    known = Known(zone=zone, link=component.name, layers=tuple(SIZES.tolist()))
+    bound, noise = component.effects(known, ctx)
+    (release,) = known.after((bound, noise)).releases
+    assert isinstance(bound, Bound)
+    assert isinstance(noise, Noise)
+    return bound, noise, release
+
+
+def by_layer(values: Any) -> list[Any]:
+    return [np.concatenate([values[part] for part in parts]) for parts in LAYOUT.layer_slices().values()]
