@@ -268,11 +268,12 @@ class Leaks(fedplug.Protector):
 
 
 class Points(Leaks):
-    """Show where the largest values are."""
+    """Show which values are large: by one each in positions that stay in order."""
 
     @hookimpl
     def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(positions=np.argsort(-np.abs(block.plain())).astype(np.uint32))
+        sizes = np.abs(block.plain())
+        return block.replace(positions=(2 * np.arange(block.size) + (sizes > np.median(sizes))).astype(np.uint32))
 
     effects = Leaks.effects
 
