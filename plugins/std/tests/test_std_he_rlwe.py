@@ -262,6 +262,26 @@ def test_polynomials_that_the_bound_does_not_hold_for_are_refused() -> None:
         ring.fixed(signs)
 
 
+def test_a_secret_key_that_the_bound_does_not_hold_for_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    true, refused = Ring.fixed, [1, 1]
+
+    def fixed(ring: Ring, coefficients: Any, size: int = 1) -> Any:
+        if refused:
+            refused.pop()
+            raise ValueError("a polynomial with values above its bound")
+        return true(ring, coefficients, size)
+
+    monkeypatch.setattr(Ring, "fixed", fixed)
+    backend = Rlwe("bfv", DEGREE, COEFF_BITS)
+    context = backend.new_context(2.0**SCALE_BITS, symmetric=True)
+    assert not refused
+    rows = np.arange(DEGREE, dtype=np.int64)[None] % 100
+    assert np.array_equal(backend.decrypt(context, backend.encrypt(context, rows), DEGREE), rows)
+    refused += [1, 1, 1]
+    with pytest.raises(ProtectionError, match="SEAL made 3 secret keys, none of use here"):
+        backend.new_context(2.0**SCALE_BITS, symmetric=True)
+
+
 @symmetric
 @pytest.mark.parametrize("error", [1e-9, math.nan])
 def test_a_transform_that_is_not_exact_enough_is_an_error_and_no_ciphertext(

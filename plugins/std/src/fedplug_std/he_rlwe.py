@@ -39,6 +39,7 @@ _HEAD = struct.Struct("<2sBBHHQ")
 The sum finds damage, which otherwise changes single values without notice. It is not a signature.
 """
 _MAGIC, _SEEDED, _PAIR = b"FR", 1, 2
+_KEYS_TRIED = 3
 _CHUNK = 8
 """Ciphertexts worked on at once: half a megabyte, which stays in the cache."""
 
@@ -66,11 +67,8 @@ class Rlwe:
 
     def new_context(self, scale: float, *, symmetric: bool) -> RingContext:
         """A context with new keys from SEAL, without a public key if the secret key is what encrypts."""
-        import tenseal.sealapi as sealapi
-
         bare = RingContext(self.scheme, self.degree, self.coeff_bits, scale)
-        secret = bare.streams.dump(sealapi.KeyGenerator(bare.seal).secret_key())
-        context = dataclasses.replace(bare, secret_key=secret)
+        context = self._with_secret(bare)
         if symmetric:
             return context
         return dataclasses.replace(context, public_key=make_key(bare.ring, bare.special, context.key_spectrum))
@@ -160,6 +158,21 @@ class Rlwe:
         return float(np.sqrt(np.mean(phases.astype(np.float64) ** 2)))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _with_secret(self, bare: RingContext) -> RingContext:
+        """With a secret key that `Ring.products` has a bound for, which one in ten million is not."""
+        import tenseal.sealapi as sealapi
+
+        for _ in range(_KEYS_TRIED):
+            secret = bare.streams.dump(sealapi.KeyGenerator(bare.seal).secret_key())
+            context = dataclasses.replace(bare, secret_key=secret)
+            try:
+                context.key_spectrum  # noqa: B018
+            except ValueError as error:
+                problem = error
+            else:
+                return context
+        raise ProtectionError(f"SEAL made {_KEYS_TRIED} secret keys, none of use here ({problem}); use tenseal 0.3.18")
 
     def _under_secret(self, context: RingContext, message: NDArray[np.int64], seeds: list[bytes]) -> Residues:
         """c0 of ciphertexts whose c1 these seeds stand for; the message becomes m + e."""
