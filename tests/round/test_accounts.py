@@ -6,9 +6,11 @@ import dataclasses
 import math
 from typing import Any
 
+import fedplug
+import numpy as np
 import pytest
 from account_toys import Flips, Labels
-from fedplug import Account, RecipeError
+from fedplug import Account, Block, Changes, RecipeError, Reveals, hookimpl
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.members import record_problems
 from fedplug.recipe.composition import Composition
@@ -107,3 +109,59 @@ def test_a_client_that_states_no_account_does_not_join(said: Any, why: str) -> N
         read_hello({"accounts": said}, False, False, {"label": labels()}, 2)
     told = {"label": [[0.5], [0.25]], "other": "ignored"}
     assert read_hello({"accounts": told}, False, False, {"label": labels()}, 2).accounts == {"label": [[0.5], [0.25]]}
+
+
+class Peeks(fedplug.Protector):
+    """Change values by what the examples are, after their account was made."""
+
+    taken = "examples"
+
+    def effects(self, known: Any, ctx: Any) -> tuple[Changes]:
+        return (Changes(),)
+
+    @hookimpl
+    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        shift = client.data.train.inputs.mean() if self.taken == "examples" else len(client.data.train)
+        if self.taken == "scores":
+            shift = client.scores_by(None).mean()
+        return block.replace(values=block.plain() + np.float32(shift))
+
+
+class PeeksAtScores(Peeks):
+    taken = "scores"
+    effects, protect = Peeks.effects, Peeks.protect
+
+
+class Counts(Peeks):
+    taken = "their number"
+    effects, protect = Peeks.effects, Peeks.protect
+
+
+class Admits(Peeks):
+    effects, protect = Peeks.effects, Peeks.protect
+
+    def reveals(self, ctx: Any) -> list[Reveals]:
+        return [Reveals("examples", ("aggregator", "released_model"), voids=True)]
+
+
+def with_account(monkeypatch: pytest.MonkeyPatch, kind: type[Peeks], **changes: Any) -> Outcome:
+    toys = TOYS.setdefault("protect", {})
+    monkeypatch.setitem(toys, "toy.labels", Labels)
+    monkeypatch.setitem(toys, "toy.peeks", kind)
+    return run_protocol(recipe_of(chain=[{"use": "toy.labels"}, {"use": "toy.peeks"}], **changes))
+
+
+@pytest.mark.parametrize("kind", [Peeks, PeeksAtScores])
+def test_a_link_behind_an_account_does_not_read_the_examples(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Peeks]
+) -> None:
+    scores = {"score_parameters": [{"use": "std.magnitude"}]} if kind is PeeksAtScores else {}
+    with pytest.raises(TooFewClients, match=r"component toy\.peeks, hook protect: it reads a client's examples, or"):
+        with_account(monkeypatch, kind, **scores)
+
+
+def test_a_link_behind_an_account_may_count_examples_and_say_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_account(monkeypatch, Counts).rows[-1].clients.dropped == {}
+    stated = with_account(monkeypatch, Admits).protocol.ledger.report()
+    assert stated.verdict.startswith("NO ")
+    assert "LABEL-LEVEL DP" not in stated.verdict

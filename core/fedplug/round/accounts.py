@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from fedplug.api.effects import Changes
 from fedplug.api.errors import ProtectionError, of_component
 
 if TYPE_CHECKING:
     from fedplug.api.context import Client
+    from fedplug.api.links import Step
     from fedplug.api.roles import AccountKeeper
     from fedplug.recipe.composition import Composition
 
@@ -41,6 +45,48 @@ def require_as_stated(composition: Composition, client: Client) -> None:
                 "when the ledger was told before round 1; what it says may depend on the round, the options and the "
                 "number of examples alone"
             )
+
+
+@contextlib.contextmanager
+def without_examples(composition: Composition, step: Step, client: Client) -> Iterator[None]:
+    """Hides a client's examples, and scores of them, from a link that changes values freely behind such an account.
+
+    The account is of what training released. What such a link took from the examples anew would be in the upload, and
+    in no account. A link that says what it reveals is left alone: the ledger names that.
+    """
+    part = composition.components[step.link.name]
+    free = any(isinstance(effect, Changes) for effect in step.effects or ())
+    levels = [level for level, keeper in composition.keepers.items() if keeper is not part]
+    if not (free and levels) or part.reveals(client.ctx):
+        yield
+        return
+    data, scores = client.data, client.scores
+    hidden: Any = _Hidden(f"component {part.name}, hook {step.link.hook}", levels[0], len(data.train))
+    client.data = dataclasses.replace(data, train=hidden, own_test=hidden)
+    client.scores = cast("dict[str, Any]", hidden) if scores else scores
+    try:
+        yield
+    finally:
+        client.data, client.scores = data, scores
+
+
+class _Hidden:
+    """In place of examples and scores. How many examples there are is public."""
+
+    def __init__(self, reader: str, level: str, size: int) -> None:
+        self._told, self._size = (reader, level), size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        reader, level = self._told
+        raise ProtectionError(
+            f"{reader}: it reads a client's examples, or scores of them, where the account of each {level} is of what "
+            "training released and of nothing else; go by the block alone, or state in reveals what it shows"
+        )
+
+    __getattr__ = __getitem__ = __iter__ = __contains__ = _refuse
 
 
 def _release(keeper: AccountKeeper, client: Client, round: int) -> list[float]:

@@ -12,6 +12,7 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.folded import seal_of, stated_bounds
 from fedplug.api.types import CLEAR, RETAINED, Block
 from fedplug.round import borders
+from fedplug.round.accounts import without_examples
 from fedplug.round.base import PartySteps
 from fedplug.round.uploads import Upload
 
@@ -74,7 +75,8 @@ class Protecting(PartySteps):
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
-                        block = borders.run(self.composition, step, block, client.ctx, client=client)
+                        with without_examples(self.composition, step, client):
+                            block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
