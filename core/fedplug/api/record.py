@@ -104,6 +104,7 @@ def _is_empty(value: Any) -> bool:
 
 
 _AS_THEY_ARE = {float, int, str}
+_WITHOUT_NAN = {int, str}
 
 
 def json_ready(value: Any) -> Any:
@@ -119,6 +120,8 @@ def _plain(value: Any, for_json: bool) -> Any:
             return dict(value)
         return {key: _plain(inner, for_json) for key, inner in value.items()}
     if isinstance(value, list | tuple):
+        if {*map(type, value)} <= _WITHOUT_NAN:  # a thousand clients, in each of their notes
+            return list(value)
         return [_plain(inner, for_json) for inner in value]
     if for_json and isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf" if value > 0 else "-inf"
