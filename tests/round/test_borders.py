@@ -180,9 +180,12 @@ def test_an_opened_sum_has_finite_values() -> None:
 # -- sums, scores, plans -----------------------------------------------------------------------------------------------
 
 
-def summed(total: Any, *values: Any, before: Effects = ()) -> tuple[str, int | None]:
-    known = Known(zone="noised", link="odd", layers=(6, 4)).after(before)
-    step = Step(Link("noised", "aggregate", "sum", None, "server"), known, (Adds(),), known.after((Adds(),)))
+ADDS: Effects = (Adds(),)
+
+
+def summed(total: Any, *values: Any, said: Effects = ADDS) -> tuple[str, int | None]:
+    known = Known(zone="noised", link="odd", layers=(6, 4))
+    step = Step(Link("noised", "aggregate", "sum", None, "server"), known, said, known.after(said))
     blocks = {3 + i: BLOCK.replace(values=np.asarray(part, np.float32)) for i, part in enumerate(values or (VALUES,))}
     return sum_problem(total, blocks, dict.fromkeys(blocks, 1.0), step)
 
@@ -211,13 +214,68 @@ def test_a_sum_that_an_upload_spoilt_is_its_clients_fault() -> None:
     assert summed(spoilt(BLOCK), VALUES, VALUES * np.nan) == (
         "client 4 sent values that are NaN or infinite, which no sum survives", 4
     )  # fmt: skip
-    assert summed(BLOCK.replace(values=VALUES * 2), VALUES, VALUES) == ("", None)
+    assert summed(BLOCK.replace(values=VALUES * 2, divisor=2.0), VALUES, VALUES) == ("", None)
 
 
 def test_a_sum_that_is_none_is_the_aggregators_fault() -> None:
     found, client_id = summed(BLOCK.replace(values=VALUES * 20), VALUES, VALUES)
     assert found.startswith("it states that it adds the weighted uploads up, and gave values up to ")
     assert client_id is None
+
+
+TWICE = BLOCK.replace(values=VALUES * 2, divisor=2.0, contributors=2)
+
+
+def test_what_a_sum_is_divided_by_is_the_weight_behind_it() -> None:
+    """Noise is added to the sum and never to its divisor: what that follows from is released as it is."""
+    assert summed(TWICE, VALUES, VALUES) == ("", None)
+    normed = TWICE.replace(divisor=float(np.linalg.norm(VALUES)))
+    assert "divides them by something else than their weight" in summed(normed, VALUES, VALUES)[0]
+    assert summed(normed, VALUES, VALUES, said=(Changes(), Adds())) == ("", None)
+    slower = (Adds(divided_by="all", rate=0.5),)
+    assert summed(TWICE.replace(divisor=4.0), VALUES, VALUES, said=slower) == ("", None)
+    assert "divides them by something else" in summed(TWICE, VALUES, VALUES, said=slower)[0]
+
+
+def test_a_sum_does_not_claim_more_updates_than_it_holds() -> None:
+    """Credit for the noise of others follows from that."""
+    assert "states 9 updates behind every value" in summed(TWICE.replace(contributors=9), VALUES, VALUES)[0]
+
+
+def test_a_sum_of_positions_is_compared_position_by_position() -> None:
+    here = np.array([1, 4], np.uint32), np.array([4, 8], np.uint32)
+    blocks = {
+        client_id: Block("noised", 2, np.array([3, 5], np.float32), positions, divisor=1.0)
+        for client_id, positions in enumerate(here)
+    }
+    weights = {0: 1.0, 1: 0.5}
+    total = fedplug.add_blocks(blocks, weights, Context(0, 1, LAYOUT, ("noised",), 4, 2, 7, "", Server()))
+    known = Known(zone="noised", link="odd", layers=(6, 4))
+
+    def problem(given: Block, said: Effects = ADDS) -> str:
+        step = Step(Link("noised", "aggregate", "sum", None, "server"), known, said, known.after(said))
+        return sum_problem(given, blocks, weights, step)[0]
+
+    assert problem(total) == ""
+    assert problem(total.replace(divisor=1.5), (Adds(divided_by="all"),)) == ""
+    assert "up to 3 away from their sum" in problem(total.replace(values=total.plain() + np.float32([0, 3, 0])))
+    assert "something else than their weight" in problem(total.replace(divisor=np.array([1.0, 1.0, 0.5])))
+    assert "states 2 updates" in problem(total.replace(contributors=2))
+
+
+@pytest.mark.parametrize(
+    "said", [(), (Noise(mechanism="gaussian", scale=1.0, trust="central"),)], ids=["none", "noise"]
+)
+def test_a_link_behind_the_sum_leaves_its_divisor(said: Effects) -> None:
+    before = Known(zone="noised", link="odd", layers=(6, 4)).after((Bound(5.0), Adds()))
+    step = Step(Link("noised", "postprocess", "odd", None, "server"), before, said, before.after(said))
+    ctx = Context(0, 1, LAYOUT, ("noised",), 4, 2, 7, "", Server())
+    normed = TWICE.replace(divisor=float(np.linalg.norm(VALUES)))
+    assert block_problem(normed, TWICE, step, ctx).startswith("it changed the sum's divisor, which no noise hides")
+    assert block_problem(TWICE.replace(contributors=9), TWICE, step, ctx).startswith(
+        "it changed the sum's contributors"
+    )
+    assert block_problem(TWICE, TWICE, step, ctx) == ""
 
 
 @pytest.mark.parametrize(
@@ -330,9 +388,10 @@ class OddSum(fedplug.Aggregator):
     """Spoil the sum of the last round."""
 
     deed: ClassVar[Deed] = staticmethod(as_it_is)
+    said: ClassVar[Effects] = (Adds(),)
 
     def sums(self, known: Known, ctx: Context) -> Effects:
-        return (Adds(),)
+        return self.said
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Any:
@@ -422,6 +481,7 @@ def test_an_aggregate_that_is_not_finite_in_the_last_round_ends_the_run_by_name(
 def test_a_mean_that_is_not_finite_moves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every value of the sum is a number, and divided by next to nothing it is none."""
     monkeypatch.setattr(OddSum, "deed", staticmethod(lambda total: total.replace(divisor=1e-44)))
+    monkeypatch.setattr(OddSum, "said", (Changes(), Adds()))
     outcome = ran(aggregate={"use": "toy.odd"})
     (note,) = outcome.notes
     assert note.startswith("round 2: zone clear is skipped: the mean of zone clear behind toy.odd (aggregate) has ")

@@ -186,9 +186,19 @@ class Opens:
     """Undoes the last seal or scramble of the zone: the sum is plain where this link runs."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Adds:
-    """The weighted sum of the clients' blocks, weights in (0, 1] that do not follow from the blocks themselves."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adds(Checked):
+    """The weighted sum of the clients' blocks, weights in (0, 1] that do not follow from the blocks themselves.
+
+    What the sum is divided by gets no noise, so it follows from those weights too.
+
+    Attributes:
+        divided_by: each position by the weight of the clients that `sent` it, or of `all` whose blocks are added.
+        rate: public factor on the mean; divisors are so many times smaller.
+    """
+
+    divided_by: Literal["sent", "all"] = "sent"
+    rate: float = at_least(0, 1.0)
 
 
 Effect = (

@@ -117,7 +117,7 @@ def fold(
             misplaced(link, str(error))
             effects, after = (), known
         if link.hook == "aggregate":
-            if effects is not None and Adds() not in effects:
+            if effects is not None and not any(isinstance(effect, Adds) for effect in effects):
                 no_sum = f"{link.name} does not add the uploads up, so others' noise earns no credit"
                 after = after.after((Uncredited(no_sum),))
             after = dataclasses.replace(after, summed=True)

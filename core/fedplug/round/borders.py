@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.effects import Adds, CoversSupport, Noise
+from fedplug.api.effects import Adds, Changes, CoversSupport, Noise, Uncredited
 from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Known
 from fedplug.api.streams import watch_streams
 from fedplug.api.typed import block_problem as fields_problem
 from fedplug.api.types import RETAINED, Block, Plan
+from fedplug.round.additions import addition_problem
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,18 +87,26 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return ""
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
-    if at_client and (problem := _besides_problem(given, before, step)):
+    if problem := _besides_problem(given, before, step):
         return problem
     return "" if known.summed else _claims_problem(given, ctx, step)
 
 
 def _besides_problem(given: Block, before: Block, step: Step) -> str:
-    """What a link changed of a plain upload besides its values, which nothing hides; empty if nothing."""
-    fields = ["contributors", "divisor", "weighted", "meta"]
-    if CoversSupport() not in (step.effects or ()):
+    """What a link changed of plain values besides these, which neither closing nor noise hides; empty if nothing.
+
+    Whoever states that it changes a sum freely may have made a mean of it: no noise counts that is added behind that.
+    """
+    effects = step.effects or ()
+    fields = ["divisor", "contributors"] if step.before.summed else ["contributors", "divisor", "weighted", "meta"]
+    if CoversSupport() not in effects:
         fields.append("positions")
+    if step.before.summed and any(isinstance(effect, Changes) for effect in effects):
+        return ""
     for name in fields:
         if not _same(getattr(before, name), getattr(given, name)):
+            if step.before.summed:
+                return f"it changed the sum's {name}, which no noise hides; change values alone, or state Changes"
             return f"it changed the block's {name}, which travel in the clear; a link that seals nothing changes values"
     return ""
 
@@ -121,28 +130,11 @@ def sum_problem(
         if spoilt is not None:
             return f"client {spoilt} sent values that are NaN or infinite, which no sum survives", spoilt
         return f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite", None
-    if step.effects == (Adds(),) and total.values is not None and (apart := _apart(total, blocks, weights)):
-        return (
-            f"it states that it adds the weighted uploads up, and gave values up to {apart:.3g} away from their sum; "
-            "give the sum, with the total weight as its divisor, or state what else it does in its `sums`",
-            None,
-        )
+    adds = [effect for effect in step.effects or () if isinstance(effect, Adds)]
+    others = [effect for effect in step.effects or () if not isinstance(effect, Adds | Uncredited)]
+    if adds and not others and total.values is not None:
+        return addition_problem(total, blocks, weights, adds[0]), None
     return "", None
-
-
-def _apart(total: Block, blocks: Mapping[int, Block], weights: Mapping[int, float]) -> float:
-    """How far a plain sum lies from the weighted uploads, at some thousands of places; 0 where rounding explains it.
-
-    Sums of blocks with positions of their own are not compared.
-    """
-    if any(b.positions is not None or b.values is None or b.size != total.size for b in blocks.values()):
-        return 0.0
-    at = slice(None, None, max(1, total.size // 4096))
-    shares = np.array([1.0 if block.weighted else weights[client_id] for client_id, block in blocks.items()])
-    values = np.stack([block.plain()[at] for block in blocks.values()]).astype(np.float64)
-    wrong = np.abs(total.plain()[at] - shares @ values)
-    room = 1e-5 * (np.abs(shares) @ np.abs(values, out=values)) + 1e-30
-    return float(wrong.max(initial=0.0)) if (wrong > room).any() else 0.0
 
 
 def mean_problem(mean: NDArray[np.float32], zone: str, step: Step | None) -> str:

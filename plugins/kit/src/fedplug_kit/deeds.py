@@ -90,7 +90,8 @@ def sum_problems(world: World, name: str) -> Iterator[str]:
         steps = ctx.steps(zone)
         if not any(step.link.name == name for step in steps):
             continue
-        adds = [step for step in steps if step.link.hook == "aggregate" and Adds() in (step.effects or ())]
+        summing = [step.effects or () for step in steps if step.link.hook == "aggregate"]
+        adds = any(isinstance(effect, Adds) for effects in summing for effect in effects)
         closing = next((step for step in steps if step.link.name in closers(steps)), None)
         noisy = closing is not None and any(isinstance(effect, Noise) for effect in closing.effects or ())
         if not adds or noisy or any(isinstance(effect, Noise) for s in steps for effect in s.effects or ()):

@@ -59,7 +59,8 @@ class TwoServer(fedplug.Aggregator):
                 f"the clients hold the key of zone {known.zone}, but this aggregation needs a second server that opens "
                 "sums; write key_holder: key_server, or aggregate: {use: std.mean, weighting: uniform}"
             )
-        return (Adds(),)
+        by: Literal["sent", "all"] = "sent" if self.options.divide_by == "contributors" else "all"
+        return (Adds(divided_by=by, rate=self.options.server_lr),)
 
     @hookimpl
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
