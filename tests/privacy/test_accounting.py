@@ -11,7 +11,6 @@ from fedplug.privacy.accounting import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_noise_multiplier,
-    geometric_schedule,
 )  # fmt: skip
 from fedplug.privacy.renyi import gaussian_rdp_epsilon
 from hypothesis import given
@@ -32,14 +31,6 @@ def test_worked_numbers_of_the_specification() -> None:
     assert gaussian_epsilon(200 / math.sqrt(10), DELTA) == pytest.approx(0.045, abs=5e-4)
     replaced = 11.8 / math.sqrt(10) / 2  # replace-one: twice the sensitivity
     assert gaussian_epsilon(replaced, DELTA) == pytest.approx(2.15, abs=5e-3)
-
-
-def test_yuan_schedule_of_the_specification() -> None:
-    total = gaussian_noise_multiplier(1, DELTA)
-    schedule = geometric_schedule(total, 10, 0.9)
-    assert schedule[0] == pytest.approx(20.7, abs=0.05)
-    assert schedule[-1] == pytest.approx(8.02, abs=0.005)
-    assert effective_multiplier(schedule) == pytest.approx(total, rel=1e-12)
 
 
 @given(st.floats(0, 20), multipliers)
@@ -123,8 +114,6 @@ def test_extreme_noise_gives_finite_numbers(multiplier: float) -> None:
         (lambda: gaussian_epsilon(-1, DELTA), "noise_multiplier=-1 must be >= 0"),
         (lambda: gaussian_epsilon(math.nan, DELTA), "noise_multiplier=nan"),
         (lambda: gaussian_delta(-1, 1), "epsilon=-1 must be >= 0"),
-        (lambda: geometric_schedule(1, 0, 0.9), "rounds=0 must be >= 1"),
-        (lambda: geometric_schedule(1, 10_000, 0.5), "use a decay closer to 1"),
     ],
 )
 def test_bad_numbers_are_refused_with_value_and_rule(call: object, said: str) -> None:

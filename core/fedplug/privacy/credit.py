@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from fedplug.api.effects import GAUSSIAN
 from fedplug.api.releases import Release
+from fedplug.privacy.ledger_record import ZoneEntry
 
 _OTHERS = ("laplace", "pure")
 _TAILS = 9.0
@@ -19,27 +19,28 @@ _STEPS_PER_STD = 2.0
 it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
 
 
-def counted(
-    zone: str,
-    noises: list[Release],
-    curves: Iterable[str],
-    count: int,
-    charged: list[int],
+def entry_of(
+    zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
     weights: Mapping[int, float],
-) -> dict[str, Any]:
-    """Which of the noises in a zone's chain count, and what others' noise adds to them, as `ZoneEntry` has it; `curves`
-    names the mechanisms whose cost somebody states, and the last three are of the cohort: see `noise_of_others`.
+) -> ZoneEntry:  # fmt: skip
+    """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
+
+    `curves` names the mechanisms whose cost somebody states, and the last three are of the cohort: see
+    `noise_of_others`.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)
-    return {
-        "local": strongest(release for release in noises if release.trust != "central"),
-        "central": strongest(release for release in noises if release.trust == "central"),
-        "other": strongest_other(noises, curves),
-        "sum_factor": alone,
-        "peer_factor": others,
-        "uncredited": why,
-    }
+    return ZoneEntry(
+        size=float(size),
+        releases=list(noises),
+        local=strongest(release for release in noises if release.trust != "central"),
+        central=strongest(release for release in noises if release.trust == "central"),
+        other=strongest_other(noises, curves),
+        sum_factor=alone,
+        peer_factor=others,
+        uncredited=why,
+        slack=max((release.slack for release in noises), default=0.0),
+    )
 
 
 def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple[str, float] | None:

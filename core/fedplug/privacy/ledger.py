@@ -22,8 +22,8 @@ import numpy as np
 from fedplug.api.effects import Curve, Reveals
 from fedplug.api.releases import Release
 from fedplug.api.types import RETAINED
-from fedplug.privacy.credit import counted
-from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
+from fedplug.privacy.credit import entry_of
+from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.privacy.spent import SoFar, Spent, ZoneCost, inverse_square
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Ledger:
         self.log: list[RoundEntry] = []
         self.costs: dict[str, ZoneCost] = {}
         # Of each client: what other clients' noised uploads, computed from sums that hold its un-noised values, reveal.
-        self.feedback = Spent(np.zeros(self.num_clients))
+        self.feedback = Spent.of(self.num_clients)
         self.so_far = SoFar()
         # By level and client, how often it has made which release; None: one of which nobody knows.
         self.accounts: dict[str, dict[int, Counter[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
@@ -133,18 +133,13 @@ class Ledger:
             unstated: for each zone, the links that state no effect.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
-        zones = {}
-        for zone, size in zone_sizes.items():
-            if zone == RETAINED or not size > 0:
-                continue
-            noises = releases.get(zone, [])
-            zones[zone] = ZoneEntry(
-                size=float(size),
-                releases=list(noises),
-                **counted(zone, noises, self.curves, contributors.get(zone, 0), paying, weights),
-                slack=max((release.slack for release in noises), default=0.0),
-                unstated=list(unstated.get(zone, ())),
-            )
+        zones = {
+            zone: entry_of(zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights)
+            for zone, size in zone_sizes.items()
+            if zone != RETAINED and size > 0
+        }
+        for zone, entry in zones.items():
+            entry.unstated = list(unstated.get(zone, ()))
         kept = {
             level: {int(client_id): list(map(float, release)) for client_id, release in by_client.items()}
             for level, by_client in accounts.items()

@@ -97,7 +97,7 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
     """What each adversary's view of the protected values alone guarantees, or why there is no guarantee."""
     if not ledger.costs:
-        nothing = Spent.nothing(ledger.num_clients)
+        nothing = Spent.of(ledger.num_clients)
         kept = Guarantee(nothing, nothing, "sees nothing of the updates: no coordinate of one left its client")
         return {name: kept if ledger.sealed or name != "key_holder" else _key_holder(ledger) for name in SEERS}
     return {
@@ -199,7 +199,7 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
     plain = {zone: cost for zone, cost in noised.items() if zone not in ledger.sealed}
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
-        zero = Spent.nothing(ledger.num_clients)
+        zero = Spent.of(ledger.num_clients)
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds")
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
     # Those that it can it sees before it adds noise of its own.

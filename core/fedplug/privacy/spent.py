@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,13 +41,9 @@ class Spent:
     slack: float = 0.0
 
     @classmethod
-    def nothing(cls, num_clients: int) -> Spent:
-        return cls(np.zeros(num_clients))
-
-    @classmethod
-    def of(cls, num_clients: int, parts: Iterable[Spent]) -> Spent:
-        """All parts together."""
-        total = cls.nothing(num_clients)
+    def of(cls, num_clients: int, parts: Iterable[Spent] = ()) -> Spent:
+        """All parts together; without any, nothing."""
+        total = cls(np.zeros(num_clients))
         for part in parts:
             total.gaussian = total.gaussian + part.gaussian
             total.slack += part.slack
@@ -77,7 +74,7 @@ class Spent:
         return bool(self.gaussian.any()) or any(counts.any() for counts in self.others.values())
 
     def epsilons(
-        self, delta: float, accountant: Accountant | None, curves: Mapping[str, Curve] | None = None
+        self, delta: float, accountant: Accountant | None, curves: Mapping[str, Curve] = MappingProxyType({})
     ) -> dict[str, float]:
         """Epsilon of the worst client by method, the headline first, at the delta that is left for it.
 
@@ -85,46 +82,37 @@ class Spent:
         composes them, and `epsilon_rdp`, which is the plain sum of epsilons where that is less.
         """
         kinds = [kind for kind, counts in self.others.items() if counts.any()]
-        if not kinds:
-            cost = float(np.max(self.gaussian, initial=0.0))
-            multiplier = math.inf if cost == 0 else 1 / math.sqrt(cost)
-            by_method = {"epsilon_exact": gaussian_epsilon, "epsilon_rdp": gaussian_rdp_epsilon}
-            return {
-                method: epsilon_with_slack(lambda left, of=of: of(multiplier, left), delta, self.slack)  # type: ignore[misc]
-                for method, of in by_method.items()
-            }
+        spent = np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1)
         # Clients that took part in the same rounds have spent the same: each distinct history is composed once.
-        histories = np.unique(np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1), axis=0)
-        if self.slack:
-            return {"epsilon_rdp": max(
-                epsilon_with_slack(
-                    lambda left, one=one: self._of_one(one, kinds, left, None, curves)["epsilon_rdp"],  # type: ignore[misc]
-                    delta, self.slack,
-                )
-                for one in histories
-            )}  # fmt: skip
+        histories = np.unique(spent, axis=0) if kinds else [spent.max(axis=0, initial=0.0)]
         each = [self._of_one(history, kinds, delta, accountant, curves) for history in histories]
-        common = [method for method in each[0] if all(method in one for one in each)]
-        return {method: max(one[method] for one in each) for method in common}
+        return {method: max(one[method] for one in each) for method in each[0] if all(method in one for one in each)}
 
-    @staticmethod
     def _of_one(
+        self,
         history: NDArray[np.float64],
         kinds: list[tuple[str, float]],
         delta: float,
         accountant: Accountant | None,
-        curves: Mapping[str, Curve] | None = None,
+        curves: Mapping[str, Curve],
     ) -> dict[str, float]:
-        gaussian = float(history[0])
+        cost = float(history[0])
+        multiplier = math.inf if cost == 0 else 1 / math.sqrt(cost)
         others = [(name, m, int(n)) for (name, m), n in zip(kinds, history[1:], strict=True) if n]
-        stated = {"epsilon_rdp": composed_epsilon(gaussian, others, delta, curves)}
-        own = any(name in (curves or {}) for name, _, _ in others)
+        methods: dict[str, Callable[[float], float]] = {
+            "epsilon_exact": lambda left: gaussian_epsilon(multiplier, left),
+            "epsilon_rdp": lambda left: gaussian_rdp_epsilon(multiplier, left),
+        }
+        if kinds:
+            methods = {"epsilon_rdp": lambda left: composed_epsilon(cost, others, left, curves)}
+        stated = {method: epsilon_with_slack(epsilon, delta, self.slack) for method, epsilon in methods.items()}
+        if accountant is None or not kinds or self.slack or any(name in curves for name, _, _ in others):
+            return stated
         # A distribution of losses in the hundreds takes gigabytes, and such an epsilon needs no second digit.
-        if accountant is None or own or not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:
+        if not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:
             return stated
         releases = [(name, multiplier, 1.0, count) for name, multiplier, count in others]
-        if gaussian > 0:
-            releases.append(("gaussian", 1 / math.sqrt(gaussian), 1.0, 1))
+        releases += [("gaussian", multiplier, 1.0, 1)] if cost > 0 else []
         tight = accountant.compose(releases, delta, "zero_out")
         return stated if tight is None else {"epsilon_pld": tight["pld"], **stated}
 
@@ -162,8 +150,7 @@ class ZoneCost:
 
     @classmethod
     def zero(cls, num_clients: int) -> ZoneCost:
-        own, total, below, peer = (np.zeros(num_clients) for _ in range(4))
-        return cls(own, total, below, peer)
+        return cls(*(np.zeros(num_clients) for _ in range(4)))
 
     def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
         """Adds what a round released of the zone, for the clients that were charged."""

@@ -10,15 +10,11 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import (
-    effective_multiplier,
-    gaussian_epsilon,
-    gaussian_noise_multiplier,
-    geometric_schedule,
-)
+from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.privacy.renyi import gaussian_rdp_epsilon
 from fedplug_std.clip import Clip
 from fedplug_std.gaussian import CLIP_FIRST, Gaussian, NoiseOptions, local_noise
+from fedplug_std.schedules import geometric_schedule
 from pydantic import model_validator
 
 _OTHERS = -1

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import gaussian_noise_multiplier, geometric_schedule
+from fedplug.privacy.accounting import gaussian_noise_multiplier
 from pydantic import field_validator, model_validator
 
 from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack, power_of_two
+from fedplug_std.schedules import geometric_schedule
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
