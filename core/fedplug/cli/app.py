@@ -110,7 +110,7 @@ def show(
 @app.command(epilog="Example: fedplug check recipes/*.yaml")
 def check(
     recipes: Annotated[list[Path], typer.Argument(
-        metavar="RECIPE...", help="YAML files.", show_default=False, autocompletion=completion.recipes)],
+        metavar="RECIPE...", help="YAML files.", show_default=False)],
     sets: Sets = None,
     plugins: Plugins = None,
 ) -> None:

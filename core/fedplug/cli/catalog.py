@@ -53,33 +53,24 @@ def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[Com
     Raises:
         PluginError: nothing is left; the message names the word that is to blame, and what may have been meant.
     """
-    left = list(entries)
-    hooks, plugins, parts = _kinds(entries, words)
+    plugins = {name for word in words if word not in GROUPS for name in (word, f"fedplug-{word}")}
+    plugins &= {entry.plugin for entry in entries}
+    hooks = {word for word in words if word in GROUPS}
+    parts = [word for word in words if word not in GROUPS and not {word, f"fedplug-{word}"} & plugins]
+
+    def speaks(entry: ComponentRecord, word: str) -> bool:
+        return word.lower() in f"{entry.name} {entry.summary}".lower()
+
     for word in parts:
-        if not any(word.lower() in f"{entry.name} {entry.summary}".lower() for entry in entries):
+        if not any(speaks(entry, word) for entry in entries):
             nothing = f"{word!r} is neither a hook nor a plugin, and no component speaks of it"
             known = dict.fromkeys([*GROUPS, *(entry.plugin for entry in entries), *(entry.name for entry in entries)])
             raise PluginError(f"{nothing}; {near(word, known) or 'fedplug list shows all'}")
-    left = [entry for entry in left if (not hooks or entry.group in hooks) and (not plugins or entry.plugin in plugins)]
-    left = [each for each in left if all(word.lower() in f"{each.name} {each.summary}".lower() for word in parts)]
+    left = [each for each in entries if (not hooks or each.group in hooks) and (not plugins or each.plugin in plugins)]
+    left = [each for each in left if all(speaks(each, word) for word in parts)]
     if words and not left:
         raise PluginError(f"no component is all of {', '.join(words)}; with fewer words there is more")
     return left
-
-
-def _kinds(entries: Sequence[ComponentRecord], words: Sequence[str]) -> tuple[set[str], set[str], list[str]]:
-    """Which of the words are hooks, which plugins, and which are parts of names and summaries."""
-    installed = {entry.plugin for entry in entries}
-    hooks, plugins, parts = set[str](), set[str](), list[str]()
-    for word in words:
-        named = next((name for name in (word, f"fedplug-{word}") if name in installed), None)
-        if word in GROUPS:
-            hooks.add(word)
-        elif named is not None:
-            plugins.add(named)
-        else:
-            parts.append(word)
-    return hooks, plugins, parts
 
 
 def _table(entries: Sequence[ComponentRecord]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a shell completes: recipe files, run folders, names of components, keys of a recipe behind `--set`.
+"""What a shell completes beside commands, options and files: names of components, keys of a recipe behind `--set`.
 
 A shell asks by starting the program anew at every press of the key, so nothing heavy is imported here, nor by what is
 called. Whatever goes wrong completes nothing: a person is in the middle of a line.
@@ -18,7 +18,6 @@ from typing import Any
 Answers = Iterator[str | tuple[str, str]]
 """What may stand there, each perhaps with a word of help."""
 
-_SUFFIXES = (".yaml", ".yml")
 _HELP = 70  # longer help would be broken into lines, of which each would be taken for an answer
 _ZSH = """
 
@@ -26,22 +25,6 @@ if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
   %(complete_func)s "$@"
 fi
 """
-_MOST = 500  # of one folder; nobody reads more
-
-
-def recipes(incomplete: str) -> Answers:
-    """Files that may be recipes, and folders on the way to them."""
-    yield from _paths(incomplete, lambda path: path.suffix in _SUFFIXES and path.is_file())
-
-
-def runs(incomplete: str) -> Answers:
-    """Folders of runs, and folders on the way to them."""
-    yield from _paths(incomplete, lambda path: (path / "recipe.yaml").is_file())
-
-
-def runs_and_recipes(incomplete: str) -> Answers:
-    """What can be compared."""
-    yield from dict.fromkeys([*recipes(incomplete), *runs(incomplete)])
 
 
 def _named(group: str | None) -> Callable[[str], Answers]:
@@ -71,24 +54,12 @@ def words(incomplete: str) -> Answers:
     yield from components(incomplete)
 
 
-def devices() -> list[str]:
-    """What a device may be called."""
-    return ["auto", "cpu", "cuda"]
-
-
-def hooks() -> Answers:
-    """Groups of components."""
-    from fedplug.recipe.catalog import GROUPS
-
-    yield from GROUPS
-
-
 def values(incomplete: str) -> Answers:
     """Paths in the recipe on the line, with the values that they have; those of options left out are defaults."""
     with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
         # Of a line that ends in an option without its value, click knows no arguments.
         line = shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
-        file = next(Path(word) for word in line if word.endswith(_SUFFIXES))
+        file = next(Path(word) for word in line if word.endswith((".yaml", ".yml")))
         from fedplug.recipe.recipe import load_recipe
 
         yield from _keys(load_recipe(file).to_plain(), incomplete)
@@ -108,35 +79,11 @@ def answer_zsh_at_once() -> None:
         _completion_classes.ZshComplete.source_template = script
 
 
-# ---- parts
-
-
-def _paths(incomplete: str, wanted: Callable[[Path], bool]) -> Iterator[str]:
-    """Paths that begin so and are wanted, and the folders that do.
-
-    A shell takes a single answer for the end of the word, so instead of one folder alone stands what is in it.
-    """
-    while True:
-        folder, _, start = incomplete.rpartition("/")
-        before = incomplete[: len(incomplete) - len(start)]
-        try:
-            names = sorted(os.listdir(Path(folder or ("/" if before else ".")).expanduser()))[:_MOST]
-        except OSError:
-            return
-        inside = Path(before).expanduser()
-        hidden = start.startswith(".")
-        names = [name for name in names if name.startswith(start) and name.startswith(".") <= hidden]
-        fitting = [f"{before}{name}" for name in names if wanted(inside / name)]
-        others = [name for name in names if f"{before}{name}" not in fitting]
-        folders = [f"{before}{name}/" for name in others if (inside / name).is_dir()]
-        if fitting or len(folders) != 1:
-            yield from [*fitting, *folders]
-            return
-        (incomplete,) = folders
-
-
 def _keys(data: Any, incomplete: str) -> Iterator[str]:
-    """Dotted paths that begin so, one part further than what is written; a single one is followed."""
+    """Dotted paths that begin so, one part further than what is written.
+
+    A shell takes a single answer for the end of the word, so instead of one section alone stands what is in it.
+    """
     while True:
         head, _, start = incomplete.rpartition(".")
         here = data

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROWS = {row.name: row.metadata for row in TABLE}
 _COMPLETED: dict[str, Any] = {
-    "engine": completion.engines, "device": completion.devices, "listeners": completion.extensions,
+    "engine": completion.engines, "device": lambda: ["auto", "cpu", "cuda"], "listeners": completion.extensions,
     "muted": completion.extensions,
 }  # fmt: skip
 
@@ -44,14 +44,9 @@ def _whole(sets: list[str] | None) -> list[str] | None:
 
 
 RecipeFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RECIPE", help="The recipe, a YAML file.", show_default=False, autocompletion=completion.recipes
-    ),
+    Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)
 ]
-RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False, autocompletion=completion.runs)
-]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
 Sets = Annotated[
     list[str] | None,
     typer.Option(

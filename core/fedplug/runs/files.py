@@ -1,4 +1,7 @@
-"""What a run wrote into its folder, read back: rows, ledger, summary, pictures."""
+"""What a run wrote into its folder, read back: rows, ledger, summary, pictures.
+
+A file that is missing or damaged is a CheckpointError, which names the field, and of rows the line.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_rows(run_dir: Path) -> list[Row]:
-    """The metrics, a row for each round; empty where no round was finished.
-
-    Raises:
-        CheckpointError: the file is damaged; names the line and the field. Or it is missing, though rounds were run.
-    """
+    """The metrics, a row for each round; empty where no round was finished."""
     file, rows = run_dir / "metrics.jsonl", []
     if not file.is_file() and (run_dir / "ledger.json").is_file() and (rounds := read_ledger(run_dir).rounds.actual):
         raise CheckpointError(f"{file} is missing, though ledger.json accounts for {rounds} rounds; {_remedy(file)}")
@@ -33,20 +32,12 @@ def read_rows(run_dir: Path) -> list[Row]:
 
 
 def read_ledger(run_dir: Path) -> LedgerReport:
-    """The privacy ledger.
-
-    Raises:
-        CheckpointError: the file is missing or damaged; names the field.
-    """
+    """The privacy ledger."""
     return _read(LedgerReport, run_dir / "ledger.json")
 
 
 def read_summary(run_dir: Path) -> Summary:
-    """What ran.
-
-    Raises:
-        CheckpointError: the file is missing or damaged; names the field.
-    """
+    """What ran."""
     return _read(Summary, run_dir / "summary.json")
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import dataclasses
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.api.record import Count, Record
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.lines import Lines
 
@@ -140,6 +141,15 @@ def write_text(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+@dataclasses.dataclass
+class Charge(Record):
+    """A request: the 0-based round, the clients that pay, and for what."""
+
+    round: Count
+    charged: list[Count]
+    what: Literal["upload", "ballots"]
+
+
 class Charges:
     """`charging.jsonl`: every request for uploads of a run, those of rounds that were repeated too.
 
@@ -159,7 +169,7 @@ class Charges:
             f"its own: fedplug run {run_dir / 'recipe.yaml'}"
         )
         self._lines = Lines(self.file)
-        self._noted: list[dict[str, Any]] = []
+        self._noted: list[Charge] = []
         if self.file.is_file():
             data = self.file.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
@@ -170,15 +180,15 @@ class Charges:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def note(self, round: int, charged: list[int], what: str = "upload") -> None:
-        """Adds a request: the 0-based round, the clients that pay, and for what (`upload` or `ballots`)."""
-        charge = {"round": round, "charged": charged, "what": what}
-        self._lines.append(charge)
+    def note(self, round: int, charged: list[int], what: Literal["upload", "ballots"] = "upload") -> None:
+        """Adds a request."""
+        charge = Charge(round, charged, what)
+        self._lines.append(charge.to_plain())
         self._noted.append(charge)
 
-    def since(self, known: int) -> list[tuple[int, list[int], str]]:
-        """Round, clients and kind of every request after the first `known`."""
-        return [(charge["round"], charge["charged"], charge["what"]) for charge in self._noted[known:]]
+    def since(self, known: int) -> list[Charge]:
+        """Every request after the first `known`."""
+        return self._noted[known:]
 
     def require(self, checkpoints: Checkpoints) -> None:
         """Refuses a file that holds fewer requests than a checkpoint of the run knows of.
@@ -198,13 +208,8 @@ class Charges:
                 rule = f"the checkpoint after round {round} knows of {known} requests for uploads"
                 raise CheckpointError(f"{self.file} {has}, but {rule}; {self._remedy}")
 
-    def _charge(self, number: int, line: bytes) -> dict[str, Any]:
+    def _charge(self, number: int, line: bytes) -> Charge:
         try:
-            charge = json.loads(line)
-            valid = type(charge["round"]) is int and all(type(client_id) is int for client_id in charge["charged"])
-            valid = valid and charge["what"] in ("upload", "ballots")
-        except (ValueError, LookupError, TypeError):
-            valid = False
-        if not valid:
-            raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}")
-        return dict(charge)
+            return Charge.from_json(line.decode())
+        except ValueError as error:
+            raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}") from error

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import os
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,29 +50,24 @@ class Metrics(list[Row]):
         return pandas.json_normalize([row.to_plain() for row in self])
 
     def __repr__(self) -> str:
-        return "\n".join([f"<Metrics of {len(self)} rounds>", *(f"  {_line(row)}" for row in thin_out(self, SHOWN))])
+        lines = ("  ".join(["", f"round {row.round}", *filled(row)]) for row in thin_out(self, SHOWN))
+        return "\n".join([f"<Metrics of {len(self)} rounds>", *lines])
 
     def _repr_html_(self) -> str:
-        texts = {title: column for title, column in cells(self).items() if {*column} != {units.NOTHING}}
-        head = "".join(f"<th>{escape(title)}</th>" for title in ("round", *texts))
-        lines = [
-            [str(row.round), *("" if text == units.NOTHING else text for text in column)]
-            for row, *column in thin_out(list(zip(self, *texts.values(), strict=True)), SHOWN)
-        ]
-        body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>" for line in lines)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        texts = {"round": [str(row.round) for row in self], **cells(self)}
+        texts = {title: column for title, column in texts.items() if {*column} != {units.NOTHING}}
+        return _table([*texts], *thin_out(list(zip(*texts.values(), strict=True)), SHOWN))
 
 
 class Run:
     """A run that ended, complete or not. Files are read once, when they are asked for.
 
+    One that is damaged, or missing because the run was killed, is a CheckpointError; so is a folder without a run.
+
     Args:
         folder: the run folder.
         settings: of this machine, for what has to be computed again.
         exit_code: of the command line: 0; another where an application of the recipe, such as its attacks, failed.
-
-    Raises:
-        CheckpointError: there is no run in that folder.
     """
 
     def __init__(self, folder: Path, settings: Settings, exit_code: int = 0) -> None:
@@ -88,29 +84,17 @@ class Run:
 
     @functools.cached_property
     def metrics(self) -> Metrics:
-        """The numbers of each round.
-
-        Raises:
-            CheckpointError: metrics.jsonl is damaged.
-        """
+        """The numbers of each round."""
         return Metrics(run_files.read_rows(self.folder))
 
     @functools.cached_property
     def ledger(self) -> LedgerReport:
-        """The privacy account.
-
-        Raises:
-            CheckpointError: ledger.json is damaged, or missing because the run was killed.
-        """
+        """The privacy account."""
         return run_files.read_ledger(self.folder)
 
     @functools.cached_property
     def summary(self) -> Summary:
-        """What ran, on what: digest, plan, versions, engine, device, ...
-
-        Raises:
-            CheckpointError: summary.json is damaged, or missing because the run was killed.
-        """
+        """What ran, on what: digest, plan, versions, engine, device, ..."""
         return run_files.read_summary(self.folder)
 
     @property
@@ -159,23 +143,18 @@ class Run:
     # ---- for people
 
     def __repr__(self) -> str:
-        facts = [f"{len(self.metrics)} of {self.recipe.rounds} rounds", *(f"{k} {v}" for k, v in self._facts().items())]
-        return "\n".join([f"<Run {self.recipe.name}: {', '.join(facts)}", f"  {self._verdict()}", f"  {self.folder}>"])
+        facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())
+        return f"<Run {self.recipe.name}: {facts}\n  {self._verdict()}\n  {self.folder}>"
 
     def _repr_html_(self) -> str:
-        facts = {
-            "rounds": f"{len(self.metrics)} of {self.recipe.rounds}", **self._facts(), "folder": str(self.folder),
-        }  # fmt: skip
-        lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
-        return (
-            f"<div><b>{escape(self.recipe.name)}</b> <code>{self.recipe.digest[:12]}</code>"
-            f"<p>{escape(self._verdict())}</p><table>{lines}</table>{self.metrics._repr_html_()}</div>"
-        )
+        facts = _table([], *(self._facts() | {"folder": str(self.folder)}).items())
+        title = f"<b>{escape(self.recipe.name)}</b> <code>{self.recipe.digest[:12]}</code>"
+        return f"<div>{title}<p>{escape(self._verdict())}</p>{facts}{self.metrics._repr_html_()}</div>"
 
     def _facts(self) -> dict[str, str]:
-        last = next((row.accuracy for row in reversed(self.metrics) if row.accuracy is not None), None)
+        last = units.last(row.accuracy for row in self.metrics)
         accuracy = {} if last is None else {"accuracy": units.number(last)}
-        return accuracy | {"bytes": sent(self.metrics)}
+        return {"rounds": f"{len(self.metrics)} of {self.recipe.rounds}", **accuracy, "bytes": sent(self.metrics)}
 
     def _verdict(self) -> str:
         try:
@@ -184,8 +163,11 @@ class Run:
             return "no ledger: the run was killed; resume it"
 
 
-def _line(row: Row) -> str:
-    return "  ".join([f"round {row.round}", *filled(row)])
+def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    """For a notebook; a dash, where a row has no number, is left out."""
+    lines = [(tag, row) for tag, row in (("th", head), *(("td", row) for row in rows)) if row]
+    texts = ([f"<{tag}>{escape(text) if text != units.NOTHING else ''}</{tag}>" for text in row] for tag, row in lines)
+    return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in texts) + "</table>"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli import completion
 from fedplug.cli.options import RecipeFile, RunFolder, Sets, WithEngine, command, takes
 from fedplug.runs.settings import Settings
 
@@ -31,8 +30,7 @@ def sweep(
     recipe: RecipeFile,
     settings: Settings,
     grid: Annotated[
-        Path, typer.Argument(metavar="GRID", help="Values to try, a YAML file: parameters, cases.", show_default=False,
-                             autocompletion=completion.recipes)
+        Path, typer.Argument(metavar="GRID", help="Values to try, a YAML file: parameters, cases.", show_default=False)
     ],
     seeds: Annotated[
         list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
@@ -58,8 +56,7 @@ def compare(
     settings: Settings,
     what: Annotated[
         list[Path],
-        typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False,
-                       autocompletion=completion.runs_and_recipes),
+        typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False),
     ],
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
@@ -117,11 +114,18 @@ def sites(
         typer.echo(line)
 
 
+def _hooks() -> list[str]:
+    """Groups of components, for the shell to complete."""
+    from fedplug.recipe.catalog import GROUPS
+
+    return [*GROUPS]
+
+
 @command(epilog="Example: fedplug new my_rounding --role protect")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the plugin: lower-case letters, digits and _.")],
     role: Annotated[str, typer.Option(
-        metavar="ROLE", help="Of its component: protect, negotiate_mask, model, ...", autocompletion=completion.hooks)],
+        metavar="ROLE", help="Of its component: protect, negotiate_mask, model, ...", autocompletion=_hooks)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Empty or new; default: fedplug-NAME.")] = None,
 ) -> None:
     """Write a plugin to start from: a component, its recipe, its test; it installs and runs as it is."""
