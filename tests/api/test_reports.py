@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
-from fedplug.api.reports import Evaluated, Reports
+from fedplug.api.reports import MOST_PICTURES, Evaluated, Reports, drawn
 from fedplug.api.typed import MOST
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +100,34 @@ def test_shares_are_of_one_answer() -> None:
         personal_task={"pixels": 0.5},
     )  # fmt: skip
     assert Evaluated(0, 0, 0.0, 0, 0).shares() == Evaluated(0, 0, 0.0, 0, 0)
+
+
+def test_what_components_draw_travels_as_json_and_what_cannot_is_named() -> None:
+    good = {"counts": np.arange(2), "mark": np.float32(0.5)}
+    figures: dict[Any, Any] = {"a": good, "b": object(), "": 1, "c\n": 1, 5: 1}
+    texts, left_out = drawn(figures)
+    assert not figures, "they are taken"
+    assert {name: json.loads(text) for name, text in texts.items()} == {"a": {"counts": [0, 1], "mark": 0.5}}
+    assert left_out.keys() == {"b", "", "c\n", "5"}
+    assert "its name must be text" in left_out["5"]
+    plain = {"seconds_total": 0.0, "pictures": texts, "unpictured": {"y": "why"}}
+    assert Reports.from_plain(plain).to_plain() == plain
+    many, rest = drawn({f"p{i}": "x" * 2_000_000 if i == 3 else i for i in range(MOST_PICTURES + 3)})
+    assert len(many) == MOST_PICTURES
+    assert rest.keys() == {"p3", "p17", "p18"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"pictures": {f"p{i}": "0" for i in range(MOST_PICTURES + 1)}}, "at most 16 items"),
+        ({"pictures": ["0"]}, "pictures is a list: input should be a valid dictionary"),
+        ({"pictures": {"x": {"kind": "box"}}}, "pictures.x is a dict: input should be a valid string"),
+        ({"pictures": {"x": "0" * 2_000_001}}, "at most 2000000 characters"),
+        ({"pictures": {"x" * 201: "0"}}, "at most 200 characters"), ({"pictures": {5: "0"}}, "valid string"),
+        ({"unpictured": {"x": 5}}, "unpictured.x is 5: input should be a valid string"),
+    ],
+)  # fmt: skip
+def test_pictures_that_arrive_are_text_of_bounded_size(wrong: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Reports.from_plain(wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.privacy.ledger_record import RoundsReport
-from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
+from fedplug.runs.files import read_ledger, read_rows, read_summary
 from row_toys import a_ledger, a_row, a_summary
 
 
@@ -26,7 +25,6 @@ def test_everything_that_was_written_is_read(tmp_path: Path) -> None:
 
 def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> None:
     assert read_rows(tmp_path) == []
-    assert read_pictures(tmp_path) == {}
     (tmp_path / "ledger.json").write_text(a_ledger(rounds=RoundsReport(2, 0)).to_json(), encoding="utf-8")
     assert read_rows(tmp_path) == []
 
@@ -71,8 +69,3 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_bytes(b"\xff\xfe")
     with pytest.raises(CheckpointError, match=r"summary\.json cannot be read"):
         read_summary(tmp_path)
-
-
-def test_of_damaged_pictures_the_rest_is_read(tmp_path: Path) -> None:
-    (tmp_path / "figures.json").write_text(json.dumps({"a": {"kind": "no such"}}))
-    assert read_pictures(tmp_path) == {}

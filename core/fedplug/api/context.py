@@ -37,7 +37,7 @@ class Party:
         cache: objects that can be rebuilt from `state` (encryption contexts, tables); never saved.
         ctx: the public facts of the round it is in.
         log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
-        figures: pictures a component wants in the report, by name; see `fedplug.api.pictures`.
+        figures: pictures a component wants in the report, by name: whatever JSON can hold, and arrays.
         operations: name -> [count, seconds] of costly operations since they were last collected; see `operation`.
     """
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from fedplug.api.reports import Reports
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from fedplug.api.types import Block
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Event:
-    """Something that happened in a run."""
+    """Something that happened in a run; its kinds are frozen dataclasses, each equal to itself alone."""
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RunStarted(Event):
     """Before anything runs.
 
@@ -45,19 +47,16 @@ class RunStarted(Event):
     versions: Mapping[str, str]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class SetUpDone(Event):
     """The clients have joined, keys are made; the rounds begin."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RoundStarted(Event):
     """A round begins; nobody has been asked anything yet. Raise to stop the run before anything is released."""
 
     round: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Asking(Event):
     """Clients are about to be asked for what costs privacy. Raise to stop the run before it is released.
 
@@ -71,7 +70,6 @@ class Asking(Event):
     what: Literal["ballots", "upload"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class ReplyArrived(Event):
     """A client has answered, or failed to. Cheap; there are thousands in a large round.
 
@@ -89,7 +87,21 @@ class ReplyArrived(Event):
     asked: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+class PicturesMade(Event):
+    """Components of a party have drawn something for the report (`Party.figures`).
+
+    Attributes:
+        client_id: whose they are; None: the server's.
+        pictures: JSON, by name.
+        left_out: why others of that party cannot travel, by name.
+    """
+
+    round: int
+    client_id: int | None
+    pictures: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+
 class Negotiated(Event):
     """Every client of the round has a plan.
 
@@ -102,7 +114,6 @@ class Negotiated(Event):
     groups: Mapping[str, Sequence[int]]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Uploaded(Event):
     """Every upload of the round that will come has come."""
 
@@ -110,7 +121,6 @@ class Uploaded(Event):
     groups: Mapping[str, Sequence[int]]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class ZoneOpened(Event):
     """A zone's sum is as far open as the server and the key server open it.
 
@@ -123,7 +133,6 @@ class ZoneOpened(Event):
     block: Block
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class SumWithheld(Event):
     """A sum stays closed, since one of an earlier attempt at the round was opened already."""
 
@@ -131,7 +140,6 @@ class SumWithheld(Event):
     zone: str
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class MessageUncovered(Event):
     """A component had clients, or the key server, answer a question of which it says nowhere what the answer shows.
 
@@ -144,7 +152,6 @@ class MessageUncovered(Event):
     what: str
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Released(Event):
     """What a round's uploads released, as the server counts it.
 
@@ -164,7 +171,6 @@ class Released(Event):
     exposed: bool
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RoundClosed(Event):
     """A round has ended; its aggregate travels with the next message.
 
@@ -186,7 +192,6 @@ class RoundClosed(Event):
     skipped: str = ""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class ModelDelivered(Event):
     """The last aggregate has reached the clients, and the final model is evaluated.
 
@@ -199,7 +204,6 @@ class ModelDelivered(Event):
     own: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RowMade(Event):
     """A round has numbers; its accuracy is still to come. A section may add to the row; extensions get a copy.
 
@@ -215,35 +219,30 @@ class RowMade(Event):
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RowsRestored(Event):
     """A run goes on from a checkpoint, with these rows behind it; the last may wait for its accuracy."""
 
     rows: Sequence[Row]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RowComplete(Event):
     """The numbers of a round, its accuracy included; may come after the next round's first replies."""
 
     row: Row
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Note(Event):
     """A warning that should stay visible, such as a client that dropped out."""
 
     text: str
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class ResultsWritten(Event):
-    """The run folder holds what the run came to, complete or not: metrics, ledger, summary, pictures."""
+    """The run folder holds what the run came to, complete or not: metrics, ledger, summary."""
 
     folder: Path
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RunFinished(Event):
     """The run is complete.
 
@@ -256,7 +255,6 @@ class RunFinished(Event):
     folder: Path
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RunStopped(Event):
     """The run ended before its last round.
 

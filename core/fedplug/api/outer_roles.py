@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from fedplug.api.base import Component
@@ -125,8 +125,9 @@ class Extension(Component, role=True):
     hears: ClassVar[tuple[type, ...]] = ()
     """The events that it hears, such as `(RowComplete,)`; none named stands for all. Naming them saves copies."""
 
-    def observe(self, event: Event) -> None:
-        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on.
+    def observe(self, event: Event) -> Iterable[str] | None:
+        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on; gives
+        what people should read of it, as notes, or None.
 
         It gets a copy of each, so that nothing it does to one reaches the run.
         A `FedplugError` stops the run: at `RoundStarted` or `Asking`, before anything is released. Anything else that

@@ -6,12 +6,13 @@ All of it is for the metrics and the report of a run; no protocol computes with 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import AfterValidator, Field
 
-from fedplug.api import pictures
 from fedplug.api.record import Amount, Count, Number, Record
 from fedplug.api.typed import one_line, shown
 
@@ -99,6 +100,30 @@ def _done(pair: list[float]) -> list[float]:
     return pair
 
 
+MOST_PICTURES = 16
+"""How many pictures one reply may carry."""
+Picture = Annotated[str, Field(strict=True, max_length=2_000_000)]
+"""JSON of what a component has drawn, for whoever draws reports: nothing here looks into it."""
+
+
+def drawn(figures: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Empties a party's `figures`; gives them as JSON, and why some cannot travel, by name. None costs a round."""
+    texts: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name, figure in figures.items():
+        try:
+            text = json.dumps(figure, default=lambda value: np.asarray(value).tolist())
+            if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
+                raise ValueError("its name must be text of 1 to 200 characters, all of which can be printed")
+            if len(texts) >= MOST_PICTURES or len(text) > 2_000_000:
+                raise ValueError(f"a reply carries {MOST_PICTURES} pictures at most, of 2,000,000 characters each")
+            texts[name] = text
+        except (ValueError, TypeError, RecursionError) as error:
+            left_out[str(name)[:200]] = str(error)[:400]
+    figures.clear()
+    return texts, left_out
+
+
 Operations = Annotated[list[Amount], Field(min_length=2, max_length=2), AfterValidator(_done)]
 """How many of a name were done, and the seconds that they took."""
 
@@ -118,7 +143,7 @@ class Reports(Record):
         operations: name -> count and seconds of costly operations, where they are counted.
         unopened: zone -> why its sum could not be opened.
         opened_before: zone -> rounds of which another sum was opened before.
-        pictures, unpictured: what components drew, and why others are left out; see `fedplug.api.pictures`.
+        pictures, unpictured: what the party's components drew, as JSON, and why others are left out; see `drawn`.
     """
 
     seconds_total: Seconds = 0.0
@@ -131,15 +156,5 @@ class Reports(Record):
     operations: Annotated[dict[Name, Operations], _Few] = dataclasses.field(default_factory=dict)
     unopened: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
     opened_before: Annotated[dict[Name, Annotated[list[Count], _Few]], _Few] = dataclasses.field(default_factory=dict)
-    pictures: dict[Name, Any] = dataclasses.field(default_factory=dict)
+    pictures: Annotated[dict[Name, Picture], Field(max_length=MOST_PICTURES)] = dataclasses.field(default_factory=dict)
     unpictured: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Raises ValueError where a picture has another form, or there are too many."""
-        if len(self.pictures) > pictures.MOST_A_REPLY:
-            raise ValueError(f"pictures are {len(self.pictures)}, not at most {pictures.MOST_A_REPLY}")
-        for name, picture in self.pictures.items():
-            try:
-                pictures.checked(name, picture)
-            except ValueError as error:
-                raise ValueError(f"pictures.{name}: {error}") from error

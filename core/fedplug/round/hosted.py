@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api import codec, pictures
+from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer
-from fedplug.api.reports import Reports
+from fedplug.api.reports import Reports, drawn
 from fedplug.api.types import Plan
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class HostedClient(Client):
 
     def collect_reports(self) -> Reports:
         reports, self.reports = self.reports, Reports()
-        reports.pictures, reports.unpictured = pictures.take(self.figures)
+        reports.pictures, reports.unpictured = drawn(self.figures)
         if self._host.counts:
             reports.operations = self.operations
         self.operations = {}

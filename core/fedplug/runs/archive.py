@@ -71,14 +71,8 @@ class Archive:
             "histories": {"rows": self._rows.mark, "ledger": self._ledger.mark},
         }  # fmt: skip
         self.checkpoints.write(rounds, state, engine)
-        self.write_pictures(books)
         if books.metrics.awaiting is not None:
             books.metrics.awaiting.seconds["checkpoint"] = time.perf_counter() - started
-
-    def write_pictures(self, books: Bookkeeping) -> None:
-        """Writes what components drew; there is a most to it."""
-        if books.metrics.pictures.kept:
-            write_text(self.run_dir / "figures.json", books.metrics.pictures.to_json())
 
     # -- how it begins, and goes on ------------------------------------------------------------------------------------
 
@@ -105,7 +99,6 @@ class Archive:
                 books.restore(state, rows, log)
         except FedplugError as error:
             raise CheckpointError(f"{error}; {self.checkpoints.remedy(done)}") from error
-        books.metrics.pictures.load(self.run_dir / "figures.json")
         self._from(done, marks, rows)
         self.charge_again(books, state["charges"])
 

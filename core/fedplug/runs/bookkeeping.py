@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 class Bookkeeping:
     """Listens to a protocol that is about to run: `charging` enters what was released into the ledger, `metrics` has
-    rows and pictures.
+    rows.
     """
 
     def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
@@ -154,7 +154,9 @@ class _Listener:
         if self._failed:
             return
         try:
-            self._extension.observe(copy.deepcopy(event))  # what an extension does to it must not reach the run
+            # What an extension does to it must not reach the run.
+            for text in self._extension.observe(copy.deepcopy(event)) or ():
+                self._events.note(text)
         except Exception as error:
             if isinstance(error, FedplugError) and not isinstance(event, ResultsWritten | RunFinished | RunStopped):
                 raise  # stops the run; one that is over cannot be stopped, and why it is must not be hidden

@@ -227,13 +227,11 @@ class Execution:
         )
 
     def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
-        """Writes ledger.json, summary.json and figures.json with what there is."""
+        """Writes ledger.json and summary.json with what there is."""
         nothing = LedgerReport.nothing(self.recipe.name, self.recipe.delta)
         ledger = books.charging.ledger_at_failure().report() if books else nothing
         write_text(self.run_dir / "ledger.json", ledger.to_json(indent=2))
         write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
-        if books:
-            self.archive.write_pictures(books)
         events.tell(ResultsWritten(self.run_dir))
 
     def _stopped(self, books: Bookkeeping | None, events: Events, error: Exception | None) -> None:

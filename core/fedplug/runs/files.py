@@ -1,4 +1,4 @@
-"""What a run wrote into its folder, read back: rows, ledger, summary, pictures.
+"""What a run wrote into its folder, read back: rows, ledger, summary.
 
 A file that is missing or damaged is a CheckpointError, which names the field, and of rows the line.
 """
@@ -6,10 +6,9 @@ A file that is missing or damaged is a CheckpointError, which names the field, a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fedplug.api.errors import CheckpointError
-from fedplug.api.pictures import Pictures
 from fedplug.api.record import Record
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import LedgerReport
@@ -39,13 +38,6 @@ def read_ledger(run_dir: Path) -> LedgerReport:
 def read_summary(run_dir: Path) -> Summary:
     """What ran."""
     return _read(Summary, run_dir / "summary.json")
-
-
-def read_pictures(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """What components drew, by name; of a damaged file what can be used, since the run has noted what cannot."""
-    pictures = Pictures(lambda note: None)
-    pictures.load(run_dir / "figures.json")
-    return pictures.kept
 
 
 def _contents(file: Path) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
     ModelDelivered,
     Negotiated,
+    PicturesMade,
     ReplyArrived,
     RoundClosed,
     RowComplete,
@@ -24,8 +25,7 @@ from fedplug.api.events import (
     SumWithheld,
     Uploaded,
 )  # fmt: skip
-from fedplug.api.pictures import SERVER, Pictures, party_name, take
-from fedplug.api.reports import Evaluated, Reports
+from fedplug.api.reports import Evaluated, Reports, drawn
 from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
 from fedplug.privacy.ledger_views import view_epsilons
 from fedplug.recipe.recipe import Recipe
@@ -44,7 +44,6 @@ class Metrics:
     Attributes:
         rows: the complete rows.
         awaiting: the row of the last round, until its accuracy is known.
-        pictures: what components want shown in the report.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Metrics:
         self.recipe, self.model, self.office, self.ledger, self.events = recipe, model, office, ledger, events
         self.rows: list[Row] = []
         self.awaiting: Row | None = None
-        self.server, self.pictures = server, Pictures(events.note)
+        self.server = server
         self._reports: list[tuple[int, Reports]] = []
         self._noted: set[int] = set()  # drop-outs of this round that a note has named
         events.subscribe(SetUpDone, lambda event: self.forget())
@@ -150,7 +149,7 @@ class Metrics:
         )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []
-        self._take_pictures(*take(self.server.figures), SERVER)
+        self._show(None, *drawn(self.server.figures))
 
     def _end(self, event: ModelDelivered) -> None:
         """Adds the costs of the end of the run to its last row, and how the final model does."""
@@ -160,19 +159,17 @@ class Metrics:
         self.complete(event.groups)
 
     def _hear(self, event: ReplyArrived) -> None:
-        self._take_pictures(event.reports.pictures, event.reports.unpictured, event.client_id)
         reports = event.reports
+        self._show(event.client_id, reports.pictures, reports.unpictured)
         if reports.pictures or reports.unpictured:  # a round of many clients would hold all of them
             reports = dataclasses.replace(reports, pictures={}, unpictured={})
         self._reports.append((event.client_id, reports))
         if event.answered == event.asked:
             self._note_drop_outs()
 
-    def _take_pictures(self, good: dict[str, Any], bad: dict[str, str], client_id: int) -> None:
-        for name, picture in good.items():
-            self.pictures.add(name, picture, client_id, self.office.round + 1)
-        for name, reason in bad.items():
-            self.pictures.leave_out(name, party_name(client_id), reason)
+    def _show(self, client_id: int | None, pictures: Mapping[str, str], left_out: Mapping[str, str]) -> None:
+        if pictures or left_out:
+            self.events.tell(PicturesMade(self.office.round, client_id, pictures, left_out))
 
     def _with_server_log(self, means: dict[str, float]) -> dict[str, float]:
         """The clients' means, and what the server logged in this round; of equal names, both."""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.errors import CheckpointError
-from fedplug.api.pictures import Pictures
 from fedplug_attacks.workshop import report_section as report_attacks
 from fedplug_attacks.workshop.pictures import draw
 from fedplug_attacks.workshop.records import AttackSummary, Averaged, Ranking, Success, TargetResult
 from fedplug_attacks.workshop.report_section import attacks_section
 from fedplug_attacks.workshop.results import write_result
+from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import rewrite_report, write_report
 from row_toys import a_ledger, a_row, a_summary
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
@@ -244,7 +244,7 @@ def a_finished_run(run_dir: Path) -> Path:
     ledger = a_ledger(verdict="none", log=[{"round": 0, "charged": [], "total": 1, "zones": {}}])
     summary = a_summary(recipe={"name": "demo", "rounds": 2})
     kept = Pictures(lambda note: None)
-    kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, 0, 1)
+    kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, "client 0", 1)
     (run_dir / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
     (run_dir / "ledger.json").write_text(ledger.to_json())
     (run_dir / "summary.json").write_text(summary.to_json())

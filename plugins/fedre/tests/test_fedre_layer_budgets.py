@@ -20,13 +20,13 @@ from fedplug import (
     Server,
     gaussian_epsilon,
 )
-from fedplug.api import pictures
 from fedplug.api.types import BASE_ZONES
 from fedplug.privacy.ledger import Ledger
 from fedplug_fedre.budgets import budgets, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
 from fedplug_kit.static import check_component
+from fedplug_lab import pictures
 
 
 def test_conforms() -> None:

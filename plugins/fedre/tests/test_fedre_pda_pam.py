@@ -22,7 +22,6 @@ from fedplug import (
     Server,
     add_blocks,
 )
-from fedplug.api import pictures  # fmt: skip
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES
@@ -30,6 +29,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.pda_pam import PdaPam, layer_weights
 from fedplug_kit.static import check_component
+from fedplug_lab import pictures  # fmt: skip
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

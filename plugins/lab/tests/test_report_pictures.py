@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.pictures import Pictures
 from fedplug_lab.extra import picture_charts
+from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import write_report
 from report_toys import HOSTILE, LEDGER, NOBODY, Page
 from row_toys import a_summary
@@ -16,7 +16,7 @@ from row_toys import a_summary
 def kept(**pictures: dict[str, Any]) -> dict[str, dict[str, Any]]:
     found = Pictures(lambda note: pytest.fail(note))
     for name, picture in pictures.items():
-        found.add(name, picture, 3, 2)
+        found.add(name, picture, "client 3", 2)
     return found.kept
 
 

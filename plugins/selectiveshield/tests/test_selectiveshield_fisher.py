@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Client, Context, Layout
-from fedplug.api import pictures
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.types import BASE_ZONES
 from fedplug_kit.static import check_component
+from fedplug_lab import pictures
 from fedplug_selectiveshield.consensus import Consensus
 from fedplug_selectiveshield.fisher import Fisher, normalised
 from fedplug_std.torch_model import TorchModel
@@ -161,8 +161,9 @@ def test_one_client_draws_once_and_says_so() -> None:
     assert not other.figures
     component.score_parameters(client, client.ctx)
     assert set(client.figures) == {"fisher-raw", "fisher-normalised", "fisher-boxes"}
-    good, bad = pictures.take(client.figures)
-    assert (len(good), bad) == (3, {})
+    for name, picture in client.figures.items():
+        assert pictures.checked(name, picture)["title"]
+    client.figures.clear()
     component.score_parameters(client, client.ctx)
     assert not client.figures
     (shown,) = component.reveals(client.ctx)
@@ -195,7 +196,8 @@ def test_a_deep_model_gets_one_histogram_and_constant_values_get_one_too() -> No
     found = fisher_pictures(np.zeros(60), np.zeros(60, np.float32), client, ctx)
     assert [panel["title"] for panel in found["fisher-raw"]["panels"]] == ["all layers"]
     assert found["fisher-normalised"]["panels"][0]["mark"] is None  # the recipe has no consensus
-    assert pictures.take(found)[1] == {}
+    for name, picture in found.items():
+        assert pictures.checked(name, picture)["kind"]
 
 
 def test_it_says_what_it_does() -> None:

@@ -15,7 +15,7 @@ _SHOWN = 200
 
 
 def picture(whose: str, zone: str, share: Budgets, ratios: NDArray[np.float64], layers: list[str]) -> dict[str, Any]:
-    """Budget, noise multiplier and signal-to-noise of each layer, as `fedplug.api.pictures` describes it.
+    """Budget, noise multiplier and signal-to-noise of each layer, as `fedplug_lab.pictures` describes it.
 
     Args:
         whose: the client in words.

@@ -285,7 +285,7 @@ def layer_weights(
 
 
 def picture(layers: list[str], factors: NDArray[np.float64]) -> dict[str, Any]:
-    """The clients' weights in each layer, as `fedplug.api.pictures` describes it.
+    """The clients' weights in each layer, as `fedplug_lab.pictures` describes it.
 
     Args:
         layers: names, (L,).

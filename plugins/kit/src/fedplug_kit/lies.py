@@ -220,7 +220,6 @@ def _restore(books: Bookkeeping, state: _State) -> None:
     books.protocol.restore(plain["protocol"])
     books.restore(plain["books"], [Row.from_plain(row) for row in plain["rows"]], log)
     books.metrics.forget()
-    books.metrics.pictures.kept.clear()
     books.charging.owed = None
 
 

@@ -1,6 +1,6 @@
 """What only some recipes have in their report: pictures that components made, groups of clients, assessments.
 
-The pictures' format is in `fedplug.api.pictures`. Histograms are drawn as one outline a panel, box plots from five
+The pictures' format is in `fedplug_lab.pictures`. Histograms are drawn as one outline a panel, box plots from five
 numbers a box; the caption says in words what each panel shows.
 """
 
@@ -39,7 +39,7 @@ def picture_charts(pictures: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
     """A chart for each picture, in order of name; at most `DRAWN`.
 
     Args:
-        pictures: name -> picture, as `fedplug.api.pictures.Pictures.kept` has them.
+        pictures: name -> picture, as `fedplug_lab.pictures.Pictures.kept` has them.
     """
     return [_chart(f"picture-{i}", pictures[name]) for i, name in enumerate(sorted(pictures)[:DRAWN])]
 

@@ -16,12 +16,13 @@ from fedplug.api import units
 from fedplug.api.rows import Row
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED
 from fedplug.privacy.ledger_record import LedgerReport
-from fedplug.runs.files import read_ledger, read_pictures, read_rows, read_summary
+from fedplug.runs.files import read_ledger, read_rows, read_summary
 from fedplug.runs.summary import Summary
 
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug_lab.figures import charts
 from fedplug_lab.page import figures, glossary, write_page
+from fedplug_lab.pictures import read_pictures
 from fedplug_lab.rounds import rounds_tables
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.tables import render, sentence, table, text, title_of
@@ -59,7 +60,7 @@ def write_report(
         rows: of the metrics; fewer than planned, or none, after an interruption.
         ledger: the privacy account; `verdict` is shown on top, `warnings` as a list, the rest as tables.
         summary: what ran.
-        pictures: what components drew, by name; see `fedplug.api.pictures`.
+        pictures: what components drew, by name; see `fedplug_lab.pictures`.
 
     Returns:
         The path of the report.

@@ -29,7 +29,7 @@ def fisher_pictures(
         ctx: knows the negotiation, and so the client's tau.
 
     Returns:
-        Pictures by name, as `fedplug.api.pictures` describes them.
+        Pictures by name, as `fedplug_lab.pictures` describes them.
     """
     taus = [c.threshold(client.client_id) for c in ctx.components.values() if isinstance(c, Consensus)]
     whose = f"client {client.client_id}, round {ctx.round + 1}"

@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api import pictures
-from fedplug.api.pictures import SERVER, Pictures, checked, take
-from fedplug.api.reports import Reports
 from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
@@ -19,6 +16,8 @@ from fedplug.round.protocol import Protocol
 from fedplug.runs import run as run_command
 from fedplug.runs.files import read_rows, read_summary
 from fedplug.runs.settings import Settings
+from fedplug_lab import pictures
+from fedplug_lab.pictures import Pictures, checked, read_pictures
 from picture_toys import Draws, Known
 from toy_components import recipe_of, toy_catalog
 
@@ -80,31 +79,12 @@ def panel_of(picture: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_what_is_no_picture_is_refused_wherever_it_comes_from(picture: Any, expected: str) -> None:
     with pytest.raises(ValueError, match=expected.replace(".", r"\.")):
         checked("x", picture)
-    with pytest.raises(ValueError, match=expected.replace(".", r"\.")):
-        Reports.from_plain({"pictures": {"x": picture}})
-    good, bad = take({"x": picture, "y": a_box()})
-    assert list(good) == ["y"]
-    assert expected in bad["x"]
-
-
-def test_names_and_numbers_of_pictures_are_bounded() -> None:
-    many = {f"p{i}": a_box() for i in range(pictures.MOST_A_REPLY + 1)}
-    for wrong, problem in (
-        ({"pictures": many}, "pictures are 17, not at most 16"),
-        ({"pictures": [a_box()]}, "pictures is a list: input should be a valid dictionary"),
-        ({"pictures": {"": a_box()}}, "its name must be text"),
-        ({"pictures": {"x" * 201: a_box()}}, "at most 200 characters"),
-        ({"pictures": {5: a_box()}}, "valid string"),
-        ({"unpictured": {"x": 5}}, "unpictured.x is 5: input should be a valid string"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            Reports.from_plain(wrong)
-    plain = {"seconds_total": 0.0, "pictures": {"x": checked("x", a_box())}, "unpictured": {"y": "why"}}
-    assert Reports.from_plain(plain).to_plain() == plain
-    good, bad = take(many)
-    assert len(good) == pictures.MOST_A_REPLY
-    assert bad == {"p16": "a reply carries 16 pictures at most"}
-    assert not many, "they are taken"
+    notes: list[str] = []
+    kept = Pictures(notes.append)
+    kept.add("x", picture, "client 3", 1)
+    assert not kept.kept
+    assert notes[0].startswith("the picture 'x' of client 3 is left out: ")
+    assert expected in notes[0]
 
 
 # ---- which are kept
@@ -113,12 +93,12 @@ def test_names_and_numbers_of_pictures_are_bounded() -> None:
 def test_later_rounds_replace_and_the_server_goes_before_clients() -> None:
     kept = Pictures(lambda note: pytest.fail(note))
     for client_id, round in ((3, 1), (1, 1), (2, 1)):
-        kept.add("x", a_box(note=f"{client_id}"), client_id, round)
+        kept.add("x", a_box(note=f"{client_id}"), f"client {client_id}", round)
     assert (kept.kept["x"]["party"], kept.kept["x"]["note"], kept.kept["x"]["round"]) == ("client 1", "1", 1)
-    kept.add("x", a_box(note="s"), SERVER, 1)
-    kept.add("x", a_box(), 0, 1)
+    kept.add("x", a_box(note="s"), "the server", 1)
+    kept.add("x", a_box(), "client 0", 1)
     assert (kept.kept["x"]["party"], kept.kept["x"]["note"]) == ("the server", "s")
-    kept.add("x", a_box(), 7, 2)
+    kept.add("x", a_box(), "client 7", 2)
     assert (kept.kept["x"]["party"], kept.kept["x"]["round"]) == ("client 7", 2)
 
 
@@ -127,7 +107,7 @@ def test_a_run_keeps_so_many_names_and_says_so_once_each(tmp_path: Path) -> None
     kept = Pictures(notes.append)
     for round in range(2):
         for i in range(pictures.MOST_A_RUN + 2):
-            kept.add(f"p{i}", a_box(), 0, round)
+            kept.add(f"p{i}", a_box(), "client 0", round)
     assert len(kept.kept) == pictures.MOST_A_RUN
     assert {entry["round"] for entry in kept.kept.values()} == {1}
     assert len(notes) == 2
@@ -137,8 +117,8 @@ def test_a_run_keeps_so_many_names_and_says_so_once_each(tmp_path: Path) -> None
 def test_the_file_reads_back_and_of_a_damaged_one_what_can_be_used(tmp_path: Path) -> None:
     notes: list[str] = []
     kept = Pictures(notes.append)
-    kept.add("x", a_histogram(), 3, 2)
-    kept.add("y", a_box(), SERVER, 1)
+    kept.add("x", a_histogram(), "client 3", 2)
+    kept.add("y", a_box(), "the server", 1)
     file = tmp_path / "figures.json"
     file.write_text(kept.to_json())
     again = Pictures(notes.append)
@@ -152,7 +132,7 @@ def test_the_file_reads_back_and_of_a_damaged_one_what_can_be_used(tmp_path: Pat
     file.write_text(json.dumps(broken))
     partly = Pictures(notes.append)
     partly.load(file)
-    assert list(partly.kept) == ["y"]
+    assert list(partly.kept) == list(read_pictures(tmp_path)) == ["y"]
     assert len(notes) == 2
     for damaged in ("{", "[1, 2]"):
         file.write_text(damaged)

@@ -10,23 +10,23 @@ of two forms:
 
 Both may have a `note`, a sentence for the caption. A client's pictures travel in the clear with its next reply, beside
 accuracy counts and logs. A picture that cannot be used is left out, with a note; it never costs a round.
+
+The core hands them on as JSON and knows nothing of them; `lab.pictures` keeps them in `figures.json` of the run folder.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-MOST_A_REPLY, MOST_A_RUN = 16, 100
-"""How many pictures one reply may carry, and how many names a run keeps."""
-SERVER = -1
-"""In place of a client's id, for a picture that the server itself made."""
+MOST_A_RUN = 100
+"""How many names a run keeps."""
 
 _Text = Annotated[str, Field(max_length=200)]
 _Number = Annotated[float, Field(ge=-1e100, le=1e100, allow_inf_nan=False)]  # beyond what can be drawn
@@ -108,21 +108,6 @@ def checked(name: Any, picture: Any) -> dict[str, Any]:
         raise ValueError(f"{at + ': ' if at else ''}{first['msg']}") from None
 
 
-def take(figures: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Empties a party's `figures`; gives those that can be used, and why the others cannot, by name."""
-    good: dict[str, dict[str, Any]] = {}
-    bad: dict[str, str] = {}
-    for name, picture in figures.items():
-        try:
-            if len(good) >= MOST_A_REPLY:
-                raise ValueError(f"a reply carries {MOST_A_REPLY} pictures at most")
-            good[name] = checked(name, picture)
-        except ValueError as error:
-            bad[str(name)[:200]] = str(error)[:400]
-    figures.clear()
-    return good, bad
-
-
 class Pictures:
     """The pictures of a run by name: those of the last round that had one of that name.
 
@@ -138,16 +123,19 @@ class Pictures:
         self._note = note
         self._told: set[str] = set()
 
-    def add(self, name: str, picture: Mapping[str, Any], client_id: int, round: int) -> None:
-        """Keeps a picture that `checked` accepts.
+    def add(self, name: str, picture: Any, party: str, round: int) -> None:
+        """Keeps a picture, or says why it does not.
 
         Of one name and round, the server's is kept, else that of the client with the lowest id, whoever came first.
         """
-        old, party = self.kept.get(name), party_name(client_id)
+        old = self.kept.get(name)
         if old is None and len(self.kept) >= MOST_A_RUN:
             self.leave_out(name, party, f"a run keeps {MOST_A_RUN}; let a later one have an earlier one's name")
-        elif old is None or old["round"] != round or client_id <= _id_of(old["party"]):
-            self.kept[name] = {**checked(name, picture), "round": round, "party": party}
+        elif old is None or old["round"] != round or _rank(party) <= _rank(old["party"]):
+            try:
+                self.kept[name] = {**checked(name, picture), "round": round, "party": party}
+            except ValueError as error:
+                self.leave_out(name, party, str(error))
 
     def leave_out(self, name: str, party: str, reason: str) -> None:
         """Says once that pictures of that name are left out, and why."""
@@ -175,10 +163,12 @@ class Pictures:
         return json.dumps(self.kept)
 
 
-def party_name(client_id: int) -> str:
-    """`client 3`, or `the server`."""
-    return "the server" if client_id == SERVER else f"client {client_id}"
+def _rank(party: str) -> int:
+    return int(party.removeprefix("client ")) if party.startswith("client ") else -1
 
 
-def _id_of(party: str) -> int:
-    return int(party.removeprefix("client ")) if party.startswith("client ") else SERVER
+def read_pictures(run_dir: Path) -> dict[str, dict[str, Any]]:
+    """What components drew, by name; of a damaged file what can be used, since the run has noted what cannot."""
+    pictures = Pictures(lambda note: None)
+    pictures.load(run_dir / "figures.json")
+    return pictures.kept
