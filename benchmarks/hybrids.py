@@ -1,17 +1,22 @@
 """The hybrids beside the protocols they are made of, on digits: the table of docs/papers/hybrids.md.
 
-    python benchmarks/hybrids.py --seeds 1 2 3 --output hybrids.jsonl
+    python benchmarks/hybrids.py --seeds 1 2 3 --output hybrids.jsonl [--csv docs/numbers/hybrids.csv]
 
 Every recipe runs as it stands, with its own epsilon, once a seed. One line of JSON a run is appended to the output, so
-that an interrupted study goes on where it stopped; the table is printed from all lines.
+that an interrupted study goes on where it stopped; the table is made from all lines. Seconds are processor time of the
+rounds, all parties together.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
 import json
 import statistics
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +35,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 def main() -> None:
-    """Runs what the output lacks, and prints the table."""
+    """Runs what the output lacks, and prints or writes the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("hybrids.jsonl"))
+    parser.add_argument("--csv", type=Path, help="write the table here, in place of printing it")
     chosen = parser.parse_args()
     lines = [json.loads(line) for line in chosen.output.read_text().splitlines()] if chosen.output.is_file() else []
     names = list(dict.fromkeys(name for hybrid, parents in FAMILIES.items() for name in (hybrid, *parents)))
@@ -44,7 +50,11 @@ def main() -> None:
                 lines.append({"recipe": name, "seed": seed, "result": run(name, seed).to_plain()})
                 with chosen.output.open("a") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
-    print(table(lines))
+    rows = list(table(lines))
+    with chosen.csv.open("w", encoding="utf-8", newline="") if chosen.csv else contextlib.nullcontext(sys.stdout) as to:
+        writer = csv.DictWriter(to, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def run(name: str, seed: int) -> Result:
@@ -53,39 +63,37 @@ def run(name: str, seed: int) -> Result:
         return result_of(fedplug.run(RECIPES / f"{name}.yaml", seed=seed, output=folder, quiet=True).folder)
 
 
-def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown: each hybrid, then its parents; mean and standard deviation over seeds."""
-    head = ["protocol", "accuracy", "own models", "encrypted", "seconds", "MB up", "MB down", "epsilon"]
-    rows = [head, ["---"] * len(head)]
+def table(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Each hybrid, then its parents; means over seeds, and the standard deviations of accuracies."""
     for hybrid, parents in FAMILIES.items():
         for name in (hybrid, *parents):
             runs = [Result.from_plain(line["result"]) for line in lines if line["recipe"] == name]
             if runs:
-                label = f"**{name.partition('/')[2]}**" if name == hybrid else name
-                rows.append([label, *cells(runs)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+                label = name.removeprefix("hybrids/")
+                yield {"hybrid": hybrid.removeprefix("hybrids/"), "protocol": label, **cells(runs)}
 
 
-def cells(runs: list[Result]) -> list[str]:
-    """One row: means over runs, with the standard deviation of accuracies."""
-
-    def mean(values: list[float]) -> float:
-        return statistics.fmean(values)
-
-    def spread(values: list[float]) -> str:
-        return f"{mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}"
-
+def cells(runs: list[Result]) -> dict[str, str]:
+    """What the runs of one recipe came to."""
     personal = [run.personal_accuracy.mean for run in runs if run.personal_accuracy]
     epsilons = [run.epsilon for run in runs if run.epsilon is not None]
-    return [
-        spread([run.accuracy or 0.0 for run in runs]),
-        spread(personal) if personal else "–",
-        f"{mean([run.zones.get('encrypted', 0.0) for run in runs]):.0%}",
-        f"{mean([run.wall_seconds for run in runs]):.1f}",
-        f"{mean([run.bytes.up for run in runs]) / 1e6:.1f}",
-        f"{mean([run.bytes.down for run in runs]) / 1e6:.1f}",
-        f"{max(epsilons):.2f}" if epsilons else "none",
-    ]
+    return {
+        **spread("accuracy", [run.accuracy or 0.0 for run in runs]),
+        **spread("own models", personal),
+        "encrypted": f"{statistics.fmean(run.zones.get('encrypted', 0.0) for run in runs):.0%}",
+        "CPU s": f"{statistics.fmean(float(run.cpu_seconds or 0) for run in runs):.1f}",
+        "MB up": f"{statistics.fmean(run.bytes.up for run in runs) / 1e6:.1f}",
+        "MB down": f"{statistics.fmean(run.bytes.down for run in runs) / 1e6:.1f}",
+        "epsilon": f"{max(epsilons):.2f}" if epsilons else "none",
+    }
+
+
+def spread(title: str, values: list[float]) -> dict[str, str]:
+    """A mean, and its standard deviation where there are several values."""
+    if not values:
+        return {title: "–", f"{title} sd": ""}
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {title: f"{statistics.fmean(values):.3f}", f"{title} sd": f"{deviation:.3f}"}
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@
 The second writes the numbers of a comparison to docs/numbers first: that of
 `recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
 Where the comparison has cases, their accuracies stand beside each other, and what they took in NAME-costs.csv; columns
-of these files that begin with `paper` stay. The third does the same with the runs of a sweep, under the name given:
-accuracies and zones in NAME.csv, in NAME-costs.csv the CPU seconds of each phase.
+of these files that begin with `paper` stay, and what `benchmarks/set_up.py` wrote. The third does the same with the
+runs of a sweep, under the name given: accuracies and zones in NAME.csv, the CPU seconds of each phase in
+NAME-costs.csv.
 """
 
 from __future__ import annotations
@@ -294,6 +295,8 @@ VIEWS = {
 }  # fmt: skip
 
 
+BEFORE = "CPU s before round 1"
+"""What `benchmarks/set_up.py` measures; the rounds of a comparison do not have it."""
 PHASES = ("train", "score", "negotiate", "protect", "aggregate", "open")
 """In the order of a round; what a run does besides stands behind them."""
 
@@ -403,7 +406,9 @@ def _cpu_seconds(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write(name: str, lines: Sequence[dict[str, str]], of: Sequence[str] = ("protocol",)) -> None:
-    """Writes a file of numbers, without empty columns, and with what the file that is there quotes from a paper.
+    """Writes a file of numbers, without empty columns, and with what only the file that is there has.
+
+    That are columns that begin with `paper`, quoted from one, and the seconds before round 1.
 
     Args:
         name: of the file.
@@ -416,7 +421,7 @@ def write(name: str, lines: Sequence[dict[str, str]], of: Sequence[str] = ("prot
     keys = dict.fromkeys(key for line in lines for key in line)
     for line in lines:
         quoted = there.get(tuple(line[key] for key in of), {})
-        line |= {key: value for key, value in quoted.items() if key.startswith("paper")}
+        line |= {key: value for key, value in quoted.items() if key.startswith("paper") or key == BEFORE}
     keys |= dict.fromkeys(key for line in lines for key in line)
     with (NUMBERS / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         kept = [key for key in keys if any(line.get(key) for line in lines)]

@@ -36,6 +36,7 @@ def test_cases_stand_beside_each_other_and_what_a_paper_prints_stays(draw: Any, 
         file.write_text("\n".join([head, *lines]), encoding="utf-8")
         os.utime(file, (age, age))
     (tmp_path / "table.csv").write_text("protocol,b,paper b\none,9,0.9\ntwo,9,\n", encoding="utf-8")
+    (tmp_path / "table-costs.csv").write_text(f"protocol,CPU s,{draw.BEFORE}\none,7,2.5\ntwo,7,\n", encoding="utf-8")
     assert draw.take(tmp_path / "compare-table") == "table"
     assert list(csv.reader((tmp_path / "table.csv").open())) == [
         ["protocol", "b", "b sd", "a", "a sd", "b, own models", "b, own models sd", "paper b"],
@@ -43,9 +44,9 @@ def test_cases_stand_beside_each_other_and_what_a_paper_prints_stays(draw: Any, 
         ["two", "0.750", "0.000", "", "", "0.125", "0.000", ""],
     ]
     assert list(csv.reader((tmp_path / "table-costs.csv").open())) == [
-        ["protocol", "CPU s, b", "CPU s, a", "% per CPU s, b", "% per CPU s, a", "MB, b"],
-        ["one", "2.0", "5.0", "25.0", "20.0", "2.0"],
-        ["two", "4.0", "", "18.8", "", "3.0"],
+        ["protocol", "CPU s, b", "CPU s, a", "% per CPU s, b", "% per CPU s, a", "MB, b", draw.BEFORE],
+        ["one", "2.0", "5.0", "25.0", "20.0", "2.0", "2.5"],
+        ["two", "4.0", "", "18.8", "", "3.0", ""],
     ]
 
 

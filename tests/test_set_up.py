@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fedplug.round.protocol import Protocol
@@ -11,12 +12,20 @@ from fedplug.round.protocol import Protocol
 ROOT = Path(__file__).parent.parent
 
 
-def test_scores_that_hold_for_a_run_are_counted_and_no_round_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def module() -> Any:
+    """The benchmark."""
     spec = importlib.util.spec_from_file_location("set_up", ROOT / "benchmarks/set_up.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_scores_that_hold_for_a_run_are_counted_and_no_round_is_run(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Protocol, "round", lambda *_: pytest.fail("a round was run"))
     setup = Protocol.setup
     clear, scored = (
@@ -24,3 +33,29 @@ def test_scores_that_hold_for_a_run_are_counted_and_no_round_is_run(monkeypatch:
     )
     assert 0 <= clear < scored
     assert Protocol.setup is setup
+
+
+def test_a_row_has_the_changes_of_its_case_and_the_file_of_numbers_gets_a_column(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, numbers = tmp_path / "table.yaml", tmp_path / "table-costs.csv"
+    file.write_text(
+        "set: {rounds: 2, train.lr: 1}\n"
+        "recipes: [a.yaml, {recipe: b.yaml, name: B, set: {train.lr: 2, seed: 9}}]\n"
+        "cases: [{name: iid, set: {train.lr: 3}}, {name: other}]\n",
+        encoding="utf-8",
+    )
+    numbers.write_text("protocol,MB\na,1\nB,2\nanother,3\n", encoding="utf-8")
+    asked: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(module, "seconds", lambda path, changes: asked.append((path.name, changes)) or len(asked) / 2)
+    given = ["set_up.py", str(file), "--case", "iid", "--seeds", "1", "2", "--csv", str(numbers)]
+    monkeypatch.setattr("sys.argv", given)
+    assert module.main() == 0
+    assert asked == [
+        ("a.yaml", {"rounds": 2, "train.lr": 3, "seed": 1}), ("a.yaml", {"rounds": 2, "train.lr": 3, "seed": 2}),
+        ("b.yaml", {"rounds": 2, "train.lr": 3, "seed": 1}), ("b.yaml", {"rounds": 2, "train.lr": 3, "seed": 2}),
+    ]  # fmt: skip
+    assert numbers.read_text(encoding="utf-8") == f"protocol,MB,{module.COLUMN}\na,1,0.8\nB,2,1.8\nanother,3,\n"
+    monkeypatch.setattr("sys.argv", given[:2])
+    with pytest.raises(SystemExit, match=r"is none of the cases of .*: iid, other"):
+        module.main()
