@@ -23,6 +23,7 @@ from fedplug import (
     Seal,
     Uncredited,
 )
+from fedplug.api import norms
 from fedplug.api.effects import Misplaced
 from fedplug.api.releases import Release
 from hypothesis import given, settings
@@ -263,6 +264,55 @@ def test_a_missing_norm_names_who_took_it() -> None:
     noised = dataclasses.replace(behind(Bound(1.0), gaussian(1.0)), link="that")
     with pytest.raises(Misplaced, match=r"zone noised \(behind the noise of this no bound holds\); clip"):
         noised.need_norm("clip")
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    noised=arrays(np.float64, 100, elements=st.floats(-1, 1)), moved=arrays(np.float64, 100, elements=st.floats(-1, 1)),
+    clip=st.sampled_from([Bound(1.0), Bound(2.0, order=1), Bound(0.1, order=math.inf), Bound(0.5, per="layer")]),
+    first=st.sampled_from([Bound(1.0), Bound(1.0, order=1), Bound((0.6, 0.8), per="layer"), Bound(0.1, per="scalar")]),
+    order=st.sampled_from([1, 2]),
+)  # fmt: skip
+def test_a_clip_behind_noise_brings_values_no_further_apart_than_is_said(
+    noised: Any, moved: Any, clip: Bound, first: Bound, order: int
+) -> None:
+    known = behind(first, gaussian(1.0), clip, Adds())
+    stated = min([n for b in known.beneath if (n := norms.implied(b, order, known.layers)) is not None], default=None)
+    if stated is None:
+        return
+    # What one client's data adds to the noise is as long as the first bound allows.
+    away = norms.implied(first, 2, known.layers) or first.norm
+    size = np.linalg.norm(moved, 1 if first.order == 1 else 2)
+    moved = np.clip(moved, -0.1, 0.1) if first.per == "scalar" else moved * min(1, away / max(size, 1e-9))
+    if first.per == "layer":
+        moved = np.concatenate([scaled(moved[:90], 0.6), scaled(moved[90:], 0.8)])
+    apart = clipped(noised + moved, clip) - clipped(noised, clip)
+    assert np.linalg.norm(apart, order) <= stated * (1 + 1e-9)
+
+
+def scaled(values: Any, norm: float, order: float = 2) -> Any:
+    return values * min(1, norm / max(float(np.linalg.norm(values, order)), 1e-12))
+
+
+def clipped(values: Any, clip: Bound) -> Any:
+    assert isinstance(clip.norm, float)
+    if clip.order == math.inf:
+        return np.clip(values, -clip.norm, clip.norm)
+    if clip.per == "layer":
+        return np.concatenate([scaled(values[:90], clip.norm), scaled(values[90:], clip.norm)])
+    return scaled(values, clip.norm, clip.order)
+
+
+def test_a_clip_in_another_norm_behind_noise_ends_what_lies_beneath() -> None:
+    """Scaled down to an L1 norm of 10, two vectors that lie 1 apart in L2 come to lie 5 apart."""
+    assert behind(Bound(1.0), gaussian(0.1), Bound(10.0, order=1), Adds()).sensitivity() is None
+    one = np.zeros(100)
+    one[0] = 10.0
+    apart = scaled(one + 0.1, 10.0, 1) - scaled(one, 10.0, 1)
+    assert np.linalg.norm(apart) > 4.9 * np.linalg.norm(np.full(100, 0.1))
+    laplace = Noise(mechanism="laplace", scale=0.1)
+    assert behind(Bound(1.0, order=1), laplace, Bound(5.0), Adds()).sensitivity(1) is None
+    assert behind(Bound(1.0), gaussian(0.1), Bound(0.5), Adds()).sensitivity() == 0.5
 
 
 def test_central_noise_is_measured_by_what_lies_beneath_local_noise() -> None:

@@ -235,7 +235,8 @@ class Known:
         others = tuple(b for b in self.bounds if (b.order, b.per) != (bound.order, bound.per))
         most = max(norms.each(bound.norm), default=0.0)
         known = self._saturated(most) if norms.of_scalars(bound) else self._altered()
-        return dataclasses.replace(known, bounds=(*others, bound), clips=clips, grid=0.0, lost="")
+        beneath = norms.behind_clip(self.beneath, bound, self.layers)
+        return dataclasses.replace(known, bounds=(*others, bound), beneath=beneath, clips=clips, grid=0.0, lost="")
 
     def _saturated(self, most: float) -> Known:
         """Values beyond a magnitude are cut off there: noise that reaches it hides less of other clients' values."""

@@ -88,6 +88,24 @@ def apart(bounds: tuple[Bound, ...], step: float, layers: Layers) -> tuple[Bound
     return tuple(widened)
 
 
+def behind_clip(bounds: tuple[Bound, ...], clip: Bound, layers: Layers) -> tuple[Bound, ...]:
+    """Bounds of how far values lie apart that did so by these, once both were scaled down by a clip.
+
+    Cutting magnitudes off brings values no further apart in any norm, and scaling down to an L2 norm not in L2. Scaling
+    down to an L1 norm does: values 1 apart may come to lie sqrt(n) apart. So may in L1 those behind an L2 clip.
+    """
+    if of_scalars(clip):
+        return bounds
+    if clip.order != 2:
+        return ()
+    together = ((bound, implied(bound, 2, layers)) for bound in bounds)
+    return tuple(
+        bound if bound.per == clip.per == "layer" else dataclasses.replace(bound, norm=norm, order=2, per="update")
+        for bound, norm in together
+        if norm is not None
+    )
+
+
 def multiplier(scale: Size | None, norm: float | None, norms: tuple[float, ...] | None, order: float) -> float:
     """Scale over sensitivity; 0 where nothing bounds the values, or nobody says how large the noise is.
 
