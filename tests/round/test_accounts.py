@@ -10,13 +10,14 @@ import fedplug
 import numpy as np
 import pytest
 from account_toys import Flips, Labels
-from fedplug import Account, Block, Changes, RecipeError, Reveals, hookimpl
+from fedplug import Account, Block, Bound, Changes, RecipeError, Reveals, Scales, Scoring, hookimpl
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.members import record_problems
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.round.uploads import read_hello
+from fedplug_std.scorers import Magnitude
 from toy_components import TOYS, recipe_of, toy_catalog
 from toy_protocol import Outcome, run_protocol
 
@@ -137,11 +138,43 @@ class Counts(Peeks):
     effects, protect = Peeks.effects, Peeks.protect
 
 
+class Clips(Peeks):
+    """State a bound, and give whatever is within it."""
+
+    protect = Peeks.protect
+
+    def effects(self, known: Any, ctx: Any) -> Any:
+        return (Bound(1e9),)
+
+
+class Scaled(PeeksAtScores):
+    protect = Peeks.protect
+
+    def effects(self, known: Any, ctx: Any) -> Any:
+        return (Scales(2.0),)
+
+
 class Admits(Peeks):
+    shown: Reveals = Reveals("examples", ("aggregator", "released_model"), voids=True)
     effects, protect = Peeks.effects, Peeks.protect
 
     def reveals(self, ctx: Any) -> list[Reveals]:
-        return [Reveals("examples", ("aggregator", "released_model"), voids=True)]
+        return [self.shown]
+
+
+class SaysItIsPaid(Admits):
+    shown = Reveals("its version", ("released_model",), covered_by="nothing to pay")
+    effects, protect, reveals = Peeks.effects, Peeks.protect, Admits.reveals
+
+
+class SaysItOfReplies(Admits):
+    shown = Reveals("counts", ("aggregator",), asked=("count",))
+    effects, protect, reveals = Peeks.effects, Peeks.protect, Admits.reveals
+
+
+class SaysItOfOthers(Admits):
+    shown = Reveals("sums", ("key_holder",))
+    effects, protect, reveals = Peeks.effects, Peeks.protect, Admits.reveals
 
 
 def with_account(monkeypatch: pytest.MonkeyPatch, kind: type[Peeks], **changes: Any) -> Outcome:
@@ -151,13 +184,20 @@ def with_account(monkeypatch: pytest.MonkeyPatch, kind: type[Peeks], **changes: 
     return run_protocol(recipe_of(chain=[{"use": "toy.labels"}, {"use": "toy.peeks"}], **changes))
 
 
-@pytest.mark.parametrize("kind", [Peeks, PeeksAtScores])
+@pytest.mark.parametrize("kind", [Peeks, PeeksAtScores, Clips, Scaled, SaysItIsPaid, SaysItOfReplies, SaysItOfOthers])
 def test_a_link_behind_an_account_does_not_read_the_examples(
     monkeypatch: pytest.MonkeyPatch, kind: type[Peeks]
 ) -> None:
-    scores = {"score_parameters": [{"use": "std.magnitude"}]} if kind is PeeksAtScores else {}
+    scores = {"score_parameters": [{"use": "std.magnitude"}]} if kind.taken == "scores" else {}
     with pytest.raises(TooFewClients, match=r"component toy\.peeks, hook protect: it reads a client's examples, or"):
         with_account(monkeypatch, kind, **scores)
+
+
+def test_a_link_behind_an_account_may_read_public_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody works them out, so they tell nothing of one client's examples."""
+    monkeypatch.setattr(Magnitude, "scoring", Scoring(public=True))
+    outcome = with_account(monkeypatch, PeeksAtScores, score_parameters=[{"use": "std.magnitude"}])
+    assert outcome.rows[-1].clients.dropped == {}
 
 
 def test_a_link_behind_an_account_may_count_examples_and_say_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,12 +180,9 @@ def test_an_opened_sum_has_finite_values() -> None:
 # -- sums, scores, plans -----------------------------------------------------------------------------------------------
 
 
-ADDS: Effects = (Adds(),)
-
-
-def summed(total: Any, *values: Any, said: Effects = ADDS) -> tuple[str, int | None]:
+def summed(total: Any, *values: Any) -> tuple[str, int | None]:
     known = Known(zone="noised", link="odd", layers=(6, 4))
-    step = Step(Link("noised", "aggregate", "sum", None, "server"), known, said, known.after(said))
+    step = Step(Link("noised", "aggregate", "sum", None, "server"), known, (Adds(),), known.after((Adds(),)))
     blocks = {3 + i: BLOCK.replace(values=np.asarray(part, np.float32)) for i, part in enumerate(values or (VALUES,))}
     return sum_problem(total, blocks, dict.fromkeys(blocks, 1.0), step)
 
@@ -224,43 +221,6 @@ def test_a_sum_that_is_none_is_the_aggregators_fault() -> None:
 
 
 TWICE = BLOCK.replace(values=VALUES * 2, divisor=2.0, contributors=2)
-
-
-def test_what_a_sum_is_divided_by_is_the_weight_behind_it() -> None:
-    """Noise is added to the sum and never to its divisor: what that follows from is released as it is."""
-    assert summed(TWICE, VALUES, VALUES) == ("", None)
-    normed = TWICE.replace(divisor=float(np.linalg.norm(VALUES)))
-    assert "divides them by something else than their weight" in summed(normed, VALUES, VALUES)[0]
-    assert summed(normed, VALUES, VALUES, said=(Changes(), Adds())) == ("", None)
-    slower = (Adds(divided_by="all", rate=0.5),)
-    assert summed(TWICE.replace(divisor=4.0), VALUES, VALUES, said=slower) == ("", None)
-    assert "divides them by something else" in summed(TWICE, VALUES, VALUES, said=slower)[0]
-
-
-def test_a_sum_does_not_claim_more_updates_than_it_holds() -> None:
-    """Credit for the noise of others follows from that."""
-    assert "states 9 updates behind every value" in summed(TWICE.replace(contributors=9), VALUES, VALUES)[0]
-
-
-def test_a_sum_of_positions_is_compared_position_by_position() -> None:
-    here = np.array([1, 4], np.uint32), np.array([4, 8], np.uint32)
-    blocks = {
-        client_id: Block("noised", 2, np.array([3, 5], np.float32), positions, divisor=1.0)
-        for client_id, positions in enumerate(here)
-    }
-    weights = {0: 1.0, 1: 0.5}
-    total = fedplug.add_blocks(blocks, weights, Context(0, 1, LAYOUT, ("noised",), 4, 2, 7, "", Server()))
-    known = Known(zone="noised", link="odd", layers=(6, 4))
-
-    def problem(given: Block, said: Effects = ADDS) -> str:
-        step = Step(Link("noised", "aggregate", "sum", None, "server"), known, said, known.after(said))
-        return sum_problem(given, blocks, weights, step)[0]
-
-    assert problem(total) == ""
-    assert problem(total.replace(divisor=1.5), (Adds(divided_by="all"),)) == ""
-    assert "up to 3 away from their sum" in problem(total.replace(values=total.plain() + np.float32([0, 3, 0])))
-    assert "something else than their weight" in problem(total.replace(divisor=np.array([1.0, 1.0, 0.5])))
-    assert "states 2 updates" in problem(total.replace(contributors=2))
 
 
 @pytest.mark.parametrize(

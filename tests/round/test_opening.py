@@ -65,9 +65,7 @@ def start(plain: dict[str, Any], settings: Settings) -> Path:
     return folder
 
 
-def start_and_die(
-    plain: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch, round: int
-) -> Path:
+def start_and_die(plain: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch, round: int) -> Path:
     """A run that ends in a round (0-based) after its sums were opened, and before its checkpoint."""
     charge = Charging._released
 

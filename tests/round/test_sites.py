@@ -197,4 +197,3 @@ def test_public_examples_are_a_data_set_of_their_own(tmp_path: Path) -> None:
     assert len(world.public.examples) == SIZES[0]
     with pytest.raises(DataError, match=r"std.digits has the shape \(1, 8, 8\), data: std.arrays has \(1, 4, 4\)"):
         world_of(tmp_path, at_sites(public={"use": "std.digits"}))
-

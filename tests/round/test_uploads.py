@@ -186,8 +186,10 @@ LEAVES = (
 )  # fmt: skip
 GARBAGE = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=4) | st.integers(-(2**63), 2**64 - 1) | st.booleans(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4) | st.integers(-(2**63), 2**64 - 1) | st.booleans(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 BLOCK_FIELDS = (

@@ -43,7 +43,9 @@ def addition_problem(total: Block, blocks: Mapping[int, Block], weights: Mapping
             "sum; give the sum, with the total weight as its divisor, or state what else it does in its `sums`"
         )
     whole = adds.divided_by == "all" or positions is None
-    stated = (math.fsum(weights[client_id] for client_id in blocks) if whole else divisor) / adds.rate
+    weight = np.full(1, math.fsum(weights[client_id] for client_id in blocks)) if whole else divisor
+    with np.errstate(divide="ignore"):  # a rate of 0 leaves no number to divide by
+        stated = weight / adds.rate
     given = total.divisor if isinstance(total.divisor, int | float) else np.asarray(total.divisor)[at]
     if not np.allclose(given, stated, rtol=1e-6, atol=0):
         return (
