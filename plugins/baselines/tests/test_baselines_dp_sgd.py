@@ -13,6 +13,7 @@ import fedplug
 import fedplug_baselines.dp_sgd as module
 import numpy as np
 import pytest
+import torch
 from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
 from fedplug.privacy.accounting import gaussian_epsilon
@@ -31,6 +32,7 @@ from fedplug_baselines.dp_sgd_accounting import (
 )
 from fedplug_std.models import Cnn, LeNet5, Mlp
 from fedplug_std.per_sample import per_sample_gradients
+from fedplug_std.torch_model import TorchModel
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import TOYS, recipe_of
@@ -197,6 +199,35 @@ def test_batch_norm_is_refused_with_a_remedy(make_client: Any) -> None:
     model = Cnn(Cnn.Options()).build((1, 12, 12), 4, 5, "cpu")
     client = client_of(make_client, model)
     with pytest.raises(SetupError, match=r"Opacus refuses 2 parts .*BatchNorm2d.*std.lenet5, or use group norm"):
+        trainer().train(client, client.ctx)
+
+
+class Mixes(torch.nn.Module):
+    """Take something of the batch off: its mean, behind which no gradient goes, or what was there before."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.keeps, self.last, self.whole = keeps, torch.zeros(144), torch.nn.Linear(144, 4)
+        self.register_buffer("mean", torch.zeros(144))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        flat = inputs.flatten(1)
+        before = {"batch": flat.mean(0), "buffer": self.mean, "attribute": self.last, "nothing": 0.5}[self.keeps]
+        if self.training:
+            self.mean, self.last = flat.mean(0).detach(), flat[-1].detach()
+        found: torch.Tensor = self.whole(torch.nn.functional.dropout(flat - before, training=self.training))
+        return found
+
+
+@pytest.mark.parametrize("keeps", ["batch", "buffer", "attribute", "nothing"])
+def test_a_module_that_lets_examples_meet_is_refused(make_client: Any, keeps: str) -> None:
+    """What one does to the answers to others is not clipped, and no noise is measured by it."""
+    client = client_of(make_client, TorchModel(Mixes(keeps)))
+    if keeps == "nothing":
+        trainer().train(client, client.ctx)
+        return
+    where = "its batch" if keeps == "batch" else "later batches"
+    with pytest.raises(SetupError, match=f"what Mixes answers to one changes with others in {where}"):
         trainer().train(client, client.ctx)
 
 

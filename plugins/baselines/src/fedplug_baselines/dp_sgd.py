@@ -25,6 +25,7 @@ from fedplug_baselines.dp_sgd_accounting import (
     sampling_rate,
     steps_of_a_round,
 )  # fmt: skip
+from fedplug_baselines.dp_sgd_apart import require_apart
 
 if TYPE_CHECKING:
     import torch
@@ -142,7 +143,8 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
         expected = rate * client.num_examples
         loss, seen = 0.0, 0
-        with seeded(int(client.rng(self, "dropout").integers(2**63)), model.device), _per_sample(model):
+        draws = seeded(int(client.rng(self, "dropout").integers(2**63)), model.device)
+        with draws, _per_sample(model, client.data.shape):
             for step in range(steps):
                 if step % (steps // options.epochs) == 0:  # an epoch begins
                     loss, seen = 0.0, 0
@@ -272,11 +274,11 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
 
 @contextlib.contextmanager
-def _per_sample(model: TorchModel) -> Iterator[None]:
+def _per_sample(model: TorchModel, shape: tuple[int, ...]) -> Iterator[None]:
     """Inside, backward passes leave the gradient of each example in `grad_sample` of every parameter.
 
     Raises:
-        SetupError: Opacus refuses a part of the model.
+        SetupError: Opacus refuses a part of the model, or examples of this shape change the answers to others.
     """
     from opacus import GradSampleModule
     from opacus.validators import ModuleValidator
@@ -290,6 +292,7 @@ def _per_sample(model: TorchModel) -> Iterator[None]:
             f"{' (' + ', '.join(kinds) + ')' if kinds else ''}: {str(errors[0]).split('. ')[0]}; choose a model "
             "without batch norm, such as std.mlp or std.lenet5, or use group norm"
         )
+    require_apart(model, shape)
     wrapped = GradSampleModule(model.module, loss_reduction="sum")
     try:
         with warnings.catch_warnings():
