@@ -1,4 +1,4 @@
-"""`fedplug list` and `fedplug show`."""
+"""`fedplug list`, `fedplug show` and `fedplug check`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import LIGHT, MAIN, call, python
+from cli_calls import GOOD, LIGHT, MAIN, call, python
 from fedplug.cli import catalog
+from fedplug.cli.catalog import check_recipes
 from fedplug.recipe.catalog import Catalog
 
 
@@ -163,3 +164,37 @@ def test_a_table_fits_a_terminal_and_is_whole_lines_elsewhere(monkeypatch: pytes
     assert all(len(line) <= 40 for line in lines)
     assert all(line.startswith(" " * 20) for line in lines[1:])
     assert " ".join(line[20:] for line in lines) == rows[1][2]
+
+
+# -- fedplug check
+
+
+def test_both_forms_say_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path, good: Path
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(GOOD.replace("rounds: 2", "rounds: 0"))
+    assert call(monkeypatch, "check", str(good), str(bad)) == 1
+    plain = capsys.readouterr()
+    assert call(monkeypatch, "check", "--", str(good), str(bad)) == 1
+    parsed = capsys.readouterr()
+    assert (plain.out, plain.err) == (parsed.out, parsed.err)
+    assert plain.err == "1 problem\n"
+
+
+def test_notes_stand_below_the_recipe(capsys: Any, tmp_path: Path, good: Path) -> None:
+    good.write_text(GOOD.replace("model: std.mlp", "model: {use: std.mlp, hidden: [4]}"))
+    child = tmp_path / "child.yaml"
+    child.write_text(f"extends: {good.name}\nmodel: std.mlp\n")
+    assert check_recipes([child]) == 0
+    first, note = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{child}: ok (")
+    assert note.startswith(f"note: {child}:2:8: std.mlp is without the options")
+    assert "hidden is [256, 128], not" in note
+
+
+def test_gives_the_exit_code(capsys: Any, tmp_path: Path, good: Path) -> None:
+    assert check_recipes([good], ["rounds=5"]) == 0
+    assert capsys.readouterr().out.startswith(f"{good}: ok (")
+    assert check_recipes([good, tmp_path / "none.yaml"]) == 1
+    assert "there is no such file" in capsys.readouterr().out

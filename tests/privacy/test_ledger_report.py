@@ -9,6 +9,7 @@ import pytest
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.privacy.ledger_views import priced_part
 from ledger_toys import DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
 
 
@@ -137,10 +138,10 @@ def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
     mixed = enter(
         ledger_of(key_holders={"encrypted": "clients"}), {"noised": 7, "encrypted": 3}, {"noised": [LOCAL]}
     )
-    assert mixed.priced_part() == "noised"
+    assert priced_part(mixed) == "noised"
     assert "toward the aggregator ε=" in mixed.verdict()
     whole = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
-    assert whole.priced_part() == ""
+    assert priced_part(whole) == ""
 
 
 def test_no_verdict_opens_with_dp_where_a_priced_view_is_voided() -> None:
@@ -150,4 +151,4 @@ def test_no_verdict_opens_with_dp_where_a_priced_view_is_voided() -> None:
         "NO end-to-end DP: the aggregator sees vectors: of each client, without noise; DP zone ε=1.00, δ=1e-05 "
         "(client, local, zero-out) given the UNACCOUNTED vectors."
     )
-    assert ledger.priced_part() == "noised"
+    assert priced_part(ledger) == "noised"

@@ -10,7 +10,7 @@ from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_views import view_epsilons
+from fedplug.privacy.ledger_views import priced_part, view_epsilons
 from hypothesis import given, settings
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, held, laplace, ledger_of, reason, shares
 
@@ -141,7 +141,7 @@ def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Rel
         assert "odd.groups asks clients for label" in reason(ledger, view)
     assert ledger.verdict().startswith("NO end-to-end DP: odd.groups asks clients for label, and says nowhere")
     assert "DP zone ε=1.00" in ledger.verdict()
-    assert ledger.priced_part() == "noised"
+    assert priced_part(ledger) == "noised"
 
 
 def test_a_clients_view_says_how_many_colluders_it_covers() -> None:

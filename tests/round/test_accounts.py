@@ -13,6 +13,7 @@ from account_toys import Flips, Labels
 from fedplug import Account, Block, Bound, Changes, RecipeError, Reveals, Scales, Scoring, hookimpl
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.members import record_problems
+from fedplug.privacy.ledger_epsilons import level_epsilons
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
@@ -59,7 +60,7 @@ def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.Monkey
     protocol, each = outcome(monkeypatch, Labels).protocol, math.log(3)
     protocol.books.charging.lost_round(1, [0, 1, 2, 3])
     assert [rounds.total() for rounds in protocol.ledger.accounts["label"].values()] == [3, 3, 3, 3]
-    assert protocol.ledger.level_epsilons() == {"label": pytest.approx(3 * each)}
+    assert level_epsilons(protocol.ledger) == {"label": pytest.approx(3 * each)}
 
 
 def test_a_link_that_does_other_than_it_said_before_round_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import file_name
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping
-from fedplug.runs.lines import Lines
-from fedplug.runs.recording import Recording
+from fedplug.runs.histories import Lines, Recording
 from fedplug.wire.record import read_wire
 from run_toys import ROUNDS, resume, rows_of, start
 from toy_components import recipe_of

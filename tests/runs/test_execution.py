@@ -14,7 +14,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import run as run_command
 from fedplug.runs.execution import Execution
-from fedplug.runs.lines import Lines
+from fedplug.runs.histories import Lines
 from fedplug.runs.settings import Settings
 from run_toys import resume, rows_of, start
 from toy_components import recipe_of, toy_catalog

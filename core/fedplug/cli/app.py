@@ -115,6 +115,6 @@ def check(
     plugins: Plugins = None,
 ) -> None:
     """Check recipes without running them; print every problem with file, line and column."""
-    from fedplug.cli.checking import check_recipes
+    from fedplug.cli.catalog import check_recipes
 
     raise typer.Exit(check_recipes(recipes, sets, plugins or ()))

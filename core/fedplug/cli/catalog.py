@@ -1,4 +1,4 @@
-"""The bodies of `fedplug list` and `fedplug show`."""
+"""The bodies of `fedplug list`, `show` and `check`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import PluginError
+from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
-from fedplug.runs.functions import ComponentRecord, components
+from fedplug.runs import functions
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,7 +37,7 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequen
     Raises:
         PluginError: a word chooses nothing.
     """
-    entries = chosen(components(catalog=catalog), words)
+    entries = chosen(functions.components(catalog=catalog), words)
     if as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
     else:
@@ -44,7 +45,7 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequen
     return _verify(catalog) if verify else 0
 
 
-def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[ComponentRecord]:
+def chosen(entries: Sequence[functions.ComponentRecord], words: Sequence[str]) -> list[functions.ComponentRecord]:
     """The components that words choose.
 
     A word is a hook, a plugin (`std` or `fedplug-std`), or a part of a name or summary. Of several hooks a component
@@ -58,7 +59,7 @@ def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[Com
     hooks = {word for word in words if word in GROUPS}
     parts = [word for word in words if word not in GROUPS and not {word, f"fedplug-{word}"} & plugins]
 
-    def speaks(entry: ComponentRecord, word: str) -> bool:
+    def speaks(entry: functions.ComponentRecord, word: str) -> bool:
         return word.lower() in f"{entry.name} {entry.summary}".lower()
 
     for word in parts:
@@ -73,7 +74,7 @@ def chosen(entries: Sequence[ComponentRecord], words: Sequence[str]) -> list[Com
     return left
 
 
-def _table(entries: Sequence[ComponentRecord]) -> Iterator[str]:
+def _table(entries: Sequence[functions.ComponentRecord]) -> Iterator[str]:
     """A line for each; in a terminal without room for all columns, below each hook its components and summaries."""
     rows = [(e.group, e.name, e.plugin, e.version, e.summary) for e in entries]
     head = ("hook", "component", "plugin", "version", "summary")
@@ -246,3 +247,22 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
     for part in schema.get("anyOf", []):
         texts += _bounds(part)
     return texts
+
+
+def check_recipes(
+    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, plugins: Sequence[Path] = ()
+) -> int:
+    """Prints of each recipe that it is well, with its digest, or everything that is wrong. Gives the exit code."""
+    from fedplug.recipe.plugin_files import with_files
+
+    catalog, problems = with_files(None, plugins), 0
+    for path in map(Path, recipes):
+        try:
+            recipe = functions.check(path, sets, catalog=catalog)
+            print("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
+        except RecipeError as error:
+            problems += len(error.problems)
+            print("\n".join(error.problems))
+    if problems:
+        print(f"{problems} problem{'s' if problems > 1 else ''}", file=sys.stderr)
+    return 1 if problems else 0

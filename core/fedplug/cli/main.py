@@ -121,7 +121,7 @@ def _run(arguments: list[str]) -> int:
 
         return show_component(Catalog.discover(), rest[0])
     if command == ["check"] and plain:
-        from fedplug.cli.checking import check_recipes
+        from fedplug.cli.catalog import check_recipes
 
         return check_recipes(rest)
 

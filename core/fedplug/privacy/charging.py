@@ -6,8 +6,8 @@ Whoever is asked for an upload pays, also if the upload is lost, the round cut o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.context import Server
 from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
@@ -91,18 +91,8 @@ class Charging:
         secret = not event.exposed and sent <= self.amplified(event.round)
         self.server.remembered.zone_sizes = dict(event.zone_sizes)
         self.server.remembered.secret_cohort = secret
-        self.ledger.record(
-            event.round,
-            charged=event.charged,
-            zone_sizes=event.zone_sizes,
-            total=self.size,
-            releases=self.releases(event.round),
-            contributors=event.contributors,
-            weights=event.weights,
-            secret_cohort=secret,
-            accounts=self.accounts(event.round, self.server.remembered.accounts if secret else event.charged),
-            unstated=self.unstated(event.round),
-        )
+        self._enter(self.ledger, event.round, event.charged, event.zone_sizes, secret,
+                    contributors=event.contributors, weights=event.weights)  # fmt: skip
         self.owed = self._begun = None
 
     def _closed(self, event: RoundClosed) -> None:
@@ -181,22 +171,21 @@ class Charging:
         """Charges uploads whose zone sizes nobody stated: they are those of the round before, except that those of
         `zones` that were empty there count as the whole model, since plans change.
         """
-        releases, remembered = self.releases(round), self.server.remembered
+        remembered = self.server.remembered
         sizes = {zone: size for zone, size in remembered.zone_sizes.items() if size}
-        sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
         secret = remembered.secret_cohort
         if secret is None:
             secret = set(self.recipe.protect) <= self.amplified(round)
+        self._enter(ledger, round, charged, {**dict.fromkeys(zones, float(self.size)), **sizes}, secret)
+
+    def _enter(
+        self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool, **facts: Any
+    ) -> None:
         ledger.record(
-            round,
-            charged=charged,
-            zone_sizes=sizes,
-            total=self.size,
-            releases=releases,
-            secret_cohort=secret,
-            accounts=self.accounts(round, remembered.accounts if secret else charged),
-            unstated=self.unstated(round),
-        )
+            round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
+            secret_cohort=secret, unstated=self.unstated(round),
+            accounts=self.accounts(round, self.server.remembered.accounts if secret else charged), **facts,
+        )  # fmt: skip
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
         """What a round releases of these clients at levels of which components keep account, by level and client."""

@@ -228,18 +228,6 @@ class Ledger:
         figures = zone_epsilons(self)
         return None if figures is None else next(iter(figures.zero_out.values()))
 
-    def priced_part(self) -> str:
-        """Which zones `epsilon` prices, where other things were released beside them; empty where it is everything."""
-        from fedplug.privacy.ledger_views import priced_part
-
-        return priced_part(self)
-
-    def level_epsilons(self) -> dict[str, float]:
-        """Epsilon so far, at the worst client, of each level of which a component keeps account."""
-        from fedplug.privacy.ledger_epsilons import levels
-
-        return {level: next(iter(stated.values())) for level, stated in levels(self).items()}
-
     def report(self) -> LedgerReport:
         """The whole account, as `ledger.json` has it."""
         from fedplug.privacy.ledger_report import report

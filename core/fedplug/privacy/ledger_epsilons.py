@@ -59,6 +59,11 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
     return stated
 
 
+def level_epsilons(ledger: Ledger) -> dict[str, float]:
+    """Epsilon so far, at the worst client, of each level of which a component keeps account."""
+    return {level: next(iter(stated.values())) for level, stated in levels(ledger).items()}
+
+
 def amplified(ledger: Ledger) -> Epsilons | None:
     """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
 
@@ -70,14 +75,8 @@ def amplified(ledger: Ledger) -> Epsilons | None:
     rate = float(ledger.sampling["rate"])
     releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
     slack = math.fsum(ledger.slack_of(cost) for cost in ledger.costs.values())
-    adjacencies = "zero_out", "replace_one"
-    zero_out, replace_one = (
-        _within(ledger.accountant, releases, ledger.delta, slack, adjacency) for adjacency in adjacencies
-    )
-    return Epsilons(
-        {f"epsilon_{method}": value for method, value in zero_out.items()},
-        {f"epsilon_{method}": value for method, value in replace_one.items()},
-    )
+    stated = (_within(ledger.accountant, releases, ledger.delta, slack, each) for each in ("zero_out", "replace_one"))
+    return Epsilons(*({f"epsilon_{method}": value for method, value in each.items()} for each in stated))
 
 
 def _within(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedplug.privacy.ledger_epsilons import levels, why_not_amplified, zone_epsilons
+from fedplug.privacy.ledger_epsilons import level_epsilons, levels, why_not_amplified, zone_epsilons
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
     SCHEMA,
@@ -26,7 +27,6 @@ from fedplug.recipe.curves import PRICED
 if TYPE_CHECKING:
     from fedplug.api.effects import Reveals
     from fedplug.api.releases import Release
-    from fedplug.api.role_records import Account
     from fedplug.privacy.ledger import Ledger
 
 LARGEST_MEANINGFUL = 20.0
@@ -57,7 +57,7 @@ def report(ledger: Ledger) -> LedgerReport:
         sampling=SamplingReport(
             **ledger.sampling, amplified=why is None, why=why or "clients are sampled by secret coins"
         ),
-        rounds=RoundsReport(ledger.rounds, len({entry.round for entry in ledger.log})),
+        rounds=RoundsReport(ledger.rounds, _actual(ledger)),
         encryption={
             zone: EncryptionReport(holder, zone in ledger.opened, **ledger.schemes.get(zone, {}))
             for zone, holder in ledger.key_holders.items()
@@ -74,131 +74,107 @@ def verdict(ledger: Ledger) -> str:
     """One line: end-to-end DP or not, epsilon of the zones with noise, and on what it rests."""
     if not ledger.log:
         return "NO DP STATEMENT: no round was recorded."
-    joint, bare = zone_epsilons(ledger), _bare_share(ledger)
+    joint, bare, given, rounds = zone_epsilons(ledger), _bare_share(ledger), _unaccounted(ledger), _actual(ledger)
     voided = headline_voided(ledger, of_level=joint is None)
-    if not ledger.costs:
-        return _of_nothing(ledger, voided)
-    if joint is None and ledger.level_epsilons():
-        return _of_levels(ledger, voided, bare)
+    in_rounds = f"in {rounds} round{'' if rounds == 1 else 's'}"
+    if not ledger.costs:  # as where clients retain everything; what else they sent stands beside
+        kept = f"no coordinate of an update left its client {in_rounds}{given}."
+        return f"NO end-to-end DP: {voided}; {kept}" if voided else f"NOTHING RELEASED of the updates: {kept}"
     if joint is None:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
-        return f"NO DP: {bare}{how}."
+        return _of_levels(ledger, voided, bare) if level_epsilons(ledger) else f"NO DP: {bare}{how}."
     epsilon, exchanged = (next(iter(stated.values())) for stated in (joint.zero_out, joint.replace_one))
-    terms, delta = f"client, {_trust(ledger)}, zero-out", f"δ={ledger.delta:g}"
-    given, meaningless = _unaccounted(ledger), epsilon > LARGEST_MEANINGFUL
+    terms, meaningless = f"client, {_trust(ledger)}, zero-out", epsilon > LARGEST_MEANINGFUL
+    stated = f"ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}"
     server = toward_aggregator(ledger)
     aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
     if ledger.so_far.reproducible:
         rest = f"{bare}; " if bare else ""
-        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone ε={_number(epsilon)}, {delta} ({terms}){given}."
+        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone {stated}){given}."
     if bare or voided:
-        zone = f"DP zone ε={_number(epsilon)}, {delta} ({terms})"
-        if meaningless and math.isfinite(epsilon):
-            zone += f", no meaningful guarantee above ε={LARGEST_MEANINGFUL:g}"
         why = "; ".join(part for part in (bare, voided) if part)
-        return f"NO end-to-end DP: {why}; {zone}{aggregator}{given}."
+        limit = f", no meaningful guarantee above ε={LARGEST_MEANINGFUL:g}"
+        meant = limit if meaningless and math.isfinite(epsilon) else ""
+        return f"NO end-to-end DP: {why}; DP zone {stated}){meant}{aggregator}{given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
     opening = "DP" if not meaningless else f"NO MEANINGFUL GUARANTEE (above ε={LARGEST_MEANINGFUL:g})"
-    return (
-        f"{opening}: ε={_number(epsilon)}, {delta} ({terms}; replace-one ε={_number(exchanged)}) for everything "
-        f"released of the updates in {_rounds(ledger)}{aggregator}{given}."
-    )
-
-
-def _of_nothing(ledger: Ledger, voided: str) -> str:
-    """The verdict where no zone was sent, as where clients retain everything; what else they sent stands beside."""
-    kept = f"no coordinate of an update left its client in {_rounds(ledger)}{_unaccounted(ledger)}."
-    return f"NO end-to-end DP: {voided}; {kept}" if voided else f"NOTHING RELEASED of the updates: {kept}"
-
-
-def _rounds(ledger: Ledger) -> str:
-    count = len({entry.round for entry in ledger.log})
-    return f"{count} round{'' if count == 1 else 's'}"
+    both = f"{stated}; replace-one ε={_number(exchanged)})"
+    return f"{opening}: {both} for everything released of the updates {in_rounds}{aggregator}{given}."
 
 
 def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
     """The verdict where the only noise protects what components keep an account of their own of."""
-    accounts = {level: keeper.account for level, keeper in ledger.keepers.items()}
-    epsilons = ledger.level_epsilons()
-    held = {level: epsilon for level, epsilon in epsilons.items() if math.isfinite(epsilon)}
-    lost = "".join(
-        f"the noise does not protect {_unit(accounts[level])}, or anyone who knows the seed can subtract it; "
-        for level in epsilons
-        if level not in held
-    )
-    if not held:
+    protects, lost = [], ""
+    for level, epsilon in level_epsilons(ledger).items():
+        terms = ledger.keepers[level].account.terms
+        if math.isfinite(epsilon):
+            name = f"{level}-level" if voided else f"{level.upper()}-LEVEL DP:"
+            protects.append(f"{name} ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}) for the updates")
+        else:  # the first of the terms is what the account protects, in the plural
+            unit = terms.partition(",")[0]
+            lost += f"the noise does not protect {unit}, or anyone who knows the seed can subtract it; "
+    if not protects:
         return f"NO DP: {lost}{bare}."
-    stated = (
-        f"{level if voided else level.upper()}-{'level' if voided else 'LEVEL DP:'} ε={_number(epsilon)}, "
-        f"δ={ledger.delta:g} ({accounts[level].terms}) for the updates"
-        for level, epsilon in held.items()
-    )
     opening = f"NO end-to-end DP: {voided}; " if voided else ""
-    return f"{opening}{'; '.join(stated)}; {lost}NO DP for clients: {bare}{_unaccounted(ledger)}."
-
-
-def _unit(account: Account) -> str:
-    """What an account protects, in the plural: the first of its terms."""
-    return account.terms.partition(",")[0]
+    return f"{opening}{'; '.join(protects)}; {lost}NO DP for clients: {bare}{_unaccounted(ledger)}."
 
 
 def warnings(ledger: Ledger) -> list[str]:
     """What a reader of epsilon should know before using it."""
-    texts = []
+    return list(dict.fromkeys([*_mind(ledger), *ledger.cautions]))
+
+
+def _mind(ledger: Ledger) -> Iterator[str]:
     if ledger.delta >= 1 / ledger.num_clients:
-        texts.append(
+        yield (
             f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
             "delta, publishing one whole client at random would pass"
         )
     if ledger.so_far.reproducible:
-        texts.append(SEED_IS_KNOWN)
+        yield SEED_IS_KNOWN
     releases = _releases(ledger)
     for zone, release in releases:
         if release.literal:
-            texts.append(
+            yield (
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"
             )
         if release.mechanism not in (*PRICED, *ledger.curves):
-            texts.append(f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise")
+            yield f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise"
     if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
-        texts.append(f"sampling earns no credit: {why}")
-    for link, zone in dict.fromkeys(
-        (link, zone) for entry in ledger.log for zone, facts in entry.zones.items() for link in facts.unstated
-    ):
-        texts.append(f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it")
+        yield f"sampling earns no credit: {why}"
+    entered = [(zone, facts) for entry in ledger.log for zone, facts in entry.zones.items()]
+    for link, zone in ((link, zone) for zone, facts in entered for link in facts.unstated):
+        yield f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it"
     for _, release in releases:
         if release.calibrated_delta not in (None, ledger.delta):
-            texts.append(
+            yield (
                 f"{release.link}: epsilon is calibrated for delta={release.calibrated_delta:g}, the ledger "
                 f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
             )
-    texts += [facts.uncredited for entry in ledger.log for facts in entry.zones.values() if facts.uncredited]
+    yield from (facts.uncredited for _, facts in entered if facts.uncredited)
     for zone, holder in ledger.key_holders.items():
         # A client that holds the key subtracts its own upload from a sum of two.
         least, whom = (3, "clients") if holder == "clients" else (2, "the key server")
         if ledger.min_clients < least:
-            texts.append(
+            yield (
                 f"zone {zone}: min_clients={ledger.min_clients} lets {whom} open sums that show a single update; set "
                 f"min_clients: {least} or more"
             )
     if ledger.feedback.any():
-        texts.append(
+        yield (
             "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
             "that of the DP zone covers a client's own uploads only"
         )
     # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
-        texts.append(f"rounds {repeated} were repeated after an interruption; each repetition is paid for")
+        yield f"rounds {repeated} were repeated after an interruption; each repetition is paid for"
     for round, zone in ledger.unopened:
-        texts.append(f"round {round + 1} was repeated; zone {zone} was not opened a second time")
-    if (actual := len({entry.round for entry in ledger.log})) > ledger.rounds:
-        texts.append(
-            f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
-        )
-    return list(dict.fromkeys([*texts, *ledger.cautions]))
+        yield f"round {round + 1} was repeated; zone {zone} was not opened a second time"
+    if (actual := _actual(ledger)) > ledger.rounds:
+        yield f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
 
 
 def _zone(ledger: Ledger, zone: str) -> ZoneReport:
@@ -259,21 +235,21 @@ def _trust(ledger: Ledger) -> str:
     return " and ".join(trusts) or "none"
 
 
+def _actual(ledger: Ledger) -> int:
+    """How many rounds were run, those that were repeated once."""
+    return len({entry.round for entry in ledger.log})
+
+
 def _bare_share(ledger: Ledger) -> str:
     """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
-    shares, rounds = [], set()
-    for entry in ledger.log:
-        bare = [facts.size for facts in entry.zones.values() if facts.is_bare]
-        if bare:
-            shares.append(sum(bare) / entry.total)
-            rounds.add(entry.round)
+    sizes = ((entry, [facts.size for facts in entry.zones.values() if facts.is_bare]) for entry in ledger.log)
+    shares = [(100 * sum(bare) / entry.total, entry.round) for entry, bare in sizes if bare]
     if not shares:
         return ""
-    most = 100 * max(shares)
+    most, rounds = max(shares)[0], len({round for _, round in shares})
     number = "<0.1%" if most < 0.05 else f"{most:.1f}%"
-    if f"{100 * min(shares):.1f}" != f"{most:.1f}":
-        number = f"up to {number}"
-    return f"{number} of coordinates released un-noised for {len(rounds)} round{'' if len(rounds) == 1 else 's'}"
+    number = number if f"{min(shares)[0]:.1f}" == f"{most:.1f}" else f"up to {number}"
+    return f"{number} of coordinates released un-noised for {rounds} round{'' if rounds == 1 else 's'}"
 
 
 def _unaccounted(ledger: Ledger) -> str:

@@ -50,15 +50,15 @@ def views(ledger: Ledger) -> dict[str, ViewReport]:
     for name, view in _of_values(ledger).items():
         view = _voided(ledger, name) or view
         # How many clients put their heads together in this view.
-        colluders = 1 if name in ("client", "client_and_aggregator") else None
+        report = reports[name] = ViewReport(None, "", colluders=1 if "client" in name else None)
         if isinstance(view, str):
-            reports[name] = ViewReport(None, view, colluders=colluders)
+            report.reason = view
             continue
         stated = _stated(ledger, view, sampled=amplified(ledger) if name == "released_model" else None)
         if ledger.so_far.reproducible and view.zero_out.any():
-            reports[name] = ViewReport(None, SEED_IS_KNOWN, nominal=stated, colluders=colluders)
+            report.reason, report.nominal = SEED_IS_KNOWN, stated
         else:
-            reports[name] = ViewReport(stated, view.because, colluders=colluders)
+            report.reason, report.epsilons = view.because, stated
     return reports
 
 
@@ -71,15 +71,13 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     if headline is not None and why_not_amplified(ledger) is None:
         return {} if _voided(ledger, "released_model") else {"released_model": headline}
     epsilons: dict[str, float] = {}
-    seen: list[tuple[Spent, float]] = []  # most views have spent the same
+    seen: dict[str, Spent] = {}
     for name, view in _of_values(ledger).items():
         if isinstance(view, str) or _voided(ledger, name) or (ledger.so_far.reproducible and view.zero_out.any()):
             continue
-        known = next((epsilon for spent, epsilon in seen if spent.same(view.zero_out)), None)
-        if known is None:
-            known = next(iter(ledger.epsilons_of(view.zero_out).values()))
-            seen.append((view.zero_out, known))
-        epsilons[name] = known
+        same = next((other for other, spent in seen.items() if spent.same(view.zero_out)), None)  # as in most views
+        epsilons[name] = epsilons[same] if same else next(iter(ledger.epsilons_of(view.zero_out).values()))
+        seen[name] = view.zero_out
     return epsilons
 
 

@@ -24,8 +24,7 @@ from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.state_files import holding
 from fedplug.runs.folder import Charges, write_text
-from fedplug.runs.lines import START, Lines
-from fedplug.runs.recording import Recording
+from fedplug.runs.histories import START, Lines, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

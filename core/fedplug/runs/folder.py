@@ -13,7 +13,7 @@ from typing import Literal
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.api.record import Count, Record
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.lines import Lines
+from fedplug.runs.histories import Lines
 
 
 def new_folder(output: Path, name: str) -> Path:

@@ -52,17 +52,15 @@ class PeakMemory:
     """The most memory that this process holds from here on, libraries and all; where the system tells (Linux)."""
 
     def __init__(self) -> None:
+        self._told = Path("/proc/self/status")
         try:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
-            self._tells = True
         except OSError:
-            self._tells = False
+            self._told = Path(os.devnull)
 
     def bytes(self) -> int | None:
         """None where nobody knows."""
-        if not self._tells:
-            return None
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        status = self._told.read_text(encoding="ascii", errors="replace")
         peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
         return int(peak[1]) * 1024 if peak else None
 
@@ -79,9 +77,16 @@ def resolve_device(device: str) -> str:
     Raises:
         SetupError: the name is unknown, or this machine has no such device.
     """
-    with _imports_that_stay():
+    # Importing torch makes a million objects, none of which is garbage, and each search goes through many of them. So
+    # nobody searches meanwhile, nor later in what is there by then.
+    searching = gc.isenabled()
+    gc.disable()
+    try:
         import torch
-
+    finally:
+        gc.freeze()
+        if searching:
+            gc.enable()
     if device == "cpu":
         return device
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -96,22 +101,6 @@ def resolve_device(device: str) -> str:
             "to use what there is, write device auto or cpu"
         )
     return device
-
-
-@contextmanager
-def _imports_that_stay() -> Iterator[None]:
-    """Inside, nobody looks for garbage, nor ever again in what is there by then.
-
-    Importing torch makes a million objects, none of which is garbage, and each search goes through many of them.
-    """
-    searching = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if searching:
-            gc.enable()
 
 
 @contextmanager

@@ -27,7 +27,8 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.reports import Evaluated, Reports, drawn
 from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
-from fedplug.privacy.ledger_views import view_epsilons
+from fedplug.privacy.ledger_epsilons import level_epsilons
+from fedplug.privacy.ledger_views import priced_part, view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.buffers import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
@@ -140,9 +141,9 @@ class Metrics:
             bytes=self.office.wire.of_round(event.round),
             messages=self.office.wire.requests[event.round],
             epsilon=epsilon,
-            epsilon_prices=self.ledger.priced_part(),
+            epsilon_prices=priced_part(self.ledger),
             view_epsilons=view_epsilons(self.ledger, epsilon),
-            level_epsilons=self.ledger.level_epsilons(),
+            level_epsilons=level_epsilons(self.ledger),
             mask_churn=_mean(report.churn for report in reports if report.churn is not None),
             log=self._with_server_log(means_by_name(report.log for report in reports)),
             skipped=event.skipped,

@@ -27,9 +27,6 @@ from fedplug.wire.record import SERVER, Wire
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from fedplug.api.model import Model
-    from fedplug.engines.local import LocalEngine
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
 
 
 def taken_back(

@@ -16,6 +16,7 @@ from fedplug.api.folded import locked, seal_of
 from fedplug.api.types import RETAINED, Layout
 from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_epsilons import level_epsilons
 from fedplug.privacy.ledger_record import ViewReport
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.privacy.ledger_views import SEERS
@@ -65,7 +66,7 @@ def _costliest(charged: Callable[[Iterable[int]], Ledger], rounds: int) -> list[
 def _figures(ledger: Ledger) -> dict[str, float]:
     """Epsilon toward each adversary to whom something is promised, and at each level."""
     toward = {name: view.epsilon for name, view in ledger.report().views.items() if view.epsilon is not None}
-    return toward | ledger.level_epsilons()
+    return toward | level_epsilons(ledger)
 
 
 def _charged(
